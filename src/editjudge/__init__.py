@@ -1,0 +1,1 @@
+"""editjudge: from raw (image, instruction) pairs to a measured judge of visual consistency, on DVC stages."""

@@ -1,0 +1,203 @@
+"""How well a judge agrees with known winners, and how far its answers depend on the order of the images.
+
+Winners are "Image A", "Image B" and "Tie"; None is an answer that could not be read. An answer is correct if it is the
+true winner. A Tie is therefore wrong where the truth names an image, and so is an answer that could not be read: both
+stay in the denominator, and every report counts them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
+_EXCHANGED: dict[Any, Any] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie", None: None}
+_BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
+
+
+def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """Score interval (low, high) in 0..1 for a share of k in n; z 1.96 is 95 %.
+
+    Raises ValueError for n that is not positive and k outside 0..n.
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927) 209-212.
+    """
+    if not (n > 0 and 0 <= k <= n):
+        raise ValueError(f"a share needs 0 <= k <= n and n > 0, not k = {k} and n = {n}")
+    share, shrink = k / n, 1 + z**2 / n
+    centre = (share + z**2 / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / shrink
+    # The ends are exact where the share is: rounding would leave 1e-17.
+    return (0.0 if k == 0 else centre - half), (1.0 if k == n else centre + half)
+
+
+def cluster_bootstrap_interval(
+    correct: Sequence[bool] | np.ndarray,
+    clusters: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+    n_resamples: int = 1000,
+) -> tuple[float, float]:
+    """95 % percentile interval (low, high) in 0..1 of the mean of `correct` (n,), clusters (n,) resampled as a whole.
+
+    Rows of one cluster (one photo, one prompt) stand or fall together; accuracy is the sum over the mean, so that
+    clusters of different sizes keep their weight. Independent of the rows' order.
+    Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
+    """
+    if len(correct) != len(clusters):
+        raise ValueError(f"{len(correct)} answers and {len(clusters)} clusters")
+    missing = [row for row, cluster in enumerate(clusters) if cluster is None or cluster != cluster]
+    if missing:
+        raise ValueError(f"row {missing[0]} has no cluster ({len(missing)} such rows)")
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(names) < 2 or n_resamples < 1:
+        raise ValueError(f"a bootstrap needs two clusters and a resample, not {len(names)} and {n_resamples}")
+    sizes = np.bincount(place)
+    right = np.bincount(place, weights=np.asarray(correct, float))
+    shares = np.empty(n_resamples)
+    chunk = max(1, _BLOCK // len(names))
+    for begin in range(0, n_resamples, chunk):
+        drawn = rng.integers(len(names), size=(min(chunk, n_resamples - begin), len(names)))
+        shares[begin : begin + chunk] = right[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    low, high = np.quantile(shares, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def accuracy_report(
+    truths: Sequence[Winner],
+    winners: Sequence[Winner | None],
+    tasks: Sequence[str],
+    clusters: Sequence[Any],
+    rng: np.random.Generator,
+    n_resamples: int = 1000,
+) -> dict[str, Any]:
+    """Accuracy of `winners` against `truths`, one row a question, over all, a task, and as the mean over tasks.
+
+    Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (Wilson, 95 %), clusters (how many),
+    clustered_low and clustered_high (`cluster_bootstrap_interval`; None with one cluster), mean_over_tasks, and
+    per_task: {task: {n, scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task.
+
+    Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary and a missing cluster.
+    """
+    if len({len(truths), len(winners), len(tasks), len(clusters)}) > 1:
+        raise ValueError(
+            f"{len(truths)} truths, {len(winners)} winners, {len(tasks)} tasks and {len(clusters)} clusters"
+        )
+    _check(truths, unread=False)
+    _check(winners)
+    rows: dict[str, list[tuple[Winner, Winner | None]]] = {task: [] for task in sorted(set(tasks))}
+    for task, truth, winner in zip(tasks, truths, winners, strict=True):
+        rows[task].append((truth, winner))
+    per_task = {task: _accuracy(pairs) for task, pairs in rows.items()}
+    correct = [truth == winner for truth, winner in zip(truths, winners, strict=True)]
+    n_clusters = len(set(clusters))
+    low, high = cluster_bootstrap_interval(correct, clusters, rng, n_resamples) if n_clusters > 1 else (None, None)
+    return _accuracy(list(zip(truths, winners, strict=True))) | {
+        "clusters": n_clusters,
+        "clustered_low": low,
+        "clustered_high": high,
+        "mean_over_tasks": sum(task["accuracy"] for task in per_task.values()) / len(per_task),
+        "per_task": per_task,
+    }
+
+
+def position_bias(
+    first_order_winners: Sequence[Winner | None], second_order_winners: Sequence[Winner | None]
+) -> dict[str, Any]:
+    """How far answers depend on which image is shown first; one row a question that was asked twice.
+
+    first_order_winners: answers to (A, B). second_order_winners: answers to the same question with the two images
+    exchanged, as the judge gave them: "Image A" is then the image that the first order calls "Image B". Answers that
+    were already turned back into the first order's terms go through `exchanged` before.
+
+    Returns n; scored (both answers read), unscored, unscored_first, unscored_second; consistent and consistency, the
+    number and share of scored questions whose two answers name the same image or are both Tie; both_first and
+    both_second, the questions whose two answers name the same side; first_side_preference, the mean over the answers to
+    scored questions of 1 for the side shown first, 1/2 for a Tie and 0 for the other, 0.5 without bias, and low and
+    high, its 95 % Wilson interval with the number of scored questions as n (the two answers to a question are
+    not independent, so that twice as many would be too sure). Shares are None where nothing was scored.
+
+    Raises ValueError for no rows, lengths that differ and a winner outside the vocabulary.
+    """
+    if len(first_order_winners) != len(second_order_winners):
+        raise ValueError(f"{len(first_order_winners)} and {len(second_order_winners)} winners")
+    _check(first_order_winners)
+    _check(second_order_winners)
+    asked = list(zip(first_order_winners, second_order_winners, strict=True))
+    scored = [(first, second) for first, second in asked if first is not None and second is not None]
+    return {
+        "n": len(asked),
+        "scored": len(scored),
+        "unscored": len(asked) - len(scored),
+        "unscored_first": sum(first is None for first in first_order_winners),
+        "unscored_second": sum(second is None for second in second_order_winners),
+        "both_first": scored.count(("Image A", "Image A")),
+        "both_second": scored.count(("Image B", "Image B")),
+    } | _order_shares(scored)
+
+
+def exchanged(winner: Winner | None) -> Winner | None:
+    """The winner in the terms of the question with A and B exchanged. ValueError outside the vocabulary."""
+    _check([winner])
+    return _EXCHANGED[winner]
+
+
+def report(
+    verdicts: Sequence[Mapping[str, Any]], clusters: Sequence[Any] | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Both reports of one judge's rows of `stages/verdicts.schema.json`: `accuracy` (of `winner`) and `position`.
+
+    clusters: what is resampled together for the clustered interval, one a row; without them each key by itself.
+    Raises ValueError as `accuracy_report` and `position_bias`.
+    """
+    column = {
+        name: [row[name] for row in verdicts] for name in ("key", "task", "truth", "winner", "forward", "backward")
+    }
+    groups = column["key"] if clusters is None else clusters
+    rng = np.random.default_rng(seed)
+    return {
+        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], groups, rng),
+        "position": position_bias(column["forward"], [exchanged(winner) for winner in column["backward"]]),
+    }
+
+
+def _accuracy(rows: Sequence[tuple[Winner, Winner | None]]) -> dict[str, Any]:
+    correct = sum(truth == winner for truth, winner in rows)
+    answers = Counter(winner for _, winner in rows)
+    low, high = wilson_interval(correct, len(rows))
+    return {
+        "n": len(rows),
+        "scored": len(rows) - answers[None],
+        "unparsed": answers[None],
+        "ties": answers["Tie"],
+        "correct": correct,
+        "accuracy": correct / len(rows),
+        "low": low,
+        "high": high,
+    }
+
+
+def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
+    consistent = sum(first == exchanged(second) for first, second in scored)
+    shares = {"consistent": consistent, "consistency": None, "first_side_preference": None, "low": None, "high": None}
+    if not scored:
+        return shares
+    side = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
+    preferred = sum(side[first] + side[second] for first, second in scored) / 2
+    low, high = wilson_interval(preferred, len(scored))
+    preference = preferred / len(scored)
+    return shares | {
+        "consistency": consistent / len(scored),
+        "first_side_preference": preference,
+        "low": low,
+        "high": high,
+    }
+
+
+def _check(winners: Sequence[Any], unread: bool = True) -> None:
+    allowed = ("Image A", "Image B", "Tie", *([None] if unread else []))
+    if not len(winners):
+        raise ValueError("there are no answers")
+    for row, winner in enumerate(winners):
+        if winner not in allowed:
+            raise ValueError(f"row {row}: the winner is {winner!r}, not one of Image A, Image B, Tie")

@@ -1,0 +1,96 @@
+"""Keeps dvc.yaml's lists true: what each stage's code depends on, and what the collectors collect.
+
+DVC cannot derive either. `python -m editjudge.graph` compares, `--write` mends (`make graph`). A stage depends on its
+own module, every module of ours that it imports, the data files those read, and its contracts; a collector on one file
+for each task, editing model or judge in params.yaml.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from editjudge import params
+
+ROOT = Path(__file__).parents[2]
+DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
+# Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
+RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
+COLLECTED = {
+    "candidates": {"data/pools/{0}.parquet": "tasks"},
+    "annotate": {"data/candidates/{0}.parquet": "editors"},
+    "train_pairs": {
+        "data/annotations/{0}.parquet": "tasks",
+        "data/pools/{0}.parquet": "tasks",
+        "data/candidates/{0}.parquet": "editors",
+    },
+    "judge_vcreward": RECIPES,
+    "compare_models": {"data/gallery/{0}.parquet": "editors"} | RECIPES,
+}
+
+
+def code_deps(stage: str) -> list[str]:
+    """The files of ours that the stage's module runs: itself, what it imports, data files and contracts, sorted."""
+    import grimp
+
+    graph = grimp.build_graph("editjudge", cache_dir=None)
+    modules = {f"editjudge.{stage}"} | graph.find_upstream_modules(f"editjudge.{stage}")
+    files = {file for module in modules for file in [*_source(module), *DATA_FILES.get(module, [])]}
+    return sorted(files | _contracts(ROOT / f"src/editjudge/{stage}.py"))
+
+
+def _source(module: str) -> list[str]:
+    """The module's file; none for a package without code."""
+    base = ROOT / "src" / Path(*module.split("."))
+    return [str(base.with_suffix(".py").relative_to(ROOT))] if base.with_suffix(".py").is_file() else []
+
+
+def _contracts(source: Path) -> set[str]:
+    """The contracts that a stage's module names."""
+    texts = {n.value for n in ast.walk(ast.parse(source.read_text())) if isinstance(n, ast.Constant)}
+    known = {path.name.removesuffix(".schema.json"): path for path in (ROOT / "stages").glob("*.schema.json")}
+    return {str(known[text].relative_to(ROOT)) for text in texts & set(known)}
+
+
+def collected(stage: str, values: dict[str, Any]) -> list[str]:
+    """What a collector collects, in the order of params.yaml."""
+    lists = COLLECTED.get(stage, {}).items()
+    return [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
+
+
+def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
+    """The stage's deps as they should be: code first, then collected files, then the others as they stand."""
+    ours = [*code_deps(stage), *collected(stage, values)]
+    patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
+    patterns += [r"src/.+", r"stages/.+\.schema\.json"]
+    return [*ours, *(dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
+    write = parser.parse_args().write
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 200
+    file = ROOT / "dvc.yaml"
+    graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
+    stale = []
+    for stage, entry in graph["stages"].items():
+        body = entry.get("do", entry)
+        right = wanted(stage, list(body["deps"]), values)
+        if right != list(body["deps"]):
+            stale.append(stage)
+            body["deps"][:] = right
+    if stale and write:
+        with file.open("w") as out:
+            yaml.dump(graph, out)
+    print(f"dvc.yaml: {'mended' if write else 'stale'}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are true")
+    sys.exit(1 if stale and not write else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Safe decoding and deterministic encoding of images; everything in memory is RGB, uint8, (H, W, 3)."""
+
+import io
+
+import cv2
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+Image.MAX_IMAGE_PIXELS = None  # the limit below is ours: an error by name, not a warning
+MAX_PIXELS = 64_000_000
+FORMATS = ("PNG", "JPEG", "WEBP")
+
+
+class ImageError(ValueError):
+    """An image that cannot be used; the message says why."""
+
+
+def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Decode PNG, JPEG or WebP bytes (format sniffed from the content) to RGB, uint8, (H, W, 3).
+
+    The EXIF orientation is applied and transparency laid on white. The size is checked before any pixel is decoded.
+    Raises ImageError for other formats, more than `max_pixels` pixels, or broken data.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > max_pixels:
+                raise ImageError(f"{image.width} x {image.height} pixels, more than the limit of {max_pixels}")
+            return np.asarray(_flatten(ImageOps.exif_transpose(image)))
+    except UnidentifiedImageError:
+        raise ImageError("not a PNG, JPEG or WebP image") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"broken image: {error}") from error
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Any mode to RGB: transparency on white, 16-bit grey scaled to 8 bits."""
+    if image.mode.startswith(("I;16", "I")):
+        grey = np.asarray(image).astype(np.float64) / 257.0
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def encode_png(rgb: np.ndarray) -> bytes:
+    """RGB, uint8, (H, W, 3) to PNG; the same pixels give the same bytes."""
+    ok, data = cv2.imencode(".png", rgb[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 4])
+    if not ok:
+        raise ImageError(f"cannot encode an array of shape {rgb.shape} and dtype {rgb.dtype}")
+    return data.tobytes()
+
+
+def jpeg_roundtrip(rgb: np.ndarray, quality: int) -> np.ndarray:
+    """The image after JPEG compression at `quality` (1..100)."""
+    _, data = cv2.imencode(".jpg", rgb[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1].copy()
+
+
+def to_lab(rgb: np.ndarray) -> np.ndarray:
+    """RGB, uint8 to CIELAB (D65), float32, (H, W, 3): L in 0..100, a and b in about -128..127."""
+    return cv2.cvtColor(rgb.astype(np.float32) / 255.0, cv2.COLOR_RGB2Lab)
+
+
+def from_lab(lab: np.ndarray) -> np.ndarray:
+    """CIELAB, float, (H, W, 3) to RGB, uint8; colours outside the gamut are clipped."""
+    rgb = cv2.cvtColor(lab.astype(np.float32), cv2.COLOR_Lab2RGB)
+    return (rgb.clip(0, 1) * 255.0 + 0.5).astype(np.uint8)
+
+
+def delta_e(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """CIE 1976 colour difference a pixel, float32, (H, W), 0 or more; about 2.3 is just noticeable."""
+    return np.linalg.norm(to_lab(first) - to_lab(second), axis=-1)
+
+
+def smooth_noise(height: int, width: int, scale: float, rng: np.random.Generator) -> np.ndarray:
+    """Noise blurred to a grain of about `scale` pixels, float32, (H, W), mean 0, standard deviation 1."""
+    noise = cv2.GaussianBlur(rng.standard_normal((height, width)).astype(np.float32), (0, 0), scale)
+    return (noise - noise.mean()) / max(float(noise.std()), 1e-6)

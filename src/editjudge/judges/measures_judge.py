@@ -1,0 +1,74 @@
+"""A judge without a model: the better edit is the one with the better region measures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from editjudge import resume
+from editjudge.judges.prompt import Winner
+from editjudge.judges.protocol import Question, Verdict
+from editjudge.measures import batch
+from editjudge.measures.names import DIRECTIONS
+from editjudge.measures.recipe import Recipe
+
+TOLERANCE = 1e-6
+Measures = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the measures need to know of a question beside its images."""
+
+    recipe: Recipe
+    boxes: tuple[tuple[int, int, int, int], ...]
+
+
+class MeasuresJudge:
+    """Compares two edits by the primary measure of each area, which is the first one that the recipe names there.
+
+    The sides' sums of primary measures (times their direction) decide; where those are equal, the votes of all
+    measures; where those are, it is a Tie. A question whose images cannot be measured, or that has no context (the
+    published benchmarks say no regions), has no winner and a reason. Each image is measured once, whatever the order.
+    """
+
+    def __init__(self, contexts: Mapping[str, Context], cache: resume.RecordCache) -> None:
+        self.contexts, self.cache = contexts, cache
+
+    def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
+        groups: dict[tuple[bytes, Context], dict[bytes, None]] = {}
+        for q in questions:
+            if q.key in self.contexts:
+                groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
+        prompts = [batch.Prompt(source, c.boxes, c.recipe, tuple(edits)) for (source, c), edits in groups.items()]
+        taken = batch.measure_all(prompts, self.cache, "measures")
+        found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
+        return [self._verdict(question, found) for question in questions]
+
+    def _verdict(self, question: Question, found: Mapping[tuple[bytes, Context], Mapping[bytes, Any]]) -> Verdict:
+        if question.key not in self.contexts:
+            return Verdict(question.key, None, None, "", "the question says no regions to measure")
+        edits = found[question.source, self.contexts[question.key]]
+        first, second = edits[question.a], edits[question.b]
+        for side in (first, second):
+            if side["status"] == "failed":
+                return Verdict(question.key, None, None, "", side["reason"])
+        return compare(question.key, first["measures"], second["measures"])
+
+
+def compare(key: str, first: Measures, second: Measures) -> Verdict:
+    """The verdict on two sides' measures (rows of recipes.take, in the same order)."""
+    seen: set[str] = set()
+    primary, votes = 0.0, 0
+    for a, b in zip(first, second, strict=True):
+        leads = a["area"] not in seen
+        seen.add(a["area"])
+        if a["value"] is None or b["value"] is None:
+            if leads:
+                return Verdict(key, None, None, "", f"{a['measure']} in {a['area']}: {a['reason'] or b['reason']}")
+            continue
+        better = DIRECTIONS[a["measure"]] * (a["value"] - b["value"])
+        primary += better if leads else 0.0
+        votes += (better > TOLERANCE) - (better < -TOLERANCE)
+    decision = primary if abs(primary) > TOLERANCE else votes
+    winner: Winner = "Tie" if decision == 0 else ("Image A" if decision > 0 else "Image B")
+    return Verdict(key, winner, None, f"primary {primary:+.6f}, votes {votes:+d}", None)

@@ -1,0 +1,74 @@
+"""What the judge is asked, what it answers, and how the answer is read.
+
+The judge sees the source image, two edits of it (A and B) and the edit instruction, and answers with one JSON
+object that holds only the decision. The prompt is part of a trained judge: change its text, and
+`PROMPT_VERSION` with it, only together with new weights.
+"""
+
+import re
+from typing import Literal, TypeAlias, cast
+
+Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
+WINNERS: tuple[Winner, ...] = ("Image A", "Image B", "Tie")
+PROMPT_VERSION = "1"
+
+QUESTION = """Instruction: {instruction}
+Which edit of the source better preserves everything that the instruction does not ask to change? \
+Answer only in JSON: {{"winner": "Image A"}}, {{"winner": "Image B"}} or {{"winner": "Tie"}}."""
+
+REPLY_SCHEMA = {
+    "type": "object",
+    "properties": {"winner": {"enum": list(WINNERS)}},
+    "required": ["winner"],
+    "additionalProperties": False,
+}
+
+_SPECIAL_TOKEN = re.compile(r"<\|([^|<>]*)\|>")
+_OBJECT = re.compile(r"\{[^{}]*\}?")
+
+
+def messages(instruction: str) -> list[dict]:
+    """The chat of one question: a user turn with three image placeholders, in the order source, A, B.
+
+    Markers such as `<|image_pad|>` in the instruction lose their bars: no instruction can add images or turns.
+    """
+    text = QUESTION.format(instruction=_SPECIAL_TOKEN.sub(r"<\1>", instruction).strip())
+    content = [
+        {"type": "text", "text": "Source:"},
+        {"type": "image"},
+        {"type": "text", "text": "Image A:"},
+        {"type": "image"},
+        {"type": "text", "text": "Image B:"},
+        {"type": "image"},
+        {"type": "text", "text": text},
+    ]
+    return [{"role": "user", "content": content}]
+
+
+def completion(winner: Winner) -> str:
+    """The exact reply that a judge is trained to give for `winner`; ValueError for any other word."""
+    if winner not in WINNERS:
+        raise ValueError(f"winner must be one of {WINNERS}, not {winner!r}")
+    return f'{{"winner": "{winner}"}}'
+
+
+def parse_reply(text: str) -> tuple[Winner | None, str | None]:
+    """The winner in a reply, or None with the reason why there is none: exactly one of the two is None.
+
+    The reply must hold exactly one JSON object (a code fence or words around it are allowed, and so are slips
+    that json_repair mends) and the object must fit `REPLY_SCHEMA` and name one winner. Nothing is guessed from
+    prose, numbers or several objects.
+    """
+    import json_repair
+    from jsonschema import Draft202012Validator
+
+    objects = _OBJECT.findall(text)
+    if len(objects) != 1:
+        return None, f"the reply holds {len(objects)} JSON objects, not 1: {text[:200]!r}"
+    if sum(winner in objects[0] for winner in WINNERS) > 1:
+        return None, f"the reply names more than one winner: {text[:200]!r}"
+    reply = json_repair.loads(objects[0])
+    error = next(Draft202012Validator(REPLY_SCHEMA).iter_errors(reply), None)
+    if error is not None:
+        return None, f"the reply does not fit its schema: {error.message[:200]}"
+    return cast(dict[str, Winner], reply)["winner"], None

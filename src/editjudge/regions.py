@@ -1,0 +1,53 @@
+"""Regions of an image: boxes (x0, y0, x1, y1; pixels, x1 and y1 exclusive), polygons and boolean masks (H, W)."""
+
+from collections.abc import Iterable, Sequence
+
+import cv2
+import numpy as np
+
+Box = tuple[int, int, int, int]
+
+
+def clip_box(box: Sequence[float], height: int, width: int) -> Box:
+    """The part of `box` that lies in the image, rounded outwards. Raises ValueError if nothing is left."""
+    x0, y0 = max(int(np.floor(box[0])), 0), max(int(np.floor(box[1])), 0)
+    x1, y1 = min(int(np.ceil(box[2])), width), min(int(np.ceil(box[3])), height)
+    if x1 <= x0 or y1 <= y0:
+        raise ValueError(f"box {list(box)} has no area inside the image of {width} x {height}")
+    return x0, y0, x1, y1
+
+
+def pad_box(box: Sequence[float], share: float, height: int, width: int) -> Box:
+    """`box` grown on each side by `share` of its own width and height (negative: shrunk), clipped to the image."""
+    dx, dy = (box[2] - box[0]) * share, (box[3] - box[1]) * share
+    return clip_box((box[0] - dx, box[1] - dy, box[2] + dx, box[3] + dy), height, width)
+
+
+def boxes_mask(boxes: Iterable[Sequence[float]], height: int, width: int) -> np.ndarray:
+    """True inside any of the boxes. Raises ValueError for a box with no area in the image."""
+    mask = np.zeros((height, width), bool)
+    for box in boxes:
+        x0, y0, x1, y1 = clip_box(box, height, width)
+        mask[y0:y1, x0:x1] = True
+    return mask
+
+
+def polygon_mask(polygon: Sequence[Sequence[float]], height: int, width: int) -> np.ndarray:
+    """True inside the polygon (a list of x, y points)."""
+    mask = np.zeros((height, width), np.uint8)
+    cv2.fillPoly(mask, [np.round(np.asarray(polygon)).astype(np.int32)], 1)
+    return mask.astype(bool)
+
+
+def mask_box(mask: np.ndarray) -> Box:
+    """The smallest box around the True pixels. Raises ValueError for an empty mask."""
+    if not mask.any():
+        raise ValueError("the mask is empty")
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def dilate(mask: np.ndarray, radius: int) -> np.ndarray:
+    """The mask grown by `radius` pixels (a disc)."""
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+    return cv2.dilate(mask.astype(np.uint8), kernel).astype(bool)

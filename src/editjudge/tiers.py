@@ -1,0 +1,207 @@
+"""Training pairs of one prompt: which candidate preserved more than which, from their measures.
+
+The rules are those of GEditBench v2 (arXiv 2603.28547): z-scores over the prompt's candidates give tiers, tiers give
+pairs, and a pair stands if no primary measure speaks against it and the secondary measures vote for it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import isfinite
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+Tier: TypeAlias = Literal["elite", "normal", "failure"]
+MODES = ("head_tail", "three_tiers")
+LEAST_STD = 1e-6  # below it an area does not vary
+PARETO_TOLERANCE = 1e-6
+_RANK: dict[Tier, int] = {"failure": 0, "normal": 1, "elite": 2}
+
+
+@dataclass(frozen=True)
+class AreaRule:
+    """How one area of the image is judged.
+
+    primary: the measure that gives the area's z-score; direction: +1 if higher is better, -1 if lower is.
+    elite, failure: z above which, and at or below which, the area counts as elite or as failed.
+    secondary: (measure, direction) of the measures that vote. Raises ValueError for another direction, and for a
+    failure threshold above the elite one.
+    """
+
+    area: str
+    primary: str
+    direction: int
+    elite: float
+    failure: float
+    secondary: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        directions = {self.direction, *(direction for _, direction in self.secondary)}
+        if not directions <= {1, -1}:
+            raise ValueError(f"{self.area}: directions are +1 or -1, not {sorted(directions)}")
+        if self.failure > self.elite:
+            raise ValueError(f"{self.area}: failure threshold {self.failure} is above elite threshold {self.elite}")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model's edit: values by (area, measure), in the measure's own unit; None or absent where unscored."""
+
+    model: str
+    values: Mapping[tuple[str, str], float | None]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair that stands. tiers: such as "elite_over_failure"; margin: winner's global z less the loser's."""
+
+    winner: str
+    loser: str
+    tiers: str
+    margin: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a prompt gave.
+
+    pairs: ordered by the two models' names, whichever of them won.
+    dropped: how many pairs of scored candidates fell, each counted once, under the first that holds of "same_tier",
+    "mode", "margin", "pareto", "no_secondary_comparable" and "votes".
+    reason: why there is no pair: "fewer_than_two_candidates", "no_area_varies" or "no_pair_stands"; else None.
+    unscored: models left out because a primary measure has no value, in order of their names.
+    """
+
+    pairs: tuple[Pair, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    reason: str | None = None
+    unscored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Graded:
+    candidate: Candidate
+    tier: Tier
+    z: float  # global
+    primary: np.ndarray  # (areas,) times direction: higher is better
+
+
+def build_pairs(
+    candidates: Iterable[Candidate], rules: Sequence[AreaRule], *, mode: str, margin: float = 0.3
+) -> Outcome:
+    """The training pairs among one prompt's candidates; independent of the candidates' order.
+
+    mode: "head_tail" keeps elite over failure alone, "three_tiers" also normal over failure and elite over normal.
+    margin: least difference of the global z for elite over normal.
+
+    Raises ValueError for an unknown mode, no rules or two rules for an area, two candidates of one model, and a value
+    that is NaN or infinite.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    _check_areas(rules)
+    ordered = sorted(candidates, key=lambda candidate: candidate.model)
+    _check_candidates(ordered)
+    scored = [c for c in ordered if all(_value(c, rule.area, rule.primary) is not None for rule in rules)]
+    unscored = tuple(c.model for c in ordered if c not in scored)
+    if len(scored) < 2:
+        return Outcome(reason="fewer_than_two_candidates", unscored=unscored)
+    graded = _grade(scored, rules)
+    if not graded:
+        return Outcome(reason="no_area_varies", unscored=unscored)
+    pairs, dropped = [], Counter[str]()
+    for a, b in combinations(graded, 2):
+        better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
+        objection = _objection(better, worse, rules, mode, margin)
+        if objection is None:
+            pairs.append(_pair(better, worse))
+        else:
+            dropped[objection] += 1
+    return Outcome(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+
+
+def z_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard scores over the candidates, and which areas vary.
+
+    values: (candidates, areas) float, times their direction.
+    Returns (candidates, areas) float64 with mean 0 and population standard deviation 1 in each area, all 0 where that
+    deviation is below 1e-6; and (areas,) bool, False there.
+    """
+    std = values.std(axis=0)
+    varies = std >= LEAST_STD
+    return np.where(varies, (values - values.mean(axis=0)) / np.where(varies, std, 1.0), 0.0), varies
+
+
+def tier(z: Sequence[float], rules: Sequence[AreaRule]) -> Tier:
+    """The tier from the z-scores of the areas that vary, and their rules; one bad area is enough for a failure."""
+    if any(score <= rule.failure for score, rule in zip(z, rules, strict=True)):
+        return "failure"
+    return "elite" if all(score > rule.elite for score, rule in zip(z, rules, strict=True)) else "normal"
+
+
+def votes(winner: Candidate, loser: Candidate, rules: Sequence[AreaRule]) -> list[int]:
+    """One vote a secondary measure that both have: +1 for the winner, -1 for the loser, 0 where they are equal."""
+    cast = []
+    for rule in rules:
+        for measure, direction in rule.secondary:
+            won, lost = _value(winner, rule.area, measure), _value(loser, rule.area, measure)
+            if won is not None and lost is not None:
+                cast.append(direction * ((won > lost) - (won < lost)))
+    return cast
+
+
+def _grade(scored: Sequence[Candidate], rules: Sequence[AreaRule]) -> list[_Graded]:
+    """Tier and global z of each candidate, over the areas that vary; empty if none does."""
+    values = np.array([[_value(c, rule.area, rule.primary) for rule in rules] for c in scored], float)
+    signed = values * [rule.direction for rule in rules]
+    z, varies = z_scores(signed)
+    if not varies.any():
+        return []
+    counted = [rule for rule, counts in zip(rules, varies, strict=True) if counts]
+    rows = zip(scored, z[:, varies], signed, strict=True)
+    return [_Graded(c, tier(row, counted), float(row.mean()), primary) for c, row, primary in rows]
+
+
+def _objection(better: _Graded, worse: _Graded, rules: Sequence[AreaRule], mode: str, margin: float) -> str | None:
+    """Why the pair does not stand; None if it does."""
+    tiers = (better.tier, worse.tier)
+    if better.tier == worse.tier:
+        return "same_tier"
+    if mode == "head_tail" and tiers != ("elite", "failure"):
+        return "mode"
+    if tiers == ("elite", "normal") and better.z - worse.z < margin:
+        return "margin"
+    if (better.primary - worse.primary < -PARETO_TOLERANCE).any():
+        return "pareto"
+    if not any(rule.secondary for rule in rules):
+        return None
+    cast = votes(better.candidate, worse.candidate, rules)
+    if not cast:
+        return "no_secondary_comparable"
+    return None if sum(cast) > 0 else "votes"
+
+
+def _pair(better: _Graded, worse: _Graded) -> Pair:
+    names = (better.candidate.model, worse.candidate.model)
+    return Pair(*names, f"{better.tier}_over_{worse.tier}", better.z - worse.z)
+
+
+def _value(candidate: Candidate, area: str, measure: str) -> float | None:
+    value = candidate.values.get((area, measure))
+    if value is not None and not isfinite(value):
+        raise ValueError(f"{candidate.model}: {measure} of {area} is {value}; an unscored measure is None")
+    return value
+
+
+def _check_areas(rules: Sequence[AreaRule]) -> None:
+    areas = [rule.area for rule in rules]
+    if not areas or len(set(areas)) < len(areas):
+        raise ValueError(f"one rule an area is needed, not {areas}")
+
+
+def _check_candidates(candidates: Sequence[Candidate]) -> None:
+    twice = [model for model, times in Counter(c.model for c in candidates).items() if times > 1]
+    if twice:
+        raise ValueError(f"more than one candidate of {', '.join(twice)}")

@@ -1,0 +1,68 @@
+"""Stage vcreward_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from editjudge import images, params, records
+from editjudge.editors import procedural
+from editjudge.probe import scenes
+
+WINNERS = ("Image A", "Image B")
+
+
+def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
+    """Two edits of one prompt by two editors drawn at random, the truth being which did less damage.
+
+    None where no two editors' damages are at least `least_gap` (mean ΔE) apart.
+    """
+    rng = np.random.default_rng([seed, *prompt["key"].encode()])
+    source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
+    edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
+    pairs = [(a, b) for a in edits for b in edits if abs(edits[a].damage - edits[b].damage) >= least_gap]
+    if not pairs:
+        return None
+    models = pairs[int(rng.integers(len(pairs)))]
+    damages = [round(edits[model].damage, 4) for model in models]
+    return {
+        "key": prompt["key"],
+        "task": prompt["task"],
+        "instruction": prompt["instruction"],
+        "source_image": {"bytes": prompt["image"], "path": None},
+        "edited_images": [{"bytes": images.encode_png(edits[m].image), "path": None} for m in models],
+        "winner": WINNERS[int(damages[1] < damages[0])],
+        "models": list(models),
+        "damages": damages,
+        "origin": prompt["origin"],
+        "regions": prompt["regions"],
+    }
+
+
+def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
+    """How many pairs there are, a task and a photo, and how many prompts gave none."""
+    tasks, photos = [row["task"] for row in rows], [row["origin"] for row in rows]
+    return {
+        "pairs": len(rows),
+        "prompts_without_pair": prompts - len(rows),
+        "per_task": {task: tasks.count(task) for task in sorted(set(tasks))},
+        "per_photo": {photo: photos.count(photo) for photo in sorted(set(photos))},
+    }
+
+
+def main() -> None:
+    values = params.load()
+    setting, side = params.leaf(values, "vcreward_bench"), params.positive(values, "raw_pairs.image_side")
+    prompts = [
+        prompt
+        for task in params.leaf(values, "tasks")
+        for prompt in scenes.make_pairs(task, "benchmark", setting["per_task"], side, setting["seed"])
+    ]
+    pairs = [make_pair(p, setting["amounts"], setting["least_gap"], setting["seed"]) for p in prompts]
+    rows = [pair for pair in pairs if pair is not None]
+    records.write(Path("data/vcreward_bench.parquet"), rows, "vcreward_bench")
+    records.write_json(Path("metrics/vcreward_bench.json"), counts(rows, len(prompts)))
+
+
+if __name__ == "__main__":
+    main()

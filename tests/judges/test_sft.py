@@ -1,0 +1,200 @@
+"""LoRA fine-tuning: where the adapters sit, what the loss sees, that it learns, and that it repeats."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import get_peft_model
+from safetensors import safe_open
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
+
+from editjudge import images
+from editjudge.judges import sft
+from editjudge.judges.processor import load_processor
+from editjudge.judges.prompt import completion
+from editjudge.judges.transformers_judge import load_model
+
+SETTINGS = sft.TrainSettings(
+    rank=4,
+    alpha=8,
+    learning_rate=3e-3,
+    max_steps=12,
+    batch_size=8,
+    bf16=False,
+    gradient_checkpointing=False,
+    held_out_share=0.25,
+    eval_steps=6,
+    logging_steps=3,
+)
+
+
+@pytest.fixture(scope="module")
+def samples(png: Callable[..., bytes]) -> list[sft.Sample]:
+    """Sixteen pairs of eight prompts; the winner is the source."""
+    made = []
+    for i in range(16):
+        source, other, first = png(i), png(100 + i), i % 2 == 0
+        a, b = (source, other) if first else (other, source)
+        winner = "Image A" if first else "Image B"
+        made.append(sft.Sample(f"k{i}", f"p{i // 2}", "Remove the cup", source, a, b, winner))
+    return made
+
+
+def adapted_modules(model: torch.nn.Module) -> set[str]:
+    peft = get_peft_model(model, sft.lora(SETTINGS))
+    return {
+        name.split(".lora_A")[0].removeprefix("base_model.model.")
+        for name, _ in peft.named_parameters()
+        if "lora_A" in name
+    }
+
+
+def language_linears(model: torch.nn.Module) -> set[str]:
+    return {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and name.startswith("model.language_model.")
+    }
+
+
+def test_adapters_of_the_tiny_model(base_dir: Path):
+    model = load_model(base_dir)
+    expected = language_linears(model)
+    assert len(expected) == 2 * 7
+    assert adapted_modules(model) == expected
+
+
+def test_adapters_of_the_8b_model():
+    """Qwen3-VL-8B-Instruct's sizes, on the meta device: 36 layers of 7 linear modules."""
+    config = Qwen3VLConfig(
+        text_config={
+            "hidden_size": 4096,
+            "intermediate_size": 12288,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        },
+        vision_config={"out_hidden_size": 4096},
+    )
+    with torch.device("meta"):
+        model = Qwen3VLForConditionalGeneration(config)
+        expected = language_linears(model)
+        assert len(expected) == 36 * 7
+        assert adapted_modules(model) == expected
+
+
+def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, samples: list[sft.Sample]):
+    processor = load_processor(base_dir)
+    rows = sft.dataset(samples[:3]).with_transform(sft.Prepare(processor, SETTINGS, None))
+    batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)([*rows])
+    for labels, sample in zip(batch["labels"], samples, strict=False):
+        text = processor.tokenizer.decode(labels[labels >= 0])
+        assert text == completion(sample.winner) + "<|im_end|>\n"
+    assert (batch["mm_token_type_ids"].sum(1) == 3 * 4).all()
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (100, 75), (31, 200), (3, 9)])
+def test_images_are_resized_as_the_processor_resizes_them(
+    base_dir: Path, png: Callable[..., bytes], shape: tuple[int, int]
+):
+    processor = load_processor(base_dir)
+    ours = sft.Prepare(processor, SETTINGS, None).load("k", "source", png(1, *shape))
+    theirs = processor.image_processor(
+        [images.decode(png(1, *shape))], input_data_format="channels_last", return_tensors="pt"
+    )
+    processor.image_processor.do_resize = False
+    mine = processor.image_processor([ours], return_tensors="pt")
+    assert torch.equal(mine["image_grid_thw"], theirs["image_grid_thw"])
+    torch.testing.assert_close(mine["pixel_values"], theirs["pixel_values"], rtol=0, atol=1e-6)
+
+
+def test_split_keeps_prompts_together_whatever_the_order(samples: list[sft.Sample]):
+    train, held = sft.split(sft.dataset(samples), 0.25, 1)
+    assert held is not None
+    assert len(set(held["prompt"])) == 2
+    assert not set(train["prompt"]) & set(held["prompt"])
+    assert len(train) + len(held) == 16
+    again = sft.split(sft.dataset(samples[::-1]), 0.25, 1)[1]
+    assert again is not None
+    assert set(again["key"]) == set(held["key"])
+    assert sft.split(sft.dataset(samples), 0.0, 1)[1] is None
+    with pytest.raises(ValueError, match="too few"):
+        sft.split(sft.dataset(samples[:2]), 0.5, 1)
+    with pytest.raises(ValueError, match="held_out_share"):
+        sft.split(sft.dataset(samples), 1.0, 1)
+
+
+def test_augmentation_is_alike_for_all_three_and_repeats(base_dir: Path, samples: list[sft.Sample]):
+    row = vars(samples[0])
+    first, again = (sft.Prepare(load_processor(base_dir), SETTINGS, sft.flips) for _ in range(2))
+    drawn = [first.shown(row) for _ in range(8)]
+    for shown in drawn:
+        assert np.array_equal(shown[0], shown[1])  # A is the source here
+    assert len({shown[0].tobytes() for shown in drawn}) > 1
+    for shown in drawn:
+        assert all(np.array_equal(x, y) for x, y in zip(shown, again.shown(row), strict=True))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def test_training_learns_and_repeats(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+    table = sft.dataset(samples)
+    history = sft.train_adapter(base_dir, table, tmp_path / "one", SETTINGS, sft.flips)
+    assert history == sft.train_adapter(base_dir, table, tmp_path / "two", SETTINGS, sft.flips)
+    assert {p.name for p in (tmp_path / "one").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    assert [row["step"] for row in history] == [0, 3, 6, 9, 12]
+    assert [row["eval_accuracy"] is None for row in history] == [False, True, False, True, False]
+    assert history[-1]["loss"] < history[1]["loss"]
+    assert history[-1]["eval_loss"] < history[0]["eval_loss"]
+
+
+def test_the_best_adapter_is_kept(
+    base_dir: Path, samples: list[sft.Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Accuracy falls with each evaluation here, so the best adapter is the untrained one: its B matrices are zero."""
+    settings = replace(SETTINGS, max_steps=4, eval_steps=2)
+    for name, keep_best in (("best", True), ("last", False)):
+        falling = iter([0.9, 0.8, 0.7])
+        monkeypatch.setattr(sft.HeldOut, "measure", lambda self, model, falling=falling: next(falling))
+        run = replace(settings, keep_best=keep_best)
+        history = sft.train_adapter(base_dir, sft.dataset(samples), tmp_path / name, run)
+        assert [row["eval_accuracy"] for row in history if row["eval_loss"] is not None] == [0.9, 0.8, 0.7]
+    assert all(not value.any() for name, value in weights(tmp_path / "best").items() if "lora_B" in name)
+    assert any(value.any() for name, value in weights(tmp_path / "last").items() if "lora_B" in name)
+
+
+def test_a_broken_sample_is_named(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+    broken = [*samples[:-1], replace(samples[-1], key="bad", b=b"nothing")]
+    with pytest.raises(ValueError, match="training sample bad: b: not a PNG"):
+        sft.train_adapter(base_dir, sft.dataset(broken), tmp_path / "adapter", SETTINGS)
+    with pytest.raises(ValueError, match="winner must be one of"):
+        sft.train_adapter(
+            base_dir,
+            sft.dataset([replace(sample, winner="A") for sample in samples]),  # type: ignore[arg-type]
+            tmp_path / "adapter",
+            SETTINGS,
+        )
+    with pytest.raises(ValueError, match="1 of 17 training samples repeat a key"):
+        sft.train_adapter(base_dir, sft.dataset([*samples, samples[0]]), tmp_path / "adapter", SETTINGS)
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_no_held_out_rows_with_bf16_and_checkpointing(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+    settings = replace(
+        SETTINGS, held_out_share=0.0, max_steps=2, logging_steps=1, bf16=True, gradient_checkpointing=True
+    )
+    history = sft.train_adapter(base_dir, sft.dataset(samples), tmp_path, settings)
+    assert [row["step"] for row in history] == [1, 2]
+    assert history[0]["eval_loss"] is None
