@@ -30,7 +30,7 @@ def main() -> None:
     setting = params.leaf(params.load(), "base_model")
     side, seed = setting["sizes"]["image_size"], setting["sizes"]["seed"]
     samples = base_samples.Pool(sorted(photos.BASE), side, setting["pool"], seed)
-    unseen = base_samples.Pool(sorted(photos.TRAIN), side, setting["training"]["eval_samples"], seed + 1)
+    unseen = base_samples.Pool(sorted(photos.TRAIN), side, setting["training"]["eval_samples"], seed + 1, easiest=1.0)
     net, tokens = build(setting, [text for part in samples.parts for text in part[2]])
     net.to("cuda" if torch.cuda.is_available() else "cpu")
     training = pretrain.PretrainSettings(**setting["training"])

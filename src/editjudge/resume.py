@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) ->
     records that are missing. A job's results are in the cache as soon as they are known.
     """
     found = {name: cache.get(name) for job in jobs for name, _ in job.records}
-    missing = [[(name, payload) for name, payload in job.records if found[name] is None] for job in jobs]
+    missing = _missing(jobs, found)
     wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
     if wanted:
         workers = min(len(os.sched_getaffinity(0)), len(wanted))
@@ -119,6 +119,17 @@ def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) ->
                     cache.put(name, *result)
                     found[name] = result
     return [[result for name, _ in job.records if (result := found[name]) is not None] for job in jobs]
+
+
+def _missing(jobs: Sequence[Job], found: Mapping[str, Result | None]) -> list[list[tuple[str, Any]]]:
+    """Each job's records that are not found, one that stands twice only where it stands first."""
+    seen: set[str] = set()
+    missing = []
+    for job in jobs:
+        new = {name: payload for name, payload in job.records if found[name] is None and name not in seen}
+        seen |= new.keys()
+        missing.append(list(new.items()))
+    return missing
 
 
 def _start_worker() -> None:

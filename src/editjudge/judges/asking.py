@@ -11,7 +11,7 @@ from editjudge.judges.measures_judge import Context, MeasuresJudge
 from editjudge.judges.prompt import PROMPT_VERSION
 from editjudge.judges.protocol import BothOrders, Judge, Question, Verdict, combine, swapped
 
-CHUNK = 64  # questions between two writes to the cache
+CHUNK = 256  # questions between two writes to the cache
 CODE = (
     "editjudge.judges.asking",
     "editjudge.judges.measures_judge",
@@ -32,7 +32,7 @@ def ask(
     `backend` is transformers (with `model`, `dtype`, `batch_size`) or measures. Raises ValueError for another one.
     """
     if setting["backend"] == "measures":
-        verdicts = _asked(MeasuresJudge(contexts, cache), _both(questions))
+        verdicts = MeasuresJudge(contexts, cache).compare_many(_both(questions))
     elif setting["backend"] == "transformers":
         verdicts = _resumed(setting, _both(questions), cache)
     else:
@@ -43,10 +43,6 @@ def ask(
 
 def _both(questions: Sequence[Question]) -> list[Question]:
     return [order for question in questions for order in (question, swapped(question))]
-
-
-def _asked(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
-    return judge.compare_many(questions)
 
 
 def _resumed(setting: Mapping[str, Any], questions: Sequence[Question], cache: resume.RecordCache) -> list[Verdict]:

@@ -21,7 +21,8 @@ from editjudge.judges.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
 
 Samples: TypeAlias = tuple[np.ndarray, np.ndarray, list[str]]
 """images uint8 (n, 3, H, W, 3): source, A, B; winner (n,): 0 is A, 1 is B; instructions, n of them."""
-MakeBatch: TypeAlias = Callable[[np.random.Generator, int], Samples]
+MakeBatch: TypeAlias = Callable[[np.random.Generator, int, float], Samples]
+"""(generator, n, share of the training that is done in 0..1) to n samples."""
 
 SIDES: tuple[Winner, Winner] = ("Image A", "Image B")
 IGNORED = -100
@@ -193,7 +194,7 @@ class Steps(Dataset):
 
     def __getitem__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
-        return collate(self.net, self.tokenizer, self.make_batch(rng, self.batch_size))
+        return collate(self.net, self.tokenizer, self.make_batch(rng, self.batch_size, step / self.count))
 
 
 def batches(

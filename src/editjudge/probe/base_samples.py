@@ -22,17 +22,21 @@ LEAST_GAP, RELATIVE_GAP = 0.8, 0.2  # between the two damages: in ΔE, and as a 
 UNDAMAGED = 0.5  # share of samples in which one side has no damage
 TRIES = 6
 CHUNK = 100  # samples made together
+EASY_START, HARDEST_START = 0.1, 0.6  # a training starts with the easiest tenth, and ends without the easier 60 %
 
 Batch = tuple[np.ndarray, np.ndarray, list[str]]
 
 
-def make_batch(names: Sequence[str], shape: tuple[int, int], rng: np.random.Generator, count: int) -> Batch:
+def make_batch(
+    names: Sequence[str], shape: tuple[int, int], difficulty: float, rng: np.random.Generator, count: int
+) -> Batch:
     """`count` samples of `shape` (height, width) from the photos `names`.
 
+    A share `difficulty` (0..1) of them is as described above; the others are easy: no edit, and one side undamaged.
     Images uint8, (count, 3, height, width, 3): source, A, B; winners (count,): 0 where A has less damage, 1 where B
     has; and the instructions.
     """
-    samples = [_sample(names, *shape, rng) for _ in range(count)]
+    samples = [_sample(names, *shape, rng, easy=rng.random() >= difficulty) for _ in range(count)]
     pixels = np.stack([np.stack(sample[:3]) for sample in samples])
     return pixels, np.array([sample[3] for sample in samples]), [sample[4] for sample in samples]
 
@@ -40,26 +44,35 @@ def make_batch(names: Sequence[str], shape: tuple[int, int], rng: np.random.Gene
 class Pool:
     """Samples made once, on all cores, and drawn many times with new flips, colours and sides.
 
-    Four fifths are squares of `side` pixels, the others 32 pixels less high or less wide; a batch is of one shape.
+    Four fifths are squares of `side` pixels, the others 32 pixels less high or less wide; a batch is of one shape. Parts
+    are in order of difficulty, from `easiest` to 1: a training goes from the easy ones to the hard ones.
     """
 
-    def __init__(self, names: Sequence[str], side: int, size: int, seed: int) -> None:
+    def __init__(self, names: Sequence[str], side: int, size: int, seed: int, easiest: float = 0.0) -> None:
         shapes = [(side, side)] * 8 + [(side - 32, side), (side, side - 32)]
-        jobs = [(tuple(names), shapes[i % 10], (seed, i), CHUNK) for i in range(max(size // CHUNK, 10))]
+        count = max(size // CHUNK, 10)
+        hard = np.linspace(easiest, 1, count)
+        jobs = [(tuple(names), shapes[i % 10], float(hard[i]), (seed, i), CHUNK) for i in range(count)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0)), initializer=_one_thread) as workers:
             self.parts = list(progress(workers.map(_part, jobs), len(jobs), "base samples"))
 
-    def draw(self, rng: np.random.Generator, count: int) -> Batch:
-        """`count` samples, at most CHUNK, of one shape, each turned into a new one."""
-        pixels, winners, words = self.parts[int(rng.integers(len(self.parts)))]
+    def draw(self, rng: np.random.Generator, count: int, done: float) -> Batch:
+        """`count` samples, at most CHUNK, of one shape, each turned into a new one; `done` (0..1) of the training."""
+        first, last = (int(share * (len(self.parts) - 1)) for share in (min(done, HARDEST_START), _reach(done)))
+        pixels, winners, words = self.parts[int(rng.integers(first, last + 1))]
         picks = rng.choice(len(winners), count, replace=False)
         turned = [_turned(pixels[i], int(winners[i]), rng) for i in picks]
         return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), [words[i] for i in picks]
 
 
-def _part(job: tuple[tuple[str, ...], tuple[int, int], tuple[int, int], int]) -> Batch:
-    names, shape, seed, count = job
-    return make_batch(names, shape, np.random.default_rng(seed), count)
+def _reach(done: float) -> float:
+    """Up to which share of the parts, in order of difficulty, a training draws."""
+    return min(1.0, EASY_START + 2 * done)
+
+
+def _part(job: tuple[tuple[str, ...], tuple[int, int], float, tuple[int, int], int]) -> Batch:
+    names, shape, difficulty, seed, count = job
+    return make_batch(names, shape, difficulty, np.random.default_rng(seed), count)
 
 
 def _one_thread() -> None:
@@ -75,19 +88,36 @@ def _turned(images_: np.ndarray, winner: int, rng: np.random.Generator) -> tuple
     return turned, winner
 
 
-def _sample(
-    names: Sequence[str], height: int, width: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, str]:
-    source = make_source(names, height, width, rng)
-    clean, preserve, instruction = _edit(source, names, rng)
+Sample = tuple[np.ndarray, np.ndarray, np.ndarray, int, str]
+
+
+def _sample(names: Sequence[str], height: int, width: int, rng: np.random.Generator, *, easy: bool) -> Sample:
+    if easy:
+        source = _plain_crop(names, height, width, rng)
+        clean, preserve, words = source, np.ones((height, width), bool), f"Keep the {rng.choice(NOUNS)} as it is."
+        worse = EASY_DAMAGES[int(rng.integers(len(EASY_DAMAGES)))](clean, preserve, float(rng.uniform(0.5, 1.0)), rng)
+        first, second = (source, 0.0), (worse, 1.0)
+    else:
+        source = make_source(names, height, width, rng)
+        clean, preserve, words = _edit(source, names, rng)
+        first, second = _two_damages(source, clean, preserve, rng)
+    pair = [first, second] if rng.random() < 0.5 else [second, first]
+    return source, pair[0][0], pair[1][0], int(pair[1][1] < pair[0][1]), words
+
+
+Damaged = tuple[np.ndarray, float]
+
+
+def _two_damages(
+    source: np.ndarray, clean: np.ndarray, preserve: np.ndarray, rng: np.random.Generator
+) -> tuple[Damaged, Damaged]:
+    """Two sides whose damages are well apart (or, after TRIES, as they come)."""
     for _ in range(TRIES):
         first = _damaged(clean, preserve, source, rng, none=rng.random() < UNDAMAGED)
         second = _damaged(clean, preserve, source, rng, none=False)
-        gap = abs(first[1] - second[1])
-        if gap >= max(LEAST_GAP, RELATIVE_GAP * max(first[1], second[1])):
+        if abs(first[1] - second[1]) >= max(LEAST_GAP, RELATIVE_GAP * max(first[1], second[1])):
             break
-    pair = [first, second] if rng.random() < 0.5 else [second, first]
-    return source, pair[0][0], pair[1][0], int(pair[1][1] < pair[0][1]), instruction
+    return first, second
 
 
 def make_source(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -102,12 +132,15 @@ def make_source(names: Sequence[str], height: int, width: int, rng: np.random.Ge
 
 
 def _photo_crop(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    return _augmented(_plain_crop(names, height, width, rng), rng)
+
+
+def _plain_crop(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     photo = photos.load(str(rng.choice(list(names))))
     scale = float(np.exp(rng.uniform(np.log(0.6), np.log(min(photo.shape[0] / height, photo.shape[1] / width)))))
     h, w = min(int(height * scale), photo.shape[0]), min(int(width * scale), photo.shape[1])
     y, x = int(rng.integers(photo.shape[0] - h + 1)), int(rng.integers(photo.shape[1] - w + 1))
-    crop = cv2.resize(photo[y : y + h, x : x + w], (width, height), interpolation=cv2.INTER_AREA)
-    return _augmented(crop, rng)
+    return cv2.resize(photo[y : y + h, x : x + w], (width, height), interpolation=cv2.INTER_AREA)
 
 
 def _augmented(rgb: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -260,3 +293,4 @@ def _boxed(clean: np.ndarray, preserve: np.ndarray, strength: float, rng: np.ran
 
 
 DAMAGES: tuple[Damage, ...] = (_noise, _blur, _resampled, _shifted, _cast, _relit, _spilled, _boxed, _spilled, _boxed, _shifted)
+EASY_DAMAGES: tuple[Damage, ...] = (_noise, _blur, _cast, _relit)

@@ -1,0 +1,158 @@
+"""The stages' pure functions on small rows: candidates, annotations, benchmark, matches, leaderboard."""
+
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from editjudge import (
+    annotate,
+    candidates,
+    compare_models,
+    judge_vcreward,
+    leaderboard,
+    resume,
+    schemas,
+    vcreward_bench,
+)
+from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.measures.recipe import load_recipe
+from editjudge.probe import scenes
+
+RECIPE = load_recipe(Path(__file__).parents[1] / "pipelines/object_centric/color_alter.yaml")
+KINDS = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[dict]:
+    return scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
+
+
+@pytest.fixture(scope="module")
+def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
+    folder = tmp_path_factory.mktemp("cache")
+    found = {}
+    for kind, amount in KINDS.items():
+        with resume.RecordCache(folder / kind) as cache:
+            setting = {"kind": kind, "amount": amount, "seed": 1}
+            found[kind] = candidates.edit_all(prompts, kind, setting, cache)
+    return found
+
+
+def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(
+    prompts: list[dict], tmp_path: Path
+) -> None:
+    broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
+    with resume.RecordCache(tmp_path / "c") as cache:
+        rows = candidates.edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
+    schemas.check("candidates", rows, "candidates")
+    assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
+    assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]
+    counted = candidates.counts(rows)
+    assert (counted["records"], counted["failed"]) == (5, 2)
+    assert "not a PNG, JPEG or WebP image" in counted["reasons"]
+
+
+def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
+    prompts: list[dict], edits: dict[str, list[dict]], tmp_path: Path
+) -> None:
+    def run(models: list[str]) -> tuple[list[dict], dict[str, int]]:
+        with resume.RecordCache(tmp_path / "a") as cache:
+            return annotate.annotate(prompts, [r for m in models for r in edits[m]], RECIPE, cache), cache.counts()
+
+    _, first = run(["precise", "leaky"])
+    rows, second = run(["precise", "leaky", "shifted"])
+    assert (first, second) == ({"computed": 6, "reused": 0}, {"computed": 3, "reused": 6})
+    schemas.check("annotations", rows, "annotations")
+    assert [row["model"] for row in rows[:3]] == ["leaky", "precise", "shifted"]
+    values = {row["model"]: row["measures"][0]["value"] for row in rows[:3]}
+    assert values["precise"] > values["leaky"] > values["shifted"]
+
+
+def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts: list[dict], tmp_path: Path) -> None:
+    row = {"key": prompts[0]["key"], "task": "color_alter", "damage": None}
+    failed = row | {"model": "a", "status": "failed", "reason": "out of memory", "image": None}
+    broken = row | {"model": "b", "status": "done", "reason": None, "image": b"<html>"}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate(prompts[:1], [failed, broken], RECIPE, cache)
+    schemas.check("annotations", rows, "annotations")
+    assert [row["reason"] for row in rows] == ["candidate: out of memory", "not a PNG, JPEG or WebP image"]
+    assert annotate.counts(rows)["failed"] == 2
+
+
+def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(buffer, "PNG")
+    tiny = {"key": "k", "image": buffer.getvalue(), "regions": []}
+    edit = {"key": "k", "task": "t", "model": "m", "status": "done", "reason": None, "damage": None}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate([tiny], [edit | {"image": buffer.getvalue()}], RECIPE, cache)
+    assert rows[0]["status"] == "failed"
+    assert rows[0]["reason"] == "the record has no box"
+
+
+def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:
+    rows = [vcreward_bench.make_pair(p, KINDS, 1.0, seed=1) for p in prompts]
+    schemas.check("vcreward_bench", rows, "bench")
+    for row in rows:
+        better = row["damages"][0] < row["damages"][1]
+        assert row["winner"] == ("Image A" if better else "Image B")
+        assert abs(row["damages"][0] - row["damages"][1]) >= 1.0
+    assert vcreward_bench.make_pair(prompts[0], {"precise": 0.0, "unedited": 0.0}, 1.0, seed=1) is None
+
+
+def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
+    one, two, both = (Verdict(key, w, None, "", None if w else "prose") for w in (forward, backward, combined))
+    return BothOrders(one, two, both)
+
+
+def test_verdicts_stand_in_the_benchmarks_order() -> None:
+    bench = [{"key": "k", "task": "t", "winner": "Image A"}]
+    rows = judge_vcreward.to_verdicts("j", bench, [answer("k", "Image A", "Image B", "Image A")])
+    schemas.check("verdicts", rows, "verdicts")
+    assert (rows[0]["forward"], rows[0]["backward"]) == ("Image A", "Image A")
+
+
+def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(
+    prompts: list[dict], edits: dict[str, list[dict]]
+) -> None:
+    gallery = {model: {row["key"]: row for row in rows} for model, rows in edits.items()}
+    key = prompts[0]["key"]
+    gallery["leaky"] = gallery["leaky"] | {key: gallery["leaky"][key] | {"status": "failed", "image": None}}
+    pairs, lacking = compare_models.pairs_of(prompts, gallery)
+    assert (len(pairs), lacking) == (3 * 3 - 2, 2)
+    assert compare_models.match_key(*("p", "a", "b")) == "p_pair_a_vs_b"
+
+
+def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
+    damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
+    return {
+        "prompt": prompt,
+        "dimension": "visual_consistency",
+        "model_a": a,
+        "model_b": b,
+        "winner": winner,
+        "damage_a": damage[a],
+        "damage_b": damage[b],
+    }
+
+
+def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() -> None:
+    rows = []
+    for number in range(12):
+        p = f"p{number}"
+        rows += [match(p, "best", "middle", "Tie" if number == 3 else "Image A"), match(p, "best", "worst", "Image A")]
+        rows += [match(p, "worst", "middle", "Image A" if number == 5 else "Image B")]
+    rows.append(match("p0", "middle", "worst", None))
+    setting = {"alpha": 1.0, "weighting": "balanced", "bootstrap": 50, "seed": 0}
+    board = leaderboard.rank(pd.DataFrame(rows), setting)
+    assert list(board["models"]) == ["best", "middle", "worst"]
+    assert board["kendall_tau_with_known_order"] == 1.0
+    assert (board["matches"], board["ties"], board["unscored"]) == (37, 1, 1)
+    best = board["models"]["best"]
+    assert best["low"] <= best["rating"] <= best["high"]
+    assert best["known_damage"] == 0.0
+    assert json.dumps(board)
