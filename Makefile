@@ -20,7 +20,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 repro: setup
 	dvc repro
-	@echo && dvc metrics show && dvc plots show -o dvc_plots >/dev/null
+	@echo && dvc metrics show metrics/*.json && dvc plots show -o dvc_plots >/dev/null
 	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
 
 test: setup

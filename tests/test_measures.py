@@ -63,10 +63,12 @@ def test_emd_agrees_with_a_linear_programme(photo: np.ndarray, edited: np.ndarra
 
 def test_structure_similarity_is_the_plain_formula(rng: np.random.Generator) -> None:
     first, second = rng.normal(size=(2, 9, 5))
-    loss = np.mean([
-        [(cosine(first[i], first[j]) - cosine(second[i], second[j])) ** 2 for i in range(9)] for j in range(9)
-    ])
-    assert patches.structure_similarity(first, second, np.ones(9, bool)) == pytest.approx(1 / (1 + 100 * loss), abs=1e-9)
+    loss = np.mean(
+        [[(cosine(first[i], first[j]) - cosine(second[i], second[j])) ** 2 for i in range(9)] for j in range(9)]
+    )
+    assert patches.structure_similarity(first, second, np.ones(9, bool)) == pytest.approx(
+        1 / (1 + 100 * loss), abs=1e-9
+    )
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -87,9 +89,7 @@ def test_identical_images_are_best(name: str, photo: np.ndarray, region: np.ndar
 
 
 @pytest.mark.parametrize("name", ["ssim", "emd", "structure_similarity", "object_similarity", "delta_e"])
-def test_symmetric(
-    name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: recipe.Tools
-) -> None:
+def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: recipe.Tools) -> None:
     there, back = take(name, photo, edited, region, tools), take(name, edited, photo, region, tools)
     assert there == pytest.approx(back, abs=1e-9)
 

@@ -21,7 +21,7 @@ def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
 
 
 def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
-    rows = [pair(), pair("b", regions=[], instruction="Größer, 猫 🐈\n\"quoted\"")]
+    rows = [pair(), pair("b", regions=[], instruction='Größer, 猫 🐈\n"quoted"')]
     records.write(tmp_path / "a.parquet", rows, "raw_pairs")
     assert records.read(tmp_path / "a.parquet", "raw_pairs") == rows
 

@@ -41,7 +41,10 @@ def test_fingerprints_keep_parts_apart_and_follow_content() -> None:
 
 
 def test_code_version_follows_the_source() -> None:
-    one, both = resume.code_version(["editjudge.regions"]), resume.code_version(["editjudge.regions", "editjudge.images"])
+    one, both = (
+        resume.code_version(["editjudge.regions"]),
+        resume.code_version(["editjudge.regions", "editjudge.images"]),
+    )
     assert one == resume.code_version(["editjudge.regions"])
     assert one != both
 
@@ -55,7 +58,8 @@ def slow(shared, payloads):
     time.sleep(0.05)
     return [({"value": p}, None) for p in payloads]
 
-with resume.RecordCache(Path(sys.argv[1])) as cache:
+if __name__ == "__main__":
+  with resume.RecordCache(Path(sys.argv[1])) as cache:
     resume.run([resume.Job(None, ((str(n), n),)) for n in range(200)], slow, cache, "slow")
     print(cache.counts())
 """

@@ -53,7 +53,7 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
     assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]
     counted = candidates.counts(rows)
     assert (counted["records"], counted["failed"]) == (5, 2)
-    assert "not a PNG, JPEG or WebP image" in counted["reasons"]
+    assert {"reason": "not a PNG, JPEG or WebP image", "records": 1} in counted["reasons"]
 
 
 def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
@@ -149,10 +149,10 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     rows.append(match("p0", "middle", "worst", None))
     setting = {"alpha": 1.0, "weighting": "balanced", "bootstrap": 50, "seed": 0}
     board = leaderboard.rank(pd.DataFrame(rows), setting)
-    assert list(board["models"]) == ["best", "middle", "worst"]
-    assert board["kendall_tau_with_known_order"] == 1.0
+    assert [row["model"] for row in board["models"]] == ["best", "middle", "worst"]
+    assert board["kendall_tau"] == 1.0
     assert (board["matches"], board["ties"], board["unscored"]) == (37, 1, 1)
-    best = board["models"]["best"]
+    best = board["models"][0]
     assert best["low"] <= best["rating"] <= best["high"]
     assert best["known_damage"] == 0.0
-    assert json.dumps(board)
+    assert json.dumps(leaderboard.summary({"measures": board}))

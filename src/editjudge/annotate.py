@@ -46,13 +46,16 @@ def _annotation(row: records.Row, found: dict[tuple[str, str], dict[str, Any]]) 
 
 def counts(rows: Rows) -> dict[str, Any]:
     """How many candidates were measured and failed, and how many values each measure has and lacks."""
-    taken = [(f"{m['area']}.{m['measure']}", m["value"]) for row in rows for m in row["measures"]]
-    names = sorted({name for name, _ in taken})
+    values: dict[tuple[str, str], list[float | None]] = {}
+    for m in (m for row in rows for m in row["measures"]):
+        values.setdefault((m["area"], m["measure"]), []).append(m["value"])
     return {
         "records": len(rows),
         "failed": sum(row["status"] == "failed" for row in rows),
-        "scored": {name: sum(n == name and value is not None for n, value in taken) for name in names},
-        "unscored": {name: sum(n == name and value is None for n, value in taken) for name in names},
+        "measures": [
+            {"area": area, "measure": name, "scored": len(v) - v.count(None), "unscored": v.count(None)}
+            for (area, name), v in sorted(values.items())
+        ],
     }
 
 

@@ -50,12 +50,15 @@ def edit_all(
 
 
 def counts(rows: list[records.Row]) -> dict[str, Any]:
-    """How many candidates are done and failed, and the failures' reasons."""
+    """How many candidates are done and failed, the failures' reasons, and the mean known damage."""
     reasons = [row["reason"] for row in rows if row["status"] == "failed"]
-    failed = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
-    done = [row["damage"] for row in rows if row["damage"] is not None]
-    mean = round(float(np.mean(done)), 4) if done else None
-    return {"records": len(rows), "failed": len(reasons), "reasons": failed, "mean_known_damage": mean}
+    known = [row["damage"] for row in rows if row["damage"] is not None]
+    return {
+        "records": len(rows),
+        "failed": len(reasons),
+        "reasons": [{"reason": reason, "records": reasons.count(reason)} for reason in sorted(set(reasons))],
+        "mean_known_damage": [round(float(np.mean(known)), 4)] if known else [],
+    }
 
 
 def main() -> None:
@@ -71,8 +74,7 @@ def main() -> None:
         records.write_json(Path(f"metrics/resume/candidates_{model}.json"), cache.counts())
     records.write(Path(f"data/candidates/{model}.parquet"), rows[: len(pools)], "candidates")
     records.write(Path(f"data/gallery/{model}.parquet"), rows[len(pools) :], "candidates")
-    report = {"pools": counts(rows[: len(pools)]), "gallery": counts(rows[len(pools) :])}
-    records.write_json(Path(f"metrics/candidates/{model}.json"), report)
+    records.write_json(Path(f"metrics/candidates/{model}.json"), counts(rows))
 
 
 if __name__ == "__main__":

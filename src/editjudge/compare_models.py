@@ -81,13 +81,14 @@ def main() -> None:
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     pairs, without_image = pairs_of(prompts, gallery)
     matches: Rows = []
-    for judge in params.leaf(values, "compare_models.judges"):
+    judges = {name: setting for name, setting in params.leaf(values, "judges").items() if setting["arena"]}
+    for judge, setting in judges.items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = ask(params.leaf(values, f"judges.{judge}"), pairs, gallery, recipes, cache)
+            answers = ask(setting, pairs, gallery, recipes, cache)
         matches += to_matches(judge, pairs, gallery, answers)
     records.write(Path("data/matches.parquet"), matches, "matches")
     unscored = sum(match["winner"] is None for match in matches)
-    report = {"matches": len(matches), "unscored": unscored, "pairs_without_image": without_image}
+    report = {"records": len(matches), "failed": unscored, "pairs_without_image": [without_image]}
     records.write_json(Path("metrics/compare_models.json"), report)
 
 

@@ -16,9 +16,11 @@ class HogEncoder:
     """Patch and object features from gradients and mean colours; needs no weights."""
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
-        """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm) and mean L, a, b a block."""
+        """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""
         square = cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-        gradients = hog(square, pixels_per_cell=(CELL, CELL), cells_per_block=(2, 2), channel_axis=-1, feature_vector=False)
+        gradients = hog(
+            square, pixels_per_cell=(CELL, CELL), cells_per_block=(2, 2), channel_axis=-1, feature_vector=False
+        )
         colour = _block_means(images.to_lab(square)) / COLOUR_SCALE
         return np.concatenate([gradients.reshape(GRID * GRID, -1), colour.reshape(GRID * GRID, -1)], 1)
 

@@ -21,7 +21,7 @@ def main() -> None:
         print(f"{task}: filter.sample_num is {wanted}, the pool has {len(pairs)}: all are kept")
     chosen = k_center_greedy(np.load(f"data/embeddings/{task}.npy"), wanted, start=start, rng=rng)
     records.write(Path(f"data/pools/{task}.parquet"), [pairs[i] for i in chosen.indices], "pools")
-    report = {"kept": len(chosen.indices), "pool": len(pairs), "covering_radius": round(float(chosen.radii[-1]), 6)}
+    report = {"records": len(chosen.indices), "pool": [len(pairs)], "covering_radius": [float(chosen.radii[-1])]}
     records.write_json(Path(f"metrics/filter/{task}.json"), report)
 
 

@@ -49,7 +49,8 @@ def _source(module: str) -> list[str]:
 
 def _contracts(source: Path) -> set[str]:
     """The contracts that a stage's module names."""
-    texts = {n.value for n in ast.walk(ast.parse(source.read_text())) if isinstance(n, ast.Constant)}
+    constants = (node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Constant))
+    texts = {node.value for node in constants if isinstance(node.value, str)}
     known = {path.name.removesuffix(".schema.json"): path for path in (ROOT / "stages").glob("*.schema.json")}
     return {str(known[text].relative_to(ROOT)) for text in texts & set(known)}
 
@@ -88,7 +89,9 @@ def main() -> None:
     if stale and write:
         with file.open("w") as out:
             yaml.dump(graph, out)
-    print(f"dvc.yaml: {'mended' if write else 'stale'}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are true")
+    print(
+        f"dvc.yaml: {'mended' if write else 'stale'}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are true"
+    )
     sys.exit(1 if stale and not write else 0)
 
 

@@ -56,7 +56,7 @@ def encode_png(rgb: np.ndarray) -> bytes:
 def jpeg_roundtrip(rgb: np.ndarray, quality: int) -> np.ndarray:
     """The image after JPEG compression at `quality` (1..100)."""
     _, data = cv2.imencode(".jpg", rgb[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1].copy()
+    return decode(data.tobytes()).copy()
 
 
 def to_lab(rgb: np.ndarray) -> np.ndarray:

@@ -16,7 +16,9 @@ Rows = list[records.Row]
 def questions_of(bench: Rows) -> list[Question]:
     """The benchmark's pairs as questions."""
     return [
-        Question(row["key"], row["instruction"], row["source_image"]["bytes"], *(e["bytes"] for e in row["edited_images"]))
+        Question(
+            row["key"], row["instruction"], row["source_image"]["bytes"], *(e["bytes"] for e in row["edited_images"])
+        )
         for row in bench
     ]
 
@@ -48,21 +50,30 @@ def to_verdicts(judge: str, bench: Rows, answers: Sequence[BothOrders]) -> Rows:
     ]
 
 
+def summary(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """metrics/vcreward.json: accuracies up front, for `dvc metrics`; the rest in a list, which DVC leaves out."""
+    return {
+        "accuracy": {judge: report["accuracy"]["accuracy"] for judge, report in reports.items()},
+        "accuracy_low": {judge: report["accuracy"]["low"] for judge, report in reports.items()},
+        "judges": [{"judge": judge, **report} for judge, report in reports.items()],
+    }
+
+
 def main() -> None:
     values = params.load()
     bench = records.read(Path("data/vcreward_bench.parquet"), "vcreward_bench")
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    report: dict[str, Any] = {}
+    reports: dict[str, dict[str, Any]] = {}
     verdicts: Rows = []
     for judge, setting in params.leaf(values, "judges").items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
             answers = asking.ask(setting, questions_of(bench), contexts_of(bench, recipes), cache)
         rows = to_verdicts(judge, bench, answers)
-        report[judge] = agreement.report(rows, [row.get("origin") or row["key"] for row in bench])
+        reports[judge] = agreement.report(rows, [row.get("origin") or row["key"] for row in bench])
         verdicts += rows
     records.write(Path("data/verdicts/vcreward.parquet"), verdicts, "verdicts")
-    records.write_json(Path("metrics/vcreward.json"), report)
+    records.write_json(Path("metrics/vcreward.json"), summary(reports))
 
 
 if __name__ == "__main__":

@@ -34,12 +34,14 @@ def to_matches(table: pd.DataFrame) -> ratings.Matches:
 
 def known_damage(table: pd.DataFrame) -> pd.Series:
     """The mean known damage of each model's images over the prompts; empty where none is known."""
-    sides = [table[["prompt", f"model_{s}", f"damage_{s}"]].set_axis(["prompt", "model", "damage"], axis=1) for s in "ab"]
+    sides = [
+        table[["prompt", f"model_{s}", f"damage_{s}"]].set_axis(["prompt", "model", "damage"], axis=1) for s in "ab"
+    ]
     return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
 
 
 def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
-    """One judge's leaderboard: models by name, tie parameters, counts, and Kendall's tau-b with the known order.
+    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
 
     A match without a verdict is not a tie: it is counted as unscored and left out.
     """
@@ -58,12 +60,13 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
     return {
-        "models": {row["model"]: rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models},
+        "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
-        "kendall_tau_with_known_order": None if tau is None or pd.isna(tau) else round(float(tau), 4),
+        "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
         "matches": len(table),
         "ties": int((scored["winner"] == "Tie").sum()),
         "unscored": len(table) - len(scored),
+        "warnings": board.warnings,
     }
 
 
@@ -73,20 +76,27 @@ def known(damage: pd.Series, model: str) -> float | None:
 
 
 def rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the leaderboard without the model's name, its floats at two decimals (abilities at four)."""
-    digits = {"ability": 4}
-    return {k: round(v, digits.get(k, 2)) if isinstance(v, float) else v for k, v in row.items() if k != "model"}
+    """A row of the leaderboard with its floats at two decimals (abilities at four)."""
+    return {k: round(v, 4 if k == "ability" else 2) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """metrics/leaderboard.json: the agreement with the known order up front, for `dvc metrics`; the rest in a list."""
+    return {
+        "kendall_tau": {judge: board["kendall_tau"] for judge, board in boards.items()},
+        "judges": [{"judge": judge, **board} for judge, board in boards.items()],
+    }
 
 
 def main() -> None:
     setting = params.leaf(params.load(), "leaderboard")
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
-    boards = {judge: rank(group, setting) for judge, group in table.groupby("judge")}
-    records.write_json(Path("metrics/leaderboard.json"), boards)
+    boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
+    records.write_json(Path("metrics/leaderboard.json"), summary(boards))
     lines = [
-        {"judge": judge, "model": model} | {name: row[name] for name in ("rating", "low", "high")}
+        {"judge": judge} | {name: row[name] for name in ("model", "rating", "low", "high", "known_damage")}
         for judge, board in boards.items()
-        for model, row in board["models"].items()
+        for row in board["models"]
     ]
     records.write_csv(Path("plots/leaderboard.csv"), lines)
 

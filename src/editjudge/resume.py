@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -110,7 +111,8 @@ def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) ->
     wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
     if wanted:
         workers = min(len(os.sched_getaffinity(0)), len(wanted))
-        with ProcessPoolExecutor(workers, initializer=_start_worker) as pool:
+        # Not forked: a process with threads (torch, OpenMP) deadlocks in its forked children.
+        with ProcessPoolExecutor(workers, get_context("forkserver"), initializer=_start_worker) as pool:
             waiting = {
                 pool.submit(compute, shared, [payload for _, payload in records]): records for shared, records in wanted
             }
@@ -118,7 +120,7 @@ def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) ->
                 for (name, _), result in zip(waiting[done], done.result(), strict=True):
                     cache.put(name, *result)
                     found[name] = result
-    return [[result for name, _ in job.records if (result := found[name]) is not None] for job in jobs]
+    return [[known for name, _ in job.records if (known := found[name]) is not None] for job in jobs]
 
 
 def _missing(jobs: Sequence[Job], found: Mapping[str, Result | None]) -> list[list[tuple[str, Any]]]:

@@ -22,6 +22,7 @@ def grabcut(rgb: np.ndarray, box: regions.Box) -> np.ndarray:
     labels = np.zeros((height, width), np.uint8)
     cv2.setRNGSeed(0)  # GrabCut draws from OpenCV's own generator
     bgr = np.ascontiguousarray(rgb[..., ::-1])
-    cv2.grabCut(bgr, labels, (x0, y0, x1 - x0, y1 - y0), None, None, ITERATIONS, cv2.GC_INIT_WITH_RECT)
+    background, foreground = np.zeros((1, 65)), np.zeros((1, 65))  # GrabCut's colour models, which it fills
+    cv2.grabCut(bgr, labels, (x0, y0, x1 - x0, y1 - y0), background, foreground, ITERATIONS, cv2.GC_INIT_WITH_RECT)
     mask = ((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD)) & whole
     return mask if mask.sum() >= LEAST_SHARE * whole.sum() else whole

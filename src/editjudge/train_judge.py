@@ -58,11 +58,16 @@ def report(history: list[sft.Row], pairs: int) -> dict[str, Any]:
     evaluated = [row for row in history if row["eval_accuracy"] is not None]
     best = max(evaluated, key=lambda row: (row["eval_accuracy"], -(row["eval_loss"] or 0.0)), default=None)
     return {
-        "pairs": pairs,
-        "steps": history[-1]["step"],
         "loss": losses[-1] if losses else None,
-        "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
-        "best": best and {name: best[name] for name in ("step", "eval_loss", "eval_accuracy")},
+        "held_out_accuracy": best["eval_accuracy"] if best else None,
+        "details": [
+            {
+                "pairs": pairs,
+                "steps": history[-1]["step"],
+                "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
+                "best_step": best["step"] if best else None,
+            }
+        ],
     }
 
 

@@ -55,7 +55,9 @@ def choose(annotations: Iterable[records.Row], setting: Mapping[str, Any], task:
         if counts["prompts_with_pair"] >= setting["prompts_per_task"]:
             counts["prompts_beyond_cap"] += 1
             continue
-        outcome = tiers.build_pairs(_candidates(rows, setting["least_change"], counts), rules, mode=setting["mode"], margin=setting["margin"])
+        outcome = tiers.build_pairs(
+            _candidates(rows, setting["least_change"], counts), rules, mode=setting["mode"], margin=setting["margin"]
+        )
         _count(outcome, counts)
         damage = {row["model"]: row["damage"] for row in rows}
         chosen += [Chosen(key, task, pair, damage) for pair in outcome.pairs]
@@ -84,7 +86,9 @@ def _count(outcome: tiers.Outcome, counts: Counter) -> None:
     counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
 
 
-def to_rows(chosen: list[Chosen], prompts: Mapping[str, records.Row], edits: Mapping[tuple[str, str], bytes], seed: int) -> Rows:
+def to_rows(
+    chosen: list[Chosen], prompts: Mapping[str, records.Row], edits: Mapping[tuple[str, str], bytes], seed: int
+) -> Rows:
     """Training pairs with their images; which edit is Image A is drawn for each pair by itself from the seed."""
     rows = []
     for item in chosen:
@@ -114,7 +118,7 @@ def to_rows(chosen: list[Chosen], prompts: Mapping[str, records.Row], edits: Map
 
 
 def truth(chosen: list[Chosen]) -> dict[str, Any]:
-    """How many pairs name the truly less damaged side; where the damages are equal, neither is, and the pair is wrong."""
+    """How many pairs name the truly less damaged side; equal damages make the pair wrong."""
     known = [(item.damage[item.pair.winner], item.damage[item.pair.loser]) for item in chosen]
     pairs = [(won, lost) for won, lost in known if won is not None and lost is not None]
     right = sum(won < lost for won, lost in pairs)
@@ -128,17 +132,24 @@ def truth(chosen: list[Chosen]) -> dict[str, Any]:
 
 
 def report(per_task: Mapping[str, tuple[list[Chosen], Counter]]) -> dict[str, Any]:
-    """metrics/train_pairs.json: pairs by task and tier, how often the truth is named, and what gave no pair and why."""
+    """metrics/train_pairs.json: pairs, how often they name the truth, by tier and task, and what gave none and why.
+
+    Lists, which `dvc metrics` leaves out, hold the details.
+    """
     everything = [item for chosen, _ in per_task.values() for item in chosen]
+    total = sum((counts for _, counts in per_task.values()), Counter())
+    tiers_of = Counter(item.pair.tiers for item in everything)
     return {
         "pairs": len(everything),
-        "per_tier": dict(Counter(item.pair.tiers for item in everything)),
-        "known_truth": truth(everything),
-        "per_task": {
-            task: {"pairs": len(chosen), "share_right": truth(chosen)["share_right"]} | dict(counts)
+        "share_right": truth(everything)["share_right"],
+        "prompts_without_pair": total["prompts"] - total["prompts_with_pair"],
+        "known_truth": [truth(everything)],
+        "per_tier": [{"tiers": name, "pairs": number} for name, number in sorted(tiers_of.items())],
+        "per_task": [
+            {"task": task, "pairs": len(chosen), "share_right": truth(chosen)["share_right"], **dict(counts)}
             for task, (chosen, counts) in per_task.items()
-        },
-        "total": dict(sum((counts for _, counts in per_task.values()), Counter())),
+        ],
+        "total": [dict(total)],
     }
 
 

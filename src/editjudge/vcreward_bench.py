@@ -45,8 +45,8 @@ def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
     return {
         "pairs": len(rows),
         "prompts_without_pair": prompts - len(rows),
-        "per_task": {task: tasks.count(task) for task in sorted(set(tasks))},
-        "per_photo": {photo: photos.count(photo) for photo in sorted(set(photos))},
+        "per_task": [{"task": task, "pairs": tasks.count(task)} for task in sorted(set(tasks))],
+        "per_photo": [{"photo": photo, "pairs": photos.count(photo)} for photo in sorted(set(photos))],
     }
 
 

@@ -14,7 +14,7 @@ SIZE = SIZES.image_size
 TOKENS = tiny.tokenizer(INSTRUCTIONS)
 
 
-def make_batch(rng: np.random.Generator, count: int) -> pretrain.Samples:
+def make_batch(rng: np.random.Generator, count: int, done: float = 0.0) -> pretrain.Samples:
     """The winner is the source, the loser is nearly black."""
     images = rng.integers(0, 256, (count, 3, SIZE, SIZE, 3), dtype=np.uint8)
     winner = rng.integers(0, 2, count)

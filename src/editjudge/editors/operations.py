@@ -42,7 +42,9 @@ def change_material(source: np.ndarray, mask: np.ndarray, material: str, seed: i
 def remove(source: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The object painted over from its surroundings (Telea's inpainting); the mask grown by 2 pixels changes."""
     hole = regions.dilate(mask, 2)
-    filled = cv2.inpaint(np.ascontiguousarray(source[..., ::-1]), hole.astype(np.uint8), INPAINT_RADIUS, cv2.INPAINT_TELEA)
+    filled = cv2.inpaint(
+        np.ascontiguousarray(source[..., ::-1]), hole.astype(np.uint8), INPAINT_RADIUS, cv2.INPAINT_TELEA
+    )
     return _inside(hole, filled[..., ::-1], source)
 
 
@@ -101,12 +103,12 @@ def tone(source: np.ndarray, style: str) -> np.ndarray:
         lab[..., 1:] = (9, 24)
     elif style == "a faded vintage":
         lab[..., 0] = 22 + 0.62 * lab[..., 0]
-        lab[..., 1:] = 0.55 * lab[..., 1:] + np.float32([4, 9])
+        lab[..., 1:] = 0.55 * lab[..., 1:] + np.array([4, 9], np.float32)
     elif style == "a high-contrast":
         lab[..., 0] = 100 / (1 + np.exp(-(lab[..., 0] - 50) / 13))
         lab[..., 1:] *= 1.2
     else:
-        lab[..., 1:] += np.float32([10, 26] if style == "a warm golden" else [-4, -26])
+        lab[..., 1:] += np.array([10, 26] if style == "a warm golden" else [-4, -26], np.float32)
     return images.from_lab(lab)
 
 
@@ -154,5 +156,7 @@ def _background(name: str, height: int, width: int, rng: np.random.Generator) ->
         lab = np.stack([50 + 10 * blades, -36 + 4 * blades, 38 + 0 * down], -1)
     else:
         level = {"white": 98, "black": 4}.get(name, 62)
-        lab = np.stack([level + (2 * noise if name == "a plain grey studio wall" else 0 * noise), 0 * down, 0 * down], -1)
+        lab = np.stack(
+            [level + (2 * noise if name == "a plain grey studio wall" else 0 * noise), 0 * down, 0 * down], -1
+        )
     return images.from_lab(lab)

@@ -154,7 +154,9 @@ def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
     if operation == "add":
         pixels, alpha = operations.donor(scene.edit["donor"], scene.edit["donor_region"])
         place = regions.pad_box(scene.edit["box"], 0.6 * strength, height, width)
-        return np.where(scene.mask[..., None], scene.clean, operations.add(scene.source, place, pixels, np.ones_like(alpha)))
+        return np.where(
+            scene.mask[..., None], scene.clean, operations.add(scene.source, place, pixels, np.ones_like(alpha))
+        )
     opacity = min(1.0, strength / OPAQUE_FROM)  # a slim object leaves much of its box free: faint at first
     image = scene.clean + opacity * (_render(scene.source, scene.edit, wide) - scene.clean.astype(np.float64))
     return image.round().astype(np.uint8)
@@ -172,7 +174,7 @@ def _leaky(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarra
     height, width = scene.mask.shape
     if scene.edit["operation"] == "tone":
         weight = np.clip(0.5 + images.smooth_noise(height, width, width / 6, rng), 0, 1)
-        tint = np.float32([0, *rng.uniform(-60, 60, 2)])
+        tint = np.array([0, *rng.uniform(-60, 60, 2)], np.float32)
     else:
         inside, spill = ~scene.preserve, scene.preserve.astype(np.uint8)
         reach = 0.25 * max(height, width)

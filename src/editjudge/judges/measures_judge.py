@@ -41,7 +41,9 @@ class MeasuresJudge:
                 groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
         prompts = [batch.Prompt(source, c.boxes, c.recipe, tuple(edits)) for (source, c), edits in groups.items()]
         taken = batch.measure_all(prompts, self.cache, "measures")
-        found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
+        found = {
+            group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)
+        }
         return [self._verdict(question, found) for question in questions]
 
     def _verdict(self, question: Question, found: Mapping[tuple[bytes, Context], Mapping[bytes, Any]]) -> Verdict:

@@ -13,8 +13,8 @@ WINNERS: tuple[Winner, ...] = ("Image A", "Image B", "Tie")
 PROMPT_VERSION = "1"
 
 QUESTION = """Instruction: {instruction}
-Which edit of the source better preserves everything that the instruction does not ask to change? \
-Answer only in JSON: {{"winner": "Image A"}}, {{"winner": "Image B"}} or {{"winner": "Tie"}}."""
+Which edit better preserves the rest of the source? \
+Answer in JSON: {{"winner": "Image A"}}, {{"winner": "Image B"}} or {{"winner": "Tie"}}."""
 
 REPLY_SCHEMA = {
     "type": "object",
@@ -30,17 +30,18 @@ _OBJECT = re.compile(r"\{[^{}]*\}?")
 def messages(instruction: str) -> list[dict]:
     """The chat of one question: a user turn with three image placeholders, in the order source, A, B.
 
+    Each image's name stands behind it, where a causal model has seen the image: so a small one learns far sooner.
+
     Markers such as `<|image_pad|>` in the instruction lose their bars: no instruction can add images or turns.
     """
     text = QUESTION.format(instruction=_SPECIAL_TOKEN.sub(r"<\1>", instruction).strip())
     content = [
-        {"type": "text", "text": "Source:"},
         {"type": "image"},
-        {"type": "text", "text": "Image A:"},
+        {"type": "text", "text": "Source."},
         {"type": "image"},
-        {"type": "text", "text": "Image B:"},
+        {"type": "text", "text": "Image A."},
         {"type": "image"},
-        {"type": "text", "text": text},
+        {"type": "text", "text": f"Image B.\n{text}"},
     ]
     return [{"role": "user", "content": content}]
 

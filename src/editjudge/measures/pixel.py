@@ -57,7 +57,9 @@ def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
 def _polynomial(lab: np.ndarray) -> np.ndarray:
     """The terms of the map, (n, 3) to (n, 12): all of degree 2 or less, and the lightness cubed and to the fourth."""
     light, a, b = lab.T
-    return np.stack([np.ones_like(light), light, a, b, light**2, a**2, b**2, light * a, light * b, a * b, light**3, light**4], 1)
+    return np.stack(
+        [np.ones_like(light), light, a, b, light**2, a**2, b**2, light * a, light * b, a * b, light**3, light**4], 1
+    )
 
 
 def ssim_map(first: np.ndarray, second: np.ndarray) -> np.ndarray:

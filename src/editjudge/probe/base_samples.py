@@ -8,6 +8,7 @@ same random edit, and each its own damage outside of it. Damage is measured as e
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import cv2
 import numpy as np
@@ -18,11 +19,12 @@ from editjudge.progress import progress
 
 NOUNS = ("cup", "car", "tree", "coat", "door", "bird", "bag", "lamp", "chair", "flower", "ball", "sign")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "pink", "teal")
-LEAST_GAP, RELATIVE_GAP = 0.8, 0.2  # between the two damages: in ΔE, and as a share of the larger one
-UNDAMAGED = 0.5  # share of samples in which one side has no damage
+LEAST_GAP, RELATIVE_GAP = 1.5, 0.3  # between the two damages: in ΔE, and as a share of the larger one
+UNEDITED = 0.2  # share of the undamaged sides that are a copy of the source
 TRIES = 6
 CHUNK = 100  # samples made together
-EASY_START, HARDEST_START = 0.1, 0.6  # a training starts with the easiest tenth, and ends without the easier 60 %
+EASY_SHARE, EASY_UNTIL, ALL_FROM = 0.05, 0.08, 0.75  # the easiest samples first, all of them from ALL_FROM on
+WINDOW = 0.4  # of the samples in order of difficulty, that a batch is drawn from
 
 Batch = tuple[np.ndarray, np.ndarray, list[str]]
 
@@ -30,13 +32,17 @@ Batch = tuple[np.ndarray, np.ndarray, list[str]]
 def make_batch(
     names: Sequence[str], shape: tuple[int, int], difficulty: float, rng: np.random.Generator, count: int
 ) -> Batch:
-    """`count` samples of `shape` (height, width) from the photos `names`.
+    """`count` samples of `shape` (height, width) from the photos `names`; `difficulty` (0..1) mixes three kinds.
 
-    A share `difficulty` (0..1) of them is as described above; the others are easy: no edit, and one side undamaged.
+    Plain: a crop as it is, no edit, and one side noisy, blurred, tinted or relit, which can be seen without the source.
+    Copies: any source, an edit or none, and one side undamaged, so that the sides must be compared with the source.
+    Graded: the same with two damages.
     Images uint8, (count, 3, height, width, 3): source, A, B; winners (count,): 0 where A has less damage, 1 where B
     has; and the instructions.
     """
-    samples = [_sample(names, *shape, rng, easy=rng.random() >= difficulty) for _ in range(count)]
+    plain, graded = max(0.0, 1 - 4 * difficulty), max(0.0, 1.2 * difficulty - 0.6)
+    kinds = rng.choice([_plain, _copies, _graded], count, p=[plain, 1 - plain - graded, graded])
+    samples = [kind(names, *shape, rng) for kind in kinds]
     pixels = np.stack([np.stack(sample[:3]) for sample in samples])
     return pixels, np.array([sample[3] for sample in samples]), [sample[4] for sample in samples]
 
@@ -44,8 +50,8 @@ def make_batch(
 class Pool:
     """Samples made once, on all cores, and drawn many times with new flips, colours and sides.
 
-    Four fifths are squares of `side` pixels, the others 32 pixels less high or less wide; a batch is of one shape. Parts
-    are in order of difficulty, from `easiest` to 1: a training goes from the easy ones to the hard ones.
+    Four fifths are squares of `side` pixels, the others 32 pixels less high or less wide; a batch is of one shape.
+    Parts are in order of difficulty, from `easiest` to 1: a training goes from the easy ones to the hard ones.
     """
 
     def __init__(self, names: Sequence[str], side: int, size: int, seed: int, easiest: float = 0.0) -> None:
@@ -53,21 +59,23 @@ class Pool:
         count = max(size // CHUNK, 10)
         hard = np.linspace(easiest, 1, count)
         jobs = [(tuple(names), shapes[i % 10], float(hard[i]), (seed, i), CHUNK) for i in range(count)]
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), initializer=_one_thread) as workers:
+        context = get_context("forkserver")
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, initializer=_one_thread) as workers:
             self.parts = list(progress(workers.map(_part, jobs), len(jobs), "base samples"))
 
     def draw(self, rng: np.random.Generator, count: int, done: float) -> Batch:
         """`count` samples, at most CHUNK, of one shape, each turned into a new one; `done` (0..1) of the training."""
-        first, last = (int(share * (len(self.parts) - 1)) for share in (min(done, HARDEST_START), _reach(done)))
+        first, last = (int(share * (len(self.parts) - 1)) for share in window(done))
         pixels, winners, words = self.parts[int(rng.integers(first, last + 1))]
         picks = rng.choice(len(winners), count, replace=False)
         turned = [_turned(pixels[i], int(winners[i]), rng) for i in picks]
         return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), [words[i] for i in picks]
 
 
-def _reach(done: float) -> float:
-    """Up to which share of the parts, in order of difficulty, a training draws."""
-    return min(1.0, EASY_START + 2 * done)
+def window(done: float) -> tuple[float, float]:
+    """From which to which share of the parts, in order of difficulty, a training draws: easy first."""
+    reach = min(max(EASY_SHARE, EASY_SHARE + (done - EASY_UNTIL) * (1 - EASY_SHARE) / (ALL_FROM - EASY_UNTIL)), 1.0)
+    return max(0.0, reach - WINDOW), reach
 
 
 def _part(job: tuple[tuple[str, ...], tuple[int, int], float, tuple[int, int], int]) -> Batch:
@@ -89,35 +97,40 @@ def _turned(images_: np.ndarray, winner: int, rng: np.random.Generator) -> tuple
 
 
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray, int, str]
-
-
-def _sample(names: Sequence[str], height: int, width: int, rng: np.random.Generator, *, easy: bool) -> Sample:
-    if easy:
-        source = _plain_crop(names, height, width, rng)
-        clean, preserve, words = source, np.ones((height, width), bool), f"Keep the {rng.choice(NOUNS)} as it is."
-        worse = EASY_DAMAGES[int(rng.integers(len(EASY_DAMAGES)))](clean, preserve, float(rng.uniform(0.5, 1.0)), rng)
-        first, second = (source, 0.0), (worse, 1.0)
-    else:
-        source = make_source(names, height, width, rng)
-        clean, preserve, words = _edit(source, names, rng)
-        first, second = _two_damages(source, clean, preserve, rng)
-    pair = [first, second] if rng.random() < 0.5 else [second, first]
-    return source, pair[0][0], pair[1][0], int(pair[1][1] < pair[0][1]), words
-
-
 Damaged = tuple[np.ndarray, float]
 
 
-def _two_damages(
-    source: np.ndarray, clean: np.ndarray, preserve: np.ndarray, rng: np.random.Generator
-) -> tuple[Damaged, Damaged]:
-    """Two sides whose damages are well apart (or, after TRIES, as they come)."""
+def _plain(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+    source = _plain_crop(names, height, width, rng)
+    damage = PLAIN_DAMAGES[int(rng.integers(len(PLAIN_DAMAGES)))]
+    worse = damage(source, np.ones((height, width), bool), float(rng.uniform(0.5, 1.0)), rng)
+    return _in_any_order(source, (source, 0.0), (worse, 1.0), f"Keep the {rng.choice(NOUNS)} as it is.", rng)
+
+
+def _copies(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+    source = make_source(names, height, width, rng)
+    clean, preserve, words = _edit(source, names, rng)
+    better = source if rng.random() < UNEDITED else clean
     for _ in range(TRIES):
-        first = _damaged(clean, preserve, source, rng, none=rng.random() < UNDAMAGED)
-        second = _damaged(clean, preserve, source, rng, none=False)
+        worse = _damaged(clean, preserve, rng, least=0.4)
+        if worse[1] >= LEAST_GAP:
+            break
+    return _in_any_order(source, (better, 0.0), worse, words, rng)
+
+
+def _graded(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+    source = make_source(names, height, width, rng)
+    clean, preserve, words = _edit(source, names, rng)
+    for _ in range(TRIES):
+        first, second = (_damaged(clean, preserve, rng, least=0.1) for _ in range(2))
         if abs(first[1] - second[1]) >= max(LEAST_GAP, RELATIVE_GAP * max(first[1], second[1])):
             break
-    return first, second
+    return _in_any_order(source, first, second, words, rng)
+
+
+def _in_any_order(source: np.ndarray, first: Damaged, second: Damaged, words: str, rng: np.random.Generator) -> Sample:
+    a, b = (first, second) if rng.random() < 0.5 else (second, first)
+    return source, a[0], b[0], int(b[1] < a[1]), words
 
 
 def make_source(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -187,9 +200,7 @@ def _shape_mask(height: int, width: int, rng: np.random.Generator, size: float) 
     return mask.astype(bool)
 
 
-def _edit(
-    source: np.ndarray, names: Sequence[str], rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, str]:
+def _edit(source: np.ndarray, names: Sequence[str], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, str]:
     """The clean edit that both sides carry, what it had to preserve (bool, (H, W)), and its instruction."""
     height, width = source.shape[:2]
     noun, colour = str(rng.choice(NOUNS)), str(rng.choice(COLOURS))
@@ -213,19 +224,15 @@ def _edit(
 
 def _toned(rgb: np.ndarray, where: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
     lab = images.to_lab(rgb)
-    shift = strength * rng.uniform(-1, 1, 3).astype(np.float32) * np.float32([14, 32, 32])
+    shift = strength * rng.uniform(-1, 1, 3).astype(np.float32) * np.array([14, 32, 32], np.float32)
     lab += where[..., None].astype(np.float32) * shift
     return images.from_lab(lab)
 
 
-def _damaged(
-    clean: np.ndarray, preserve: np.ndarray, source: np.ndarray, rng: np.random.Generator, *, none: bool
-) -> tuple[np.ndarray, float]:
-    """The edit with one random damage, and how much damage it is."""
-    if none:
-        return (source if rng.random() < 0.15 else clean), 0.0
+def _damaged(clean: np.ndarray, preserve: np.ndarray, rng: np.random.Generator, *, least: float) -> Damaged:
+    """The edit with one random damage of a strength in `least`..1, and how much damage it is."""
     damage = DAMAGES[int(rng.integers(len(DAMAGES)))]
-    image = damage(clean, preserve, float(rng.uniform(0.2, 1.0)), rng)
+    image = damage(clean, preserve, float(rng.uniform(least, 1.0)), rng)
     amount = float(images.delta_e(image, clean)[preserve].mean()) if preserve.any() else 0.0
     return image, amount
 
@@ -292,5 +299,17 @@ def _boxed(clean: np.ndarray, preserve: np.ndarray, strength: float, rng: np.ran
     return np.where((box & preserve)[..., None], new, clean)
 
 
-DAMAGES: tuple[Damage, ...] = (_noise, _blur, _resampled, _shifted, _cast, _relit, _spilled, _boxed, _spilled, _boxed, _shifted)
-EASY_DAMAGES: tuple[Damage, ...] = (_noise, _blur, _cast, _relit)
+DAMAGES: tuple[Damage, ...] = (
+    _noise,
+    _blur,
+    _resampled,
+    _shifted,
+    _cast,
+    _relit,
+    _spilled,
+    _boxed,
+    _spilled,
+    _boxed,
+    _shifted,
+)
+PLAIN_DAMAGES: tuple[Damage, ...] = (_noise, _blur, _cast, _relit)

@@ -37,8 +37,7 @@ def regions(photo: str) -> tuple[Region, ...]:
     """The photo's regions, by name."""
     entries = sorted(_table()[photo]["regions"].items())
     return tuple(
-        Region(name, e["phrase"], e["noun"], tuple(map(tuple, e["polygon"])), tuple(e["tasks"]))
-        for name, e in entries
+        Region(name, e["phrase"], e["noun"], tuple(map(tuple, e["polygon"])), tuple(e["tasks"])) for name, e in entries
     )
 
 

@@ -1,0 +1,96 @@
+"""dvc.yaml and params.yaml say what the code says."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from editjudge import graph, params
+
+ROOT = graph.ROOT
+STAGES = sorted(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
+LEAVES = {"images", "params", "progress", "records", "regions", "resume", "schemas"}
+NEED_TORCH = {"base_model", "embed", "train_judge", "merge_judge"}
+
+
+def body(stage: str) -> dict:
+    entry = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]
+    return entry.get("do", entry)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_deps_are_what_the_stage_imports_and_collects(stage: str) -> None:
+    deps = body(stage)["deps"]
+    assert deps == graph.wanted(stage, deps, params.load(ROOT / "params.yaml")), "run `make graph`"
+
+
+def test_imports_go_from_stages_to_domain_to_leaves() -> None:
+    imports = grimp.build_graph("editjudge", cache_dir=None)
+    stages = {f"editjudge.{stage}" for stage in STAGES}
+    leaves = {f"editjudge.{leaf}" for leaf in LEAVES}
+    for module in imports.modules:
+        imported = imports.find_modules_directly_imported_by(module)
+        assert not imported & stages, f"{module} imports a stage"
+        if module in leaves:
+            assert imported <= leaves, f"the leaf {module} imports {imported - leaves}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_description_and_runs_its_own_module(stage: str) -> None:
+    entry = body(stage)
+    assert entry["desc"]
+    assert f"python -m editjudge.{stage}" in entry["cmd"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_main_is_short(stage: str) -> None:
+    tree = ast.parse((ROOT / f"src/editjudge/{stage}.py").read_text())
+    main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
+    assert main.end_lineno is not None
+    assert main.end_lineno - main.lineno < 25
+
+
+def test_every_task_has_thresholds_and_a_recipe() -> None:
+    values = params.load(ROOT / "params.yaml")
+    assert set(values["train_pairs"]["thresholds"]) == set(values["tasks"])
+    for task, folder in values["tasks"].items():
+        assert (ROOT / f"pipelines/{folder}/{task}.yaml").is_file()
+
+
+def test_an_override_with_the_same_value_leaves_params_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    shutil.copy(ROOT / "params.yaml", file)
+    script = (
+        "import sys; from pathlib import Path; from dvc.utils.hydra import apply_overrides;"
+        "apply_overrides(Path(sys.argv[1]), ['filter.sample_num=30'])"
+    )
+    assert params.load(file)["filter"]["sample_num"] == 30
+    subprocess.run([sys.executable, "-c", script, file], check=True)
+    assert file.read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("profile", sorted((ROOT / "profiles").iterdir()), ids=lambda file: file.name)
+def test_profiles_override_keys_that_exist(profile: Path) -> None:
+    values, words = params.load(ROOT / "params.yaml"), profile.read_text().split()
+    assert set(words[::2]) == {"-S"}
+    for override in words[1::2]:
+        key, _, value = override.partition("=")
+        assert isinstance(yaml.safe_load(value), type(params.leaf(values, key))), key
+
+
+def test_params_survive_a_round_trip_of_yaml(tmp_path: Path) -> None:
+    text = (ROOT / "params.yaml").read_text()
+    loaded = YAML(typ="safe").load(text)
+    assert loaded == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NEED_TORCH])
+def test_a_stage_without_torch_imports_none(stage: str) -> None:
+    code = f"import sys, editjudge.{stage}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

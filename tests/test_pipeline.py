@@ -1,0 +1,192 @@
+"""The whole graph on a reduced setting, in a copy of the repository, and what DVC runs again after a change."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+TASKS = ("color_alter", "subject_add", "background_change")
+SMALL = {
+    "raw_pairs.per_task": 12,
+    "filter.sample_num": 5,
+    "train_judge.max_steps": 4,
+    "train_judge.eval_every": 2,
+    "vcreward_bench.per_task": 3,
+    "gedit_bench.per_task": 2,
+    "leaderboard.bootstrap": 20,
+}
+EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
+UPSTREAM = {"raw_pairs", "embed", "base_model", "vcreward_bench", "gedit_bench"}
+
+
+class Repository:
+    """A copy of the repository with few tasks and small numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "DVC_NO_ANALYTICS": "true"}
+        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def commit(self) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", "state", "--allow-empty")
+
+    def edit_params(self, change) -> None:
+        yaml, file = YAML(), self.folder / "params.yaml"
+        values = yaml.load(file.read_text())
+        change(values)
+        with file.open("w") as out:
+            yaml.dump(values, out)
+        self.run(sys.executable, "-m", "editjudge.graph", "--write")
+
+    def json(self, name: str) -> dict:
+        return json.loads((self.folder / name).read_text())
+
+
+def stages_run(output: str) -> set[str]:
+    """The stages that really ran, from DVC's own words."""
+    return set(re.findall(r"Running stage '([^']+)'", output))
+
+
+def rated(board: dict, judge: str) -> set[str]:
+    """The models of a judge's leaderboard."""
+    return {row["model"] for entry in board["judges"] if entry["judge"] == judge for row in entry["models"]}
+
+
+def names(stages: set[str]) -> set[str]:
+    return {stage.partition("@")[0] for stage in stages}
+
+
+def reduce(values: dict) -> None:
+    for task in list(values["tasks"]):
+        if task not in TASKS:
+            del values["tasks"][task], values["train_pairs"]["thresholds"][task]
+    for key, value in SMALL.items():
+        section, _, leaf = key.partition(".")
+        values[section][leaf] = value
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    folder = tmp_path_factory.mktemp("graph") / "copy"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    copy = Repository(folder)
+    copy.run("git", "init", "-q")
+    copy.edit_params(reduce)
+    copy.commit()
+    return copy
+
+
+def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
+    ran = stages_run(repository.run("dvc", "repro"))
+    assert "base_model" not in ran, "the committed base is used as it is"
+    assert {"raw_pairs", "leaderboard", "judge_vcreward", "merge_judge"} <= names(ran)
+    assert "up to date" in repository.run("dvc", "status")
+    assert "up to date" in repository.run("dvc", "repro")
+    board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/vcreward.json")
+    assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
+    assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
+    assert (repository.folder / "models/judge/model.safetensors").is_file()
+    repository.commit()
+
+
+def test_another_sample_num_runs_the_filter_and_what_follows(repository: Repository) -> None:
+    ran = stages_run(repository.run("dvc", "exp", "run", "-S", "filter.sample_num=4"))
+    assert {f"filter@{task}" for task in TASKS} <= ran
+    assert not names(ran) & UPSTREAM
+    counted = [repository.json(f"metrics/resume/annotate_{task}.json") for task in TASKS]
+    assert sum(count["computed"] for count in counted) == 0, "fewer of the same records"
+    repository.commit()
+
+
+def test_another_threshold_runs_train_pairs_and_what_follows(repository: Repository) -> None:
+    setting = "train_pairs.thresholds.color_alter.unedit_area.elite=0.1"
+    ran = stages_run(repository.run("dvc", "exp", "run", "-S", setting))
+    assert "train_pairs" in ran
+    assert names(ran) <= {
+        "train_pairs",
+        "train_judge",
+        "merge_judge",
+        "judge_vcreward",
+        "compare_models",
+        "leaderboard",
+    }
+    repository.commit()
+
+
+def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
+    before = {path.name: path.read_bytes() for path in (repository.folder / "data/candidates").glob("*.parquet")}
+
+    def add(values: dict) -> None:
+        values["editors"]["very_leaky"] = {"kind": "leaky", "amount": 7.0, "seed": 99}
+
+    repository.edit_params(add)
+    ran = stages_run(repository.run("dvc", "repro"))
+    assert {stage for stage in ran if stage.startswith("candidates@")} == {"candidates@very_leaky"}
+    assert before == {name: (repository.folder / "data/candidates" / name).read_bytes() for name in before}
+    for task in TASKS:
+        assert repository.json(f"metrics/resume/annotate_{task}.json") == {"computed": 4, "reused": 24}
+    assert "very_leaky" in rated(repository.json("metrics/leaderboard.json"), "measures")
+    repository.commit()
+
+
+@pytest.mark.parametrize(
+    ("target", "item"),
+    [("candidates@box", "candidates/box"), ("annotate@background_change", "annotate/background_change")],
+)
+def test_a_killed_stage_loses_no_finished_record(repository: Repository, target: str, item: str) -> None:
+    cache = repository.folder / f"work/{item}.sqlite"
+    for file in cache.parent.glob(f"{cache.name}*"):
+        file.unlink()
+    process = subprocess.Popen(
+        ["dvc", "repro", "-f", "-s", target],
+        cwd=repository.folder,
+        env=repository.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while records(cache) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = records(cache)
+    repository.run("dvc", "repro")
+    counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
+    assert counted["reused"] >= finished >= 2
+    assert "up to date" in repository.run("dvc", "status")
+
+
+def records(file: Path) -> int:
+    """How many records a cache holds; 0 while there is none."""
+    try:
+        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
+    except sqlite3.OperationalError:
+        return 0
+    try:
+        return connection.execute("SELECT count(*) FROM records").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        connection.close()
