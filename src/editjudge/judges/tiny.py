@@ -9,8 +9,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     GenerationConfig,
@@ -19,6 +21,7 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
 from editjudge.judges.processor import Qwen3VLProcessor
 from editjudge.judges.prompt import WINNERS, completion, messages
@@ -184,7 +187,7 @@ def model(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> Qwen3VLFor
         torch.manual_seed(settings.seed)
         net = Qwen3VLForConditionalGeneration(config(tokens, settings))
         for layer in net.model.language_model.layers:
-            mimetic(layer.self_attn, settings.mimetic)
+            mimetic(cast(Qwen3VLTextAttention, layer.self_attn), settings.mimetic)
     net.generation_config = GenerationConfig(
         eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id, do_sample=False
     )
@@ -192,7 +195,7 @@ def model(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> Qwen3VLFor
 
 
 @torch.no_grad()
-def mimetic(attention: torch.nn.Module, strength: float) -> None:
+def mimetic(attention: Qwen3VLTextAttention, strength: float) -> None:
     """Starts a layer's attention as one that looks for tokens like its own and subtracts what it finds.
 
     Queries start as keys do, and the output as minus `strength` times the transpose of the values (0: left as it is).
@@ -216,7 +219,7 @@ def mimetic(attention: torch.nn.Module, strength: float) -> None:
 
 def save(
     net: Qwen3VLForConditionalGeneration,
-    proc: Qwen3VLProcessor,
+    proc: transformers.Qwen3VLProcessor,
     out_dir: str | Path,
     dtype: torch.dtype = torch.float32,
 ) -> None:

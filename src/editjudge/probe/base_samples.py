@@ -22,6 +22,8 @@ COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "pink", "teal")
 LEAST_GAP, RELATIVE_GAP = 1.5, 0.3  # between the two damages: in ΔE, and as a share of the larger one
 UNEDITED = 0.2  # share of the undamaged sides that are a copy of the source
 TRIES = 6
+OWN_WORDS = 0.3  # share of the samples that keep their instruction when a batch is reworded
+LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 CHUNK = 100  # samples made together
 EASY_SHARE, EASY_UNTIL, ALL_FROM = 0.05, 0.08, 0.75  # the easiest samples first, all of them from ALL_FROM on
 WINDOW = 0.4  # of the samples in order of difficulty, that a batch is drawn from
@@ -41,8 +43,8 @@ def make_batch(
     has; and the instructions.
     """
     plain, graded = max(0.0, 1 - 4 * difficulty), max(0.0, 1.2 * difficulty - 0.6)
-    kinds = rng.choice([_plain, _copies, _graded], count, p=[plain, 1 - plain - graded, graded])
-    samples = [kind(names, *shape, rng) for kind in kinds]
+    picks = rng.choice(3, count, p=[plain, 1 - plain - graded, graded])
+    samples = [(_plain, _copies, _graded)[pick](names, *shape, rng) for pick in picks]
     pixels = np.stack([np.stack(sample[:3]) for sample in samples])
     return pixels, np.array([sample[3] for sample in samples]), [sample[4] for sample in samples]
 
@@ -70,6 +72,23 @@ class Pool:
         picks = rng.choice(len(winners), count, replace=False)
         turned = [_turned(pixels[i], int(winners[i]), rng) for i in picks]
         return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), [words[i] for i in picks]
+
+
+def reworded(batch: Batch, rng: np.random.Generator) -> Batch:
+    """The same samples under instructions of any words and lengths, most of them made of random letters.
+
+    The samples' own few templates teach a small model where the images stand behind them, and nothing else; after
+    these it answers whatever the instruction is.
+    """
+    pixels, winners, words = batch
+    return pixels, winners, [text if rng.random() < OWN_WORDS else _any_words(rng) for text in words]
+
+
+def _any_words(rng: np.random.Generator) -> str:
+    count = int(rng.integers(3, 21))
+    letters = ["".join(rng.choice(LETTERS, int(rng.integers(1, 10)))) for _ in range(count)]
+    known = [str(rng.choice(NOUNS + COLOURS)) if rng.random() < 0.3 else word for word in letters]
+    return " ".join(known).capitalize() + "."
 
 
 def window(done: float) -> tuple[float, float]:
