@@ -105,7 +105,8 @@ def test_a_broken_image_fails_alone(judge: TransformersJudge, png: Callable[...,
 def test_any_size_and_shape_of_image(judge: TransformersJudge, png: Callable[..., bytes]):
     shapes = [(3, 40), (40, 3), (1, 1), (300, 200), (1, 3)]
     asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
-    assert all(v.reason and "JSON" in v.reason for v in judge.compare_many(asked))
+    faults = [v.reason for v in judge.compare_many(asked) if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
+    assert faults == [], "an untrained model says what it will, but every image is shown to it"
 
 
 def test_an_image_three_pixels_high_is_read_row_by_row(judge: TransformersJudge, png: Callable[..., bytes]):
