@@ -30,7 +30,7 @@ _OBJECT = re.compile(r"\{[^{}]*\}?")
 def messages(instruction: str) -> list[dict]:
     """The chat of one question: a user turn with three image placeholders, in the order source, A, B.
 
-    Each image's name stands behind it, where a causal model has seen the image: so a small one learns far sooner.
+    Each image's name stands behind it, where a causal model has seen the image.
 
     Markers such as `<|image_pad|>` in the instruction lose their bars: no instruction can add images or turns.
     """
