@@ -5,19 +5,16 @@ stage computes only what is missing. One SQLite file an item; a record is found 
 import hashlib
 import importlib.util
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import cv2
-
 from editjudge.progress import progress
+from editjudge.workers import processes
 
 CODE_CHARS = 16
 
@@ -110,9 +107,7 @@ def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) ->
     missing = _missing(jobs, found)
     wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
     if wanted:
-        workers = min(len(os.sched_getaffinity(0)), len(wanted))
-        # Not forked: a process with threads (torch, OpenMP) deadlocks in its forked children.
-        with ProcessPoolExecutor(workers, get_context("forkserver"), initializer=_start_worker) as pool:
+        with processes(len(wanted)) as pool:
             waiting = {
                 pool.submit(compute, shared, [payload for _, payload in records]): records for shared, records in wanted
             }
@@ -132,8 +127,3 @@ def _missing(jobs: Sequence[Job], found: Mapping[str, Result | None]) -> list[li
         seen |= new.keys()
         missing.append(list(new.items()))
     return missing
-
-
-def _start_worker() -> None:
-    """One core each: the workers are the parallelism, and results must not depend on the number of threads."""
-    cv2.setNumThreads(1)

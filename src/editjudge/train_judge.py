@@ -9,6 +9,7 @@ from editjudge import params, records
 from editjudge.judges import sft
 
 DEEPSPEED = ("none", "zero2")
+PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 
 
 def samples_of(pairs: list[records.Row]) -> list[sft.Sample]:
@@ -75,9 +76,11 @@ def main() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     settings = settings_of(params.load())
     pairs = records.read(Path("data/train_pairs.parquet"), "train_pairs")
-    rows = sft.dataset(samples_of(pairs))
-    history = sft.train_adapter(Path("models/base"), rows, Path("models/adapter"), settings, augment=sft.flips)
-    records.write_csv(Path("plots/train_loss.csv"), history)
+    dataset = sft.dataset(samples_of(pairs))
+    history = sft.train_adapter(Path("models/base"), dataset, Path("models/adapter"), settings, augment=sft.flips)
+    for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
+        rows = [{column: row[column] for column in ("step", *columns)} for row in history]
+        records.write_csv(Path(f"plots/{name}.csv"), [row for row in rows if None not in row.values()])
     records.write_json(Path("metrics/train_judge.json"), report(history, len(pairs)))
 
 

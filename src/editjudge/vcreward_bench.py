@@ -1,11 +1,12 @@
 """Stage vcreward_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from editjudge import images, params, records
+from editjudge import images, params, records, workers
 from editjudge.editors import procedural
 from editjudge.probe import scenes
 
@@ -58,7 +59,8 @@ def main() -> None:
         for task in params.leaf(values, "tasks")
         for prompt in scenes.make_pairs(task, "benchmark", setting["per_task"], side, setting["seed"])
     ]
-    pairs = [make_pair(p, setting["amounts"], setting["least_gap"], setting["seed"]) for p in prompts]
+    make = partial(make_pair, **{name: setting[name] for name in ("amounts", "least_gap", "seed")})
+    pairs = workers.spread(make, prompts, "benchmark pairs")
     rows = [pair for pair in pairs if pair is not None]
     records.write(Path("data/vcreward_bench.parquet"), rows, "vcreward_bench")
     records.write_json(Path("metrics/vcreward_bench.json"), counts(rows, len(prompts)))

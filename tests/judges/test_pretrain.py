@@ -31,7 +31,7 @@ def test_a_batch_is_what_the_processor_makes():
     texts = [
         processor.apply_chat_template(messages(text), tokenize=False, add_generation_prompt=True)
         + completion(pretrain.SIDES[side])
-        + "<|im_end|>"
+        + "<|im_end|>\n"
         for text, side in zip(instructions, winner, strict=True)
     ]
     expected = processor(
@@ -54,7 +54,7 @@ def test_the_loss_is_on_the_reply_only():
     net = tiny.model(TOKENS, SIZES)
     batch = pretrain.collate(net, TOKENS, make_batch(np.random.default_rng(1), 3))
     for labels, side in zip(batch.labels, batch.winner.tolist(), strict=True):
-        assert TOKENS.decode(labels[labels >= 0]) == completion(pretrain.SIDES[side]) + "<|im_end|>"
+        assert TOKENS.decode(labels[labels >= 0]) == completion(pretrain.SIDES[side]) + "<|im_end|>\n"
     decided = batch.input_ids[torch.arange(3), batch.decision]
     assert torch.equal(decided, batch.sides[batch.winner])
 

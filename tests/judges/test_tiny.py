@@ -57,7 +57,7 @@ def test_image_size_must_fit_the_patches():
 def test_load_processor(base_dir: Path):
     processor = load_processor(base_dir)
     assert isinstance(processor, Qwen3VLProcessor)
-    assert processor.image_processor.size["longest_edge"] == 64 * 64
+    assert processor.image_processor.size["longest_edge"] == 64 * 96
     text = processor.apply_chat_template(messages("x"), tokenize=False, add_generation_prompt=True)
     assert text.count("<|vision_start|><|image_pad|><|vision_end|>") == 3
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")

@@ -95,17 +95,19 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, instruction: str, image_token
 
 
 def reply_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[list[list[int]], int]:
-    """Token ids of the replies "Image A" and "Image B", with the end token, and where they first differ."""
+    """Token ids of the replies "Image A" and "Image B" with the turn's end, and where they first differ."""
     replies = [
-        [*tokenizer(completion(side), add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for side in SIDES
+        tokenizer(f"{completion(side)}{tokenizer.eos_token}\n", add_special_tokens=False)["input_ids"] for side in SIDES
     ]
     return replies, next(i for i, (a, b) in enumerate(zip(*replies, strict=True)) if a != b)
 
 
-def rope_positions(net: Qwen3VLForConditionalGeneration, ids: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
-    """Positions (3, 1, L) of one unpadded row. All rows share them: their images stand at the same places."""
+def rope_positions(
+    net: Qwen3VLForConditionalGeneration, ids: torch.Tensor, grid: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Positions (3, n, L) of n rows padded on the right."""
     image = (ids == net.config.image_token_id).int()
-    return net.model.get_rope_index(input_ids=ids, mm_token_type_ids=image, image_grid_thw=grid)[0]
+    return net.model.get_rope_index(input_ids=ids, mm_token_type_ids=image, image_grid_thw=grid, attention_mask=mask)[0]
 
 
 def collate(net: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, samples: Samples) -> Batch:
@@ -126,11 +128,10 @@ def collate(net: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizer
         ids[row, :end] = torch.tensor(prompt + replies[side])
         labels[row, start:end] = ids[row, start:end]
         mask[row, :end] = 1
-    longest = int(mask.sum(1).argmax())
     return Batch(
         input_ids=ids,
         attention_mask=mask,
-        position_ids=rope_positions(net, ids[longest : longest + 1], grid[:3]).expand(3, *ids.shape),
+        position_ids=rope_positions(net, ids, grid, mask),
         labels=labels,
         pixel_values=pixels,
         image_grid_thw=grid,

@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias, cast
 
 Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
 WINNERS: tuple[Winner, ...] = ("Image A", "Image B", "Tie")
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 
-QUESTION = """Instruction: {instruction}
-Which edit better preserves the rest of the source? \
-Answer in JSON: {{"winner": "Image A"}}, {{"winner": "Image B"}} or {{"winner": "Tie"}}."""
+INSTRUCTION = "Instruction: {instruction}\n"
+QUESTION = """Which edit better preserves the rest of the source? \
+Answer in JSON: {"winner": "Image A"}, {"winner": "Image B"} or {"winner": "Tie"}."""
 
 REPLY_SCHEMA = {
     "type": "object",
@@ -30,18 +30,20 @@ _OBJECT = re.compile(r"\{[^{}]*\}?")
 def messages(instruction: str) -> list[dict]:
     """The chat of one question: a user turn with three image placeholders, in the order source, A, B.
 
-    Each image's name stands behind it, where a causal model has seen the image.
+    Each image's name stands behind it, where a causal model has seen the image; and the instruction before them, so
+    that it may be of any length without moving images and question apart.
 
     Markers such as `<|image_pad|>` in the instruction lose their bars: no instruction can add images or turns.
     """
-    text = QUESTION.format(instruction=_SPECIAL_TOKEN.sub(r"<\1>", instruction).strip())
+    plain = _SPECIAL_TOKEN.sub(r"<\1>", instruction).strip()
     content = [
+        {"type": "text", "text": INSTRUCTION.format(instruction=plain)},
         {"type": "image"},
         {"type": "text", "text": "Source."},
         {"type": "image"},
         {"type": "text", "text": "Image A."},
         {"type": "image"},
-        {"type": "text", "text": f"Image B.\n{text}"},
+        {"type": "text", "text": f"Image B.\n{QUESTION}"},
     ]
     return [{"role": "user", "content": content}]
 

@@ -111,9 +111,8 @@ def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> Qwen3VLP
     """Tokenizer and image processor as one; ValueError unless image_size is a positive multiple of 32."""
     if image_size <= 0 or image_size % (PATCH * MERGE):
         raise ValueError(f"image_size must be a positive multiple of {PATCH * MERGE}, not {image_size}")
-    pixels = image_size * image_size
     image_processor = Qwen2VLImageProcessorPil(
-        size={"shortest_edge": pixels, "longest_edge": pixels},
+        size={"shortest_edge": image_size**2, "longest_edge": image_size**2 * 3 // 2},
         patch_size=PATCH,
         merge_size=MERGE,
         temporal_patch_size=FRAMES,

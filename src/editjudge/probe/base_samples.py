@@ -5,24 +5,21 @@ same random edit, and each its own damage outside of it. Damage is measured as e
 1976 colour difference (ΔE) to the cleanly edited image over the pixels that had to be preserved.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import cv2
 import numpy as np
 
-from editjudge import images
+from editjudge import images, workers
 from editjudge.probe import photos
-from editjudge.progress import progress
 
 NOUNS = ("cup", "car", "tree", "coat", "door", "bird", "bag", "lamp", "chair", "flower", "ball", "sign")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "pink", "teal")
-LEAST_GAP, RELATIVE_GAP = 1.5, 0.3  # between the two damages: in ΔE, and as a share of the larger one
+LEAST_GAP, RELATIVE_GAP = 1.0, 0.3  # between the two damages: in ΔE, and as a share of the larger one
 UNEDITED = 0.2  # share of the undamaged sides that are a copy of the source
 TRIES = 6
-OWN_WORDS = 0.3  # share of the samples that keep their instruction when a batch is reworded
+FAINTEST = 0.1  # strength of the faintest damages, at the full difficulty
+OWN_WORDS = 0.3  # share of the draws that keep their sample's own instruction
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 CHUNK = 100  # samples made together
 EASY_SHARE, EASY_UNTIL, ALL_FROM = 0.05, 0.08, 0.75  # the easiest samples first, all of them from ALL_FROM on
@@ -34,7 +31,8 @@ Batch = tuple[np.ndarray, np.ndarray, list[str]]
 def make_batch(
     names: Sequence[str], shape: tuple[int, int], difficulty: float, rng: np.random.Generator, count: int
 ) -> Batch:
-    """`count` samples of `shape` (height, width) from the photos `names`; `difficulty` (0..1) mixes three kinds.
+    """`count` samples of `shape` (height, width) from the photos `names`; `difficulty` (0..1) mixes three kinds, and
+    sets how faint the damages may be.
 
     Plain: a crop as it is, no edit, and one side noisy, blurred, tinted or relit, which can be seen without the source.
     Copies: any source, an edit or none, and one side undamaged, so that the sides must be compared with the source.
@@ -44,7 +42,8 @@ def make_batch(
     """
     plain, graded = max(0.0, 1 - 4 * difficulty), max(0.0, 1.2 * difficulty - 0.6)
     picks = rng.choice(3, count, p=[plain, 1 - plain - graded, graded])
-    samples = [(_plain, _copies, _graded)[pick](names, *shape, rng) for pick in picks]
+    faintest = FAINTEST**difficulty
+    samples = [(_plain, _copies, _graded)[pick](names, *shape, faintest, rng) for pick in picks]
     pixels = np.stack([np.stack(sample[:3]) for sample in samples])
     return pixels, np.array([sample[3] for sample in samples]), [sample[4] for sample in samples]
 
@@ -52,18 +51,17 @@ def make_batch(
 class Pool:
     """Samples made once, on all cores, and drawn many times with new flips, colours and sides.
 
-    Four fifths are squares of `side` pixels, the others 32 pixels less high or less wide; a batch is of one shape.
+    A batch is of one shape: squares of `side` pixels, or 32 pixels wider or higher, as photos are.
     Parts are in order of difficulty, from `easiest` to 1: a training goes from the easy ones to the hard ones.
     """
 
     def __init__(self, names: Sequence[str], side: int, size: int, seed: int, easiest: float = 0.0) -> None:
-        shapes = [(side, side)] * 8 + [(side - 32, side), (side, side - 32)]
-        count = max(size // CHUNK, 10)
+        wide, high = (side, side + 32), (side + 32, side)
+        shapes = [(side, side), wide, high, wide, high]
+        count = max(size // CHUNK, len(shapes))
         hard = np.linspace(easiest, 1, count)
-        jobs = [(tuple(names), shapes[i % 10], float(hard[i]), (seed, i), CHUNK) for i in range(count)]
-        context = get_context("forkserver")
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, initializer=_one_thread) as workers:
-            self.parts = list(progress(workers.map(_part, jobs), len(jobs), "base samples"))
+        jobs = [(tuple(names), shapes[i % len(shapes)], float(hard[i]), (seed, i), CHUNK) for i in range(count)]
+        self.parts = workers.spread(_part, jobs, f"base samples, by {CHUNK}")
 
     def draw(self, rng: np.random.Generator, count: int, done: float) -> Batch:
         """`count` samples, at most CHUNK, of one shape, each turned into a new one; `done` (0..1) of the training."""
@@ -71,22 +69,17 @@ class Pool:
         pixels, winners, words = self.parts[int(rng.integers(first, last + 1))]
         picks = rng.choice(len(winners), count, replace=False)
         turned = [_turned(pixels[i], int(winners[i]), rng) for i in picks]
-        return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), [words[i] for i in picks]
-
-
-def reworded(batch: Batch, rng: np.random.Generator) -> Batch:
-    """The same samples under instructions of any words and lengths, most of them made of random letters.
-
-    The samples' own few templates teach a small model where the images stand behind them, and nothing else; after
-    these it answers whatever the instruction is.
-    """
-    pixels, winners, words = batch
-    return pixels, winners, [text if rng.random() < OWN_WORDS else _any_words(rng) for text in words]
+        own = rng.random(count) < OWN_WORDS
+        texts = [words[i] if keep else _any_words(rng) for i, keep in zip(picks, own, strict=True)]
+        return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), texts
 
 
 def _any_words(rng: np.random.Generator) -> str:
-    count = int(rng.integers(3, 21))
-    letters = ["".join(rng.choice(LETTERS, int(rng.integers(1, 10)))) for _ in range(count)]
+    """An instruction of any words and length, most of them made of random letters.
+
+    Few templates would teach a small model what to do after these only; so it learns to answer whatever is asked.
+    """
+    letters = ["".join(rng.choice(LETTERS, int(rng.integers(1, 9)))) for _ in range(int(rng.integers(3, 15)))]
     known = [str(rng.choice(NOUNS + COLOURS)) if rng.random() < 0.3 else word for word in letters]
     return " ".join(known).capitalize() + "."
 
@@ -102,10 +95,6 @@ def _part(job: tuple[tuple[str, ...], tuple[int, int], float, tuple[int, int], i
     return make_batch(names, shape, difficulty, np.random.default_rng(seed), count)
 
 
-def _one_thread() -> None:
-    cv2.setNumThreads(1)
-
-
 def _turned(images_: np.ndarray, winner: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """The sample (3, h, w, 3) mirrored, its colour channels permuted and its sides exchanged, each by chance."""
     vertical, horizontal = (int(step) for step in rng.choice([-1, 1], 2))
@@ -119,29 +108,29 @@ Sample = tuple[np.ndarray, np.ndarray, np.ndarray, int, str]
 Damaged = tuple[np.ndarray, float]
 
 
-def _plain(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+def _plain(names: Sequence[str], height: int, width: int, _faintest: float, rng: np.random.Generator) -> Sample:
     source = _plain_crop(names, height, width, rng)
     damage = PLAIN_DAMAGES[int(rng.integers(len(PLAIN_DAMAGES)))]
     worse = damage(source, np.ones((height, width), bool), float(rng.uniform(0.5, 1.0)), rng)
     return _in_any_order(source, (source, 0.0), (worse, 1.0), f"Keep the {rng.choice(NOUNS)} as it is.", rng)
 
 
-def _copies(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+def _copies(names: Sequence[str], height: int, width: int, faintest: float, rng: np.random.Generator) -> Sample:
     source = make_source(names, height, width, rng)
     clean, preserve, words = _edit(source, names, rng)
     better = source if rng.random() < UNEDITED else clean
     for _ in range(TRIES):
-        worse = _damaged(clean, preserve, rng, least=0.4)
+        worse = _damaged(clean, preserve, faintest, rng)
         if worse[1] >= LEAST_GAP:
             break
     return _in_any_order(source, (better, 0.0), worse, words, rng)
 
 
-def _graded(names: Sequence[str], height: int, width: int, rng: np.random.Generator) -> Sample:
+def _graded(names: Sequence[str], height: int, width: int, faintest: float, rng: np.random.Generator) -> Sample:
     source = make_source(names, height, width, rng)
     clean, preserve, words = _edit(source, names, rng)
     for _ in range(TRIES):
-        first, second = (_damaged(clean, preserve, rng, least=0.1) for _ in range(2))
+        first, second = (_damaged(clean, preserve, faintest, rng) for _ in range(2))
         if abs(first[1] - second[1]) >= max(LEAST_GAP, RELATIVE_GAP * max(first[1], second[1])):
             break
     return _in_any_order(source, first, second, words, rng)
@@ -225,12 +214,12 @@ def _edit(source: np.ndarray, names: Sequence[str], rng: np.random.Generator) ->
     noun, colour = str(rng.choice(NOUNS)), str(rng.choice(COLOURS))
     everywhere = np.ones((height, width), bool)
     pick = rng.random()
-    if pick < 0.2:
+    if pick < 0.1:
         return source, everywhere, f"Keep the {noun} as it is."
-    if pick < 0.28:
+    if pick < 0.2:
         return _toned(source, everywhere, 1.0, rng), everywhere, f"Give the photo a {colour} tone."
     mask = _shape_mask(height, width, rng, rng.uniform(0.25, 0.7))
-    if pick < 0.4:
+    if pick < 0.4:  # the object is what had to be preserved
         new, mask, words = _fill(names, height, width, rng), ~mask, f"Change the background behind the {noun}."
     elif pick < 0.65:
         new, words = _toned(source, everywhere, 2.0, rng), f"Change the colour of the {noun} to {colour}."
@@ -248,10 +237,10 @@ def _toned(rgb: np.ndarray, where: np.ndarray, strength: float, rng: np.random.G
     return images.from_lab(lab)
 
 
-def _damaged(clean: np.ndarray, preserve: np.ndarray, rng: np.random.Generator, *, least: float) -> Damaged:
-    """The edit with one random damage of a strength in `least`..1, and how much damage it is."""
+def _damaged(clean: np.ndarray, preserve: np.ndarray, faintest: float, rng: np.random.Generator) -> Damaged:
+    """The edit with one random damage of a strength in `faintest`..1, and how much damage it is."""
     damage = DAMAGES[int(rng.integers(len(DAMAGES)))]
-    image = damage(clean, preserve, float(rng.uniform(least, 1.0)), rng)
+    image = damage(clean, preserve, float(faintest ** rng.random()), rng)
     amount = float(images.delta_e(image, clean)[preserve].mean()) if preserve.any() else 0.0
     return image, amount
 
@@ -327,6 +316,7 @@ DAMAGES: tuple[Damage, ...] = (
     _relit,
     _spilled,
     _boxed,
+    _resampled,
     _spilled,
     _boxed,
     _shifted,
