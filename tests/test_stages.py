@@ -131,6 +131,7 @@ def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
     damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
     return {
         "prompt": prompt,
+        "task": "even" if int(prompt[1:]) % 2 == 0 else "odd",
         "dimension": "visual_consistency",
         "model_a": a,
         "model_b": b,
@@ -147,7 +148,7 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
         rows += [match(p, "best", "middle", "Tie" if number == 3 else "Image A"), match(p, "best", "worst", "Image A")]
         rows += [match(p, "worst", "middle", "Image A" if number == 5 else "Image B")]
     rows.append(match("p0", "middle", "worst", None))
-    setting = {"alpha": 1.0, "weighting": "balanced", "bootstrap": 50, "seed": 0}
+    setting = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 50, "seed": 0}
     board = leaderboard.rank(pd.DataFrame(rows), setting)
     assert [row["model"] for row in board["models"]] == ["best", "middle", "worst"]
     assert board["kendall_tau"] == 1.0
@@ -155,4 +156,8 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     best = board["models"][0]
     assert best["low"] <= best["rating"] <= best["high"]
     assert best["known_damage"] == 0.0
+    assert [part["task"] for part in board["tasks"]] == ["even", "odd"]
+    assert [part["models"][0]["model"] for part in board["tasks"]] == ["best", "best"]
+    assert board["win_rates"]["models"] == ["best", "middle", "worst"]
+    assert board["win_rates"]["rates"][0] == [None, 11.5 / 12, 1.0]
     assert json.dumps(leaderboard.summary({"measures": board}))

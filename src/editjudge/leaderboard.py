@@ -1,35 +1,57 @@
-"""Stage leaderboard: ratings of the editing models from each judge's matches, with intervals and the known order."""
+"""Stage leaderboard: ratings of the editing models from each judge's matches, with intervals and the known order.
 
+`python -m editjudge.leaderboard --matches FILE...` rates any match files (see `editjudge.matches`) by itself, each file
+being a dimension; without arguments the module is the stage of dvc.yaml.
+"""
+
+import argparse
+import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy.stats import kendalltau
 
-from editjudge import params, ratings, records, schemas
+from editjudge import matches, params, ratings, records, schemas
 
-OUTCOMES = {"Image A": 1, "Image B": -1, "Tie": 0}
+NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
 
 
-def to_matches(table: pd.DataFrame) -> ratings.Matches:
-    """Scored matches (columns prompt, dimension, model_a, model_b, winner) with names turned into numbers."""
-    models = sorted({*table["model_a"], *table["model_b"]})
-    prompts, dimensions = sorted(set(table["prompt"])), sorted(set(table["dimension"]))
-
-    def codes(column: str, names: list[str]) -> Any:
-        return pd.Categorical(table[column], names).codes.astype(int)
-
-    return ratings.Matches(
-        prompt=codes("prompt", prompts),
-        dimension=codes("dimension", dimensions),
-        first=codes("model_a", models),
-        second=codes("model_b", models),
-        outcome=table["winner"].map(OUTCOMES).to_numpy("int8"),
-        models=tuple(models),
-        dimensions=tuple(dimensions),
-        n_prompts=len(prompts),
+def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
+    """The leaderboard under alpha, weighting, ties, bootstrap and seed."""
+    return ratings.leaderboard(
+        found,
+        alpha=setting["alpha"],
+        weighting=setting["weighting"],
+        ties=setting["ties"],
+        n_bootstrap=setting["bootstrap"],
+        seed=setting["seed"],
     )
+
+
+def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
+
+    Without intervals where there is a single prompt. A value without a scored match has none.
+    """
+    groups = sorted(name for name in table[column].unique().to_pylist() if name is not None)
+    boards = {}
+    for name in groups:
+        chosen = table.filter(pa.compute.equal(table[column].cast(pa.string()), name))
+        if chosen["winner"].null_count < len(chosen):
+            found = matches.numbered(chosen)
+            boards[name] = board_of(found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0})
+    return [{column: name, "models": board.models, "tie": board.tie} for name, board in boards.items()]
+
+
+def win_rates(found: ratings.Matches) -> dict[str, Any]:
+    """The matrix of win rates, ties as halves, row against column; None where two models never met."""
+    rates = ratings.win_rates(found).tolist()
+    return {"models": list(found.models), "rates": [[None if math.isnan(x) else x for x in row] for row in rates]}
 
 
 def known_damage(table: pd.DataFrame) -> pd.Series:
@@ -43,16 +65,12 @@ def known_damage(table: pd.DataFrame) -> pd.Series:
 def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
 
-    A match without a verdict is not a tie: it is counted as unscored and left out.
+    With it, each task's own leaderboard and the matrix of win rates. A match without a verdict is not a tie: it is
+    counted as unscored and left out.
     """
-    scored = table[table["winner"].notna()]
-    board = ratings.leaderboard(
-        to_matches(scored),
-        alpha=setting["alpha"],
-        weighting=setting["weighting"],
-        n_bootstrap=setting["bootstrap"],
-        seed=setting["seed"],
-    )
+    named = pa.Table.from_pandas(table[list(NEEDED)], preserve_index=False)
+    found = matches.numbered(named)
+    board = board_of(found, setting)
     for sentence in board.warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     schemas.check("leaderboard", board.models, "leaderboard")
@@ -62,10 +80,14 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     return {
         "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
+        "tasks": [
+            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(named, "task", setting)
+        ],
+        "win_rates": win_rates(found),
         "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
         "matches": len(table),
-        "ties": int((scored["winner"] == "Tie").sum()),
-        "unscored": len(table) - len(scored),
+        "ties": int((found.outcome == 0).sum()),
+        "unscored": len(table) - len(found.outcome),
         "warnings": board.warnings,
     }
 
@@ -88,7 +110,8 @@ def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def stage() -> None:
+    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json and plots/leaderboard.csv."""
     setting = params.leaf(params.load(), "leaderboard")
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
@@ -99,6 +122,62 @@ def main() -> None:
         for row in board["models"]
     ]
     records.write_csv(Path("plots/leaderboard.csv"), lines)
+
+
+def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
+    listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8").split("\n")
+    table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
+    found = matches.numbered(table)
+    setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
+    board = board_of(found, setting)
+    return {
+        "models": board.models,
+        "tie": board.tie,
+        "win_rates": win_rates(found),
+        "matches": len(table),
+        "ties": int(np.count_nonzero(found.outcome == 0)),
+        "unscored": len(table) - len(found.outcome),
+        "warnings": board.warnings,
+    } | {f"by_{column}": parts(table, column, setting) for column in arguments.by}
+
+
+def arguments_of(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="editjudge.leaderboard", description="Ratings of models from match files.")
+    parser.add_argument(
+        "--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv"
+    )
+    parser.add_argument("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
+    parser.add_argument(
+        "--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals"
+    )
+    parser.add_argument("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
+    parser.add_argument("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument(
+        "--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too"
+    )
+    parser.add_argument("--judge", help="whose matches to take, where the files have several judges")
+    parser.add_argument("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        stage()
+        return
+    arguments = arguments_of(sys.argv[1:])
+    try:
+        board = rank_files(arguments)
+    except (ValueError, OSError) as error:
+        sys.exit(f"leaderboard: {error}")
+    for sentence in board["warnings"]:
+        print(f"leaderboard: {sentence}", file=sys.stderr)
+    if arguments.json is None:
+        print(json.dumps(board, indent=2))
+    else:
+        records.write_json(arguments.json, board)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ which is pi_i : nu_d * sqrt(pi_i * pi_j) : pi_j for pi = exp(a), as in R. R. Dav
 model to accommodate ties in paired comparison experiments, JASA 65 (1970) 317-328. The log-likelihood is concave in
 abilities and log nu. The penalty alpha / 2 * sum((a - mean(a))**2) singles out no model, so that names and their order
 do not matter.
+
+With ties "halves" it is the model of R. A. Bradley and M. E. Terry, Rank analysis of incomplete block designs,
+Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has no tie parameter.
 """
 
 import math
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 
 WEIGHTINGS = ("balanced", "by_matches")
+TIES = ("davidson", "halves")
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
 SCALE = 400 / math.log(10)  # rating points per unit of ability
 _MOST_STEPS = 200
@@ -84,8 +88,9 @@ class Fit:
     """The penalised maximum-likelihood solution.
 
     abilities: (K,) float64, natural logarithms with mean 0, higher is better. log_nu: (D,) float64, within the
-    logarithms of 1e-6..1e6. covariance: (K, K), of the centred abilities, the inverse of the penalised information
-    (with "balanced" weights it is that of the weighted matches). converged: False if the steps ran out.
+    logarithms of 1e-6..1e6; with ties "halves" at the lower one. covariance: (K, K), of the centred abilities, the
+    inverse of the penalised information (with "balanced" weights it is that of the weighted matches). converged: False
+    if the steps ran out.
     """
 
     abilities: np.ndarray
@@ -94,11 +99,12 @@ class Fit:
     converged: bool
     alpha: float
     weighting: str
+    ties: str
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """models: one row a model, best first. tie: nu by dimension. warnings: sentences for people."""
+    """models: one row a model, best first. tie: nu by dimension, none with ties "halves". warnings: for people."""
 
     models: list[dict[str, Any]]
     tie: dict[str, float]
@@ -110,30 +116,31 @@ def rating(abilities: np.ndarray) -> np.ndarray:
     return 1000 + SCALE * abilities
 
 
-def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced") -> Fit:
+def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties: str = "davidson") -> Fit:
     """Abilities and tie parameters of all matches.
 
     alpha: weight of the penalty, 0 or more. weighting: "balanced" gives each dimension the same total weight, and all
-    together that of the matches; "by_matches" gives each match weight 1.
+    together that of the matches; "by_matches" gives each match weight 1. ties: "davidson", or "halves" (Bradley-Terry).
     In a dimension without ties nu is 1e-6, with nothing but ties 1e6: the ends of the range that it is kept in.
 
-    Raises ValueError for no matches, fewer than two models, a dimension without matches, an unknown weighting, an alpha
-    that is negative or not finite, and for alpha 0 where a group of models never lost to, or never tied or beat, the
-    others: their distance would be infinite.
+    Raises ValueError for no matches, fewer than two models, a dimension without matches, an unknown weighting or rule
+    for ties, an alpha that is negative or not finite, and for alpha 0 where a group of models never lost to, or never
+    tied or beat, the others: their distance would be infinite.
     """
-    _check(matches, alpha, weighting)
+    _check(matches, alpha, weighting, ties)
     counts = count(matches, weighting)
     if alpha == 0 and len(_groups(counts, matches.models, "strong")) > 1:
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
+    counts = _modelled(counts, ties)
     start = np.zeros((1, counts.n_models + len(matches.dimensions)))
     parameters, converged = _newton(start, counts, alpha, tolerance=1e-9)
     abilities, log_nu = np.split(parameters[0], [counts.n_models])
     covariance = _covariance(parameters, counts, alpha)
-    return Fit(abilities, log_nu, covariance, bool(converged[0]), alpha, weighting)
+    return Fit(abilities, log_nu, covariance, bool(converged[0]), alpha, weighting, ties)
 
 
 def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Abilities (n, K) of `n` refits to prompts drawn with replacement, with the alpha and weighting of `fitted`.
+    """Abilities (n, K) of `n` refits to prompts drawn with replacement, with the settings of `fitted`.
 
     All matches of a prompt come and go together. The weights of the dimensions are balanced within each resample, and
     alpha is at least 1e-6, so that a model which lost all its matches in a resample has a finite ability.
@@ -150,7 +157,7 @@ def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -
     for done in range(0, n, chunk):
         times = _resample(int(seen.sum()), min(chunk, n - done), rng)
         cells = _resampled_cells(prompt, cell, times, 3 * len(matches.dimensions) * len(pairs))
-        counts = _weighted(_to_counts(cells, pairs, matches), fitted.weighting)
+        counts = _modelled(_weighted(_to_counts(cells, pairs, matches), fitted.weighting), fitted.ties)
         warm = np.repeat(start[None], len(times), axis=0)
         parameters, converged = _newton(warm, counts, max(fitted.alpha, 1e-6), tolerance=1e-4)
         if not converged.all():
@@ -164,6 +171,7 @@ def leaderboard(
     *,
     alpha: float = 1.0,
     weighting: str = "balanced",
+    ties: str = "davidson",
     n_bootstrap: int = 1000,
     seed: int = 0,
 ) -> Leaderboard:
@@ -175,7 +183,7 @@ def leaderboard(
     With n_bootstrap 0, low, high, rank_low and rank_high are None.
     Raises ValueError as `fit` and `bootstrap`, and where the fit does not converge.
     """
-    fitted = fit(matches, alpha, weighting)
+    fitted = fit(matches, alpha, weighting, ties)
     if not fitted.converged:
         raise ValueError("the fit did not converge: use a larger alpha")
     rows = _rows(matches, fitted.abilities)
@@ -183,14 +191,54 @@ def leaderboard(
         replicates = bootstrap(matches, fitted, n_bootstrap, np.random.default_rng(seed))
         rows = [row | interval for row, interval in zip(rows, _intervals(replicates), strict=True)]
     rows.sort(key=lambda row: (row["rank"], row["model"]))
-    tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True))
-    return Leaderboard(rows, tie, caveats(matches))
+    tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True)) if ties == "davidson" else {}
+    return Leaderboard(rows, tie, caveats(matches, ties))
 
 
-def caveats(matches: Matches) -> list[str]:
+def part(matches: Matches, rows: np.ndarray) -> Matches:
+    """The matches that `rows` (M,) bool marks, with the prompts, models and dimensions that occur in them, in order."""
+    prompts, prompt = np.unique(matches.prompt[rows], return_inverse=True)
+    dimensions, dimension = np.unique(matches.dimension[rows], return_inverse=True)
+    first, second = matches.first[rows], matches.second[rows]
+    models, sides = np.unique(np.concatenate([first, second]), return_inverse=True)
+    return Matches(
+        prompt,
+        dimension,
+        sides[: len(first)],
+        sides[len(first) :],
+        matches.outcome[rows],
+        tuple(matches.models[k] for k in models),
+        tuple(matches.dimensions[d] for d in dimensions),
+        len(prompts),
+    )
+
+
+def by_dimension(matches: Matches) -> dict[str, Matches]:
+    """The matches of each dimension by themselves, so that it can be rated alone."""
+    return {name: part(matches, matches.dimension == d) for d, name in enumerate(matches.dimensions)}
+
+
+def win_rates(matches: Matches) -> np.ndarray:
+    """(K, K) in 0..1: the share of their matches that the row's model won against the column's, a tie being half a win.
+
+    All dimensions together, each match weight 1. NaN on the diagonal and where two models never met; a pair's two
+    entries add up to 1.
+    """
+    counts = count(matches, "by_matches")
+    first, second = counts.pairs.T
+    wins = _wins(counts)
+    half = counts.ties[0].sum(axis=0) / 2
+    wins[first, second] += half
+    wins[second, first] += half
+    met = wins + wins.T
+    return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0)
+
+
+def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
     """What leaves an ability to the penalty, or nu to the end of its range: a sentence each, models by their names."""
     counts = count(matches, "by_matches")
-    return _extremes(counts, matches) + _separate(counts, matches) + _nu_at_limits(counts, matches)
+    at_limits = _nu_at_limits(counts, matches) if ties == "davidson" else []
+    return _extremes(counts, matches) + _separate(counts, matches) + at_limits
 
 
 def count(matches: Matches, weighting: str) -> Counts:
@@ -342,6 +390,13 @@ def _weighted(counts: Counts, weighting: str) -> Counts:
     return Counts(counts.pairs, counts.total * weight, counts.net * weight, counts.ties * weight, counts.n_models)
 
 
+def _modelled(counts: Counts, ties: str) -> Counts:
+    """The counts as the rule for ties takes them: a tie that is half a win of either side only adds to the total."""
+    if ties == "davidson":
+        return counts
+    return Counts(counts.pairs, counts.total, counts.net, np.zeros_like(counts.ties), counts.n_models)
+
+
 def _select(counts: Counts, problems: np.ndarray) -> Counts:
     if len(problems) == len(counts.total):
         return counts
@@ -456,7 +511,9 @@ def _groups(counts: Counts, models: Sequence[str], connection: str) -> list[list
     return sorted(sorted(models[int(k)] for k in np.flatnonzero(label == group)) for group in np.unique(label))
 
 
-def _check(matches: Matches, alpha: float, weighting: str) -> None:
+def _check(matches: Matches, alpha: float, weighting: str, ties: str) -> None:
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}, not {weighting!r}")
     if not (alpha >= 0 and math.isfinite(alpha)):
