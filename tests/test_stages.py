@@ -127,6 +127,43 @@ def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(
     assert compare_models.match_key(*("p", "a", "b")) == "p_pair_a_vs_b"
 
 
+def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:
+    """A judge for whom the model with the earlier name is better, and that cannot read one prompt."""
+    winners = [None if p["key"] == "p1" else "Image A" if a < b else "Image B" for p, a, b in pairs]
+    return [
+        answer(compare_models.match_key(p["key"], a, b), w, w, w) for (p, a, b), w in zip(pairs, winners, strict=True)
+    ]
+
+
+def test_a_budget_asks_so_many_questions_once_and_none_asks_all() -> None:
+    pairs = [
+        ({"key": f"p{n}", "task": "t"}, a, b) for n in range(6) for a, b in ("ab", "ac", "bc") if (n, a) != (2, "b")
+    ]
+    plan = {"budget": 0, "rounds": 3, "seed": 0}
+    assert compare_models.ask_within(plan, pairs, say) == (pairs, say(pairs))
+    asked, answers = compare_models.ask_within(plan | {"budget": 9}, pairs, say)
+    keys = [compare_models.match_key(p["key"], a, b) for p, a, b in pairs]
+    assert [x.forward.key for x in answers] == [compare_models.match_key(p["key"], a, b) for p, a, b in asked]
+    assert len(asked) == 9
+    assert [keys.index(x.forward.key) for x in answers] == sorted(keys.index(x.forward.key) for x in answers)
+    assert compare_models.ask_within(plan | {"budget": 99}, pairs, say) == (pairs, say(pairs))
+    with pytest.raises(ValueError, match="questions in"):
+        compare_models.ask_within(plan | {"budget": -1}, pairs, say)
+
+
+def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() -> None:
+    pairs = [({"key": f"p{n}", "task": "t"}, a, b) for n in range(6) for a, b in ("ab", "ac", "bc")]
+    gallery = {model: {f"p{n}": {"damage": None} for n in range(6)} for model in "abc"}
+    asked, answers = compare_models.ask_within({"budget": 9, "rounds": 3, "seed": 0}, pairs, say)
+    rows = compare_models.to_matches("j", asked, answers, gallery)
+    schemas.check("matches", rows, "matches")
+    found = compare_models.report(rows, len(pairs), 2)
+    assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": 9}, 18)
+    assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
+    assert found["interval_width"]["j"] > 0
+    assert compare_models.report(rows[:1], 18, 2)["interval_width"] == {"j": None}
+
+
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
     damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
     return {

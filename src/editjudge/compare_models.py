@@ -1,26 +1,73 @@
-"""Stage compare_models: every judge compares every two editing models on every prompt of the arena, in both orders."""
+"""Stage compare_models: every judge compares every two editing models on every prompt of the arena, in both orders.
 
-from collections.abc import Mapping, Sequence
+With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`).
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from editjudge import params, records, resume
+import numpy as np
+import pyarrow as pa
+
+from editjudge import choosing, params, records, resume
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.matches import OUTCOMES, numbered
 from editjudge.measures.recipe import Recipe, load_recipe
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
+Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
 DIMENSION = "visual_consistency"
 
 
-def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[tuple[records.Row, str, str]], int]:
+def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[Pair], int]:
     """All (prompt, model, model) where both have an image, models in order of their names; and how many lack one."""
     every = [(p, a, b) for p in prompts for a, b in combinations(sorted(gallery), 2)]
     done = [(p, a, b) for p, a, b in every if all(gallery[m][p["key"]]["status"] == "done" for m in (a, b))]
     return done, len(every) - len(done)
+
+
+def ask_within(
+    plan: Mapping[str, int], pairs: Sequence[Pair], ask_all: Callable[[Sequence[Pair]], list[BothOrders]]
+) -> tuple[list[Pair], list[BothOrders]]:
+    """The pairs that were asked about, in their order, and the answers.
+
+    plan: `budget`, the most questions (each is asked in both orders), 0 for all pairs; `rounds` that they are asked in;
+    `seed`. Raises ValueError for a negative budget, and for rounds below 1 where there is a budget.
+    """
+    if plan["budget"] == 0 or not pairs:
+        return list(pairs), ask_all(pairs)
+    prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
+    two = list(combinations(sorted({m for _, *models in pairs for m in models}), 2))
+    models = sorted({m for ab in two for m in ab})
+    at = {(p["key"], a, b): n for n, (p, a, b) in enumerate(pairs)}
+    answers: dict[int, BothOrders] = {}
+
+    def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
+        chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
+        answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
+        return [OUTCOMES.get(answers[n].combined.winner or "") for n in chosen]
+
+    possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
+    numbers = np.array([[models.index(m) for m in ab] for ab in two])
+    rng = np.random.default_rng(plan["seed"])
+    choosing.in_rounds(possible, numbers, plan["budget"], plan["rounds"], outcomes, rng)
+    asked = sorted(answers)
+    return [pairs[n] for n in asked], [answers[n] for n in asked]
+
+
+def interval_width(rows: Rows) -> float | None:
+    """Mean width of the models' 95 % intervals in rating points; None with fewer than two scored prompts."""
+    scored = [row for row in rows if row["winner"] is not None]
+    if len({row["prompt"] for row in scored}) < 2:
+        return None
+    columns = ("prompt", "dimension", "model_a", "model_b", "winner")
+    return round(choosing.width(numbered(pa.table({name: [row[name] for row in scored] for name in columns}))), 2)
 
 
 def match_key(prompt: str, a: str, b: str) -> str:
@@ -30,7 +77,7 @@ def match_key(prompt: str, a: str, b: str) -> str:
 
 def ask(
     setting: Mapping[str, Any],
-    pairs: Sequence[tuple[records.Row, str, str]],
+    pairs: Sequence[Pair],
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
     cache: resume.RecordCache,
@@ -45,9 +92,7 @@ def ask(
     return asking.ask(setting, questions, contexts, cache)
 
 
-def to_matches(
-    judge: str, pairs: Sequence[tuple[records.Row, str, str]], gallery: Gallery, answers: Sequence[BothOrders]
-) -> Rows:
+def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
     """One row a match; model A is the first image of the forward order."""
     return [
         {
@@ -70,6 +115,21 @@ def to_matches(
     ]
 
 
+def report(matches: Rows, possible: int, without_image: int) -> dict[str, Any]:
+    """metrics/compare_models.json: how many of the questions each judge was asked, and how wide the intervals are."""
+    by_judge: dict[str, Rows] = {}
+    for match in matches:
+        by_judge.setdefault(match["judge"], []).append(match)
+    return {
+        "records": len(matches),
+        "failed": sum(match["winner"] is None for match in matches),
+        "pairs_without_image": [without_image],
+        "questions": {judge: len(rows) for judge, rows in by_judge.items()},
+        "questions_possible": possible,
+        "interval_width": {judge: interval_width(rows) for judge, rows in by_judge.items()},
+    }
+
+
 def main() -> None:
     values = params.load()
     prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
@@ -81,15 +141,14 @@ def main() -> None:
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     pairs, without_image = pairs_of(prompts, gallery)
     matches: Rows = []
+    plan = params.leaf(values, "compare_models")
     judges = {name: setting for name, setting in params.leaf(values, "judges").items() if setting["arena"]}
     for judge, setting in judges.items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = ask(setting, pairs, gallery, recipes, cache)
-        matches += to_matches(judge, pairs, gallery, answers)
+            ask_all = functools.partial(ask, setting, gallery=gallery, recipes=recipes, cache=cache)
+            matches += to_matches(judge, *ask_within(plan, pairs, ask_all), gallery)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    unscored = sum(match["winner"] is None for match in matches)
-    report = {"records": len(matches), "failed": unscored, "pairs_without_image": [without_image]}
-    records.write_json(Path("metrics/compare_models.json"), report)
+    records.write_json(Path("metrics/compare_models.json"), report(matches, len(pairs), without_image))
 
 
 if __name__ == "__main__":
