@@ -1,6 +1,9 @@
-"""Davidson's model against finite differences, scipy's minimiser on the plain likelihood, and known abilities."""
+"""Davidson's model against published answers, finite differences, scipy's minimiser and known abilities."""
 
+import csv
 import dataclasses
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,19 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from editjudge import ratings
-from editjudge.ratings import Matches, bootstrap, caveats, count, derivatives, fit, leaderboard, objective
+from editjudge.ratings import (
+    Matches,
+    bootstrap,
+    by_dimension,
+    caveats,
+    count,
+    derivatives,
+    fit,
+    leaderboard,
+    objective,
+    part,
+    win_rates,
+)
 
 
 def simulate(seed=0, models=5, dimensions=2, prompts=40, share=1.0, spread=0.8, nu=(0.5, 1.5, 0.2)):
@@ -36,6 +51,91 @@ def from_rows(rows, models="abc", dimensions=("d",)):
     table = [(p, dimensions.index(*d) if d else 0, models.index(i), models.index(j), o) for p, i, j, o, *d in rows]
     columns = np.array(table, int).reshape(-1, 5).T
     return Matches(*columns, tuple(models), tuple(dimensions), int(columns[0].max(initial=-1)) + 1)
+
+
+def from_counts(table, models):
+    """Matches from (first, second, wins of the first, wins of the second, ties), each on a prompt of its own."""
+    rows = [(i, j, o) for i, j, *times in table for o, n in zip((1, -1, 0), times, strict=True) for _ in range(n)]
+    return from_rows([(p, *row) for p, row in enumerate(rows)], models)
+
+
+# Brands of chocolate pudding: Davidson (1970), example 2; the counts as in the data set `pudding` of the R package
+# PlackettLuce (H. Turner, J. van Etten, D. Firth, I. Kosmidis), whose vignette prints estimates and standard errors.
+PUDDING = """
+1 2 19 22 16, 1 3 16 19 12, 2 3 19 19 10, 1 4 18 23 13, 2 4 23 19  9, 3 4 19 20 15, 1 5 13 19 18, 2 5 16 20 12,
+3 5 16 15 17, 4 5 17 14 16, 1 6 18 21 12, 2 6 22 20 12, 3 6 13 18 10, 4 6 14 19 18, 5 6 11 21 12
+"""
+
+
+def test_davidsons_example_of_chocolate_puddings():
+    """As in Davidson (1970) and by PlackettLuce, after the paper's 7 iterations; errors of the centred logarithms."""
+    table = [(i, j, *map(int, n)) for i, j, *n in (line.split() for line in PUDDING.split(","))]
+    fitted = fit(from_counts(table, "123456"), alpha=0)
+    worth = np.exp(fitted.abilities)
+    published = [0.1388005, 0.1729985, 0.1617420, 0.1653930, 0.1586805, 0.2023855]
+    assert worth / worth.sum() == pytest.approx(published, abs=1e-4)
+    assert np.exp(fitted.log_nu) == pytest.approx([0.7468147], abs=1e-4)
+    errors = [0.121949, 0.121818, 0.126823, 0.122003, 0.127054, 0.126594]
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("contests", "estimates", "errors", "tolerance"),
+    [
+        (
+            "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han",
+            [0.69564153, 0.41253614, -1.10817768],
+            [0.9110, 0.7676, 1.0499],
+            1e-3,
+        ),
+        (
+            "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan",
+            [0.59239992, 0.03250119, -0.24307179, -0.38182932],
+            [0.9906, 0.6990, 0.9443, 0.7124],
+            2e-3,
+        ),
+    ],
+)
+def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
+    """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
+
+    Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
+    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
+    """
+    rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
+    names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
+    fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
+    assert fitted.abilities == pytest.approx(estimates, abs=tolerance)
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=tolerance)
+
+
+def test_golden_scores_of_evalica_on_real_matches():
+    """llmfao.csv (8,931 matches of 59 models, 3,471 ties) with evalica's own scores: github.com/dustalov/evalica.
+
+    Its `newman` is Davidson's model without a penalty (M. E. J. Newman, JMLR 24, 2023), `bradley_terry` has ties as
+    halves, `counting` and `average_win_rate` are sums and means of the table of wins.
+    """
+    folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "matches"
+    if "EDITJUDGE_SHARED" not in os.environ or not (folder / "llmfao.csv").is_file():
+        pytest.skip("EDITJUDGE_SHARED names no folder with matches/llmfao.csv and matches/llmfao-golden.csv of evalica")
+    with (folder / "llmfao.csv").open(encoding="utf-8") as file:
+        votes = list(csv.DictReader(file))
+    with (folder / "llmfao-golden.csv").open(encoding="utf-8") as file:
+        golden = {(row["algorithm"], row["item"]): float(row["score"]) for row in csv.DictReader(file)}
+    models = sorted({row[side] for row in votes for side in ("left", "right")})
+    outcome = {"left": 1, "right": -1, "tie": 0}
+    matches = from_rows([(p, v["left"], v["right"], outcome[v["winner"]]) for p, v in enumerate(votes)], models)
+    rates = win_rates(matches)
+    assert np.nanmean(rates, axis=1) == pytest.approx([golden["average_win_rate", name] for name in models])
+    met = count(matches, "by_matches")
+    points = np.zeros(len(models))
+    for (i, j), total in zip(met.pairs, met.total[0, 0], strict=True):
+        points[i] += total * rates[i, j]
+        points[j] += total * rates[j, i]
+    assert points == pytest.approx([golden["counting", name] for name in models])
+    for algorithm, ties in (("newman", "davidson"), ("bradley_terry", "halves")):
+        scores = np.log([golden[algorithm, name] for name in models])
+        assert fit(matches, alpha=0, ties=ties).abilities == pytest.approx(scores - scores.mean(), abs=1e-5)
 
 
 def plain_objective(parameters, matches, alpha, weighting):
@@ -278,8 +378,65 @@ def test_balanced_is_by_matches_where_dimensions_are_equal():
     assert np.allclose(fit(matches, weighting="balanced").abilities, fit(matches, weighting="by_matches").abilities)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
+    """A tie is half a win of either side: the same as each match twice, decided both ways where it was a tie."""
+    matches, _ = simulate(12, models=4, dimensions=1, prompts=30)
+    once = fit(matches, alpha, ties="halves")
+    both = [np.concatenate([getattr(matches, name)] * 2) for name in ("prompt", "dimension", "first", "second")]
+    split = np.concatenate([np.where(matches.outcome == 0, side, matches.outcome) for side in (1, -1)])
+    doubled = Matches(*both, split.astype(np.int8), matches.models, matches.dimensions, matches.n_prompts)
+    assert fit(doubled, 2 * alpha).abilities == pytest.approx(once.abilities, abs=1e-6)
+    board = leaderboard(matches, ties="halves", n_bootstrap=50)
+    assert board.tie == {}
+    assert all(row["low"] < row["rating"] < row["high"] for row in board.models)
+
+
+def test_ties_as_halves_have_no_warning_about_nu():
+    matches = from_rows([(p, "a", "b", 0) for p in range(9)], "ab")
+    board = leaderboard(matches, ties="halves", n_bootstrap=10)
+    assert board.warnings == []
+    assert [row["rating"] for row in board.models] == [1000, 1000]
+
+
+def test_win_rates_by_hand():
+    rows = [(0, "a", "b", 1), (1, "b", "a", 1), (2, "a", "b", 0), (3, "a", "b", 1), (0, "c", "b", 0)]
+    rates = win_rates(from_rows(rows, "abc"))
+    assert np.array_equal(
+        rates, [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]], equal_nan=True
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.2, 1))
+def test_win_rates_follow_names_and_sides(seed, models, share):
+    matches, _ = simulate(seed, models, 2, 10, share)
+    rates = win_rates(matches)
+    pairs = ~np.isnan(rates)
+    assert np.allclose((rates + rates.T)[pairs], 1)
+    order = np.random.default_rng(seed).permutation(models)
+    assert np.array_equal(win_rates(renamed(matches, order)), rates[np.ix_(order, order)], equal_nan=True)
+    columns = (matches.prompt, matches.dimension, matches.second, matches.first, -matches.outcome)
+    swapped = Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+    assert np.array_equal(win_rates(swapped), rates, equal_nan=True)
+
+
+def test_a_dimension_by_itself_is_rated_like_a_file_of_its_own():
+    rows = [(p, "a", "b", 1, "x") for p in range(3)] + [(p, "b", "c", (-1) ** p, "y") for p in range(5, 9)]
+    alone = by_dimension(from_rows(rows, "abc", ("x", "y")))
+    assert (alone["x"].models, alone["y"].models) == (("a", "b"), ("b", "c"))
+    assert (alone["x"].n_prompts, alone["y"].n_prompts) == (3, 4)
+    own = from_rows([(p - 5, i, j, o) for p, i, j, o, d in rows if d == "y"], "bc", ("y",))
+    assert leaderboard(alone["y"], n_bootstrap=20) == leaderboard(
+        dataclasses.replace(own, dimensions=("y",)), n_bootstrap=20
+    )
+    assert part(own, np.ones(4, bool)).models == own.models
+
+
 def test_misuse_is_refused():
     matches, _ = simulate()
+    with pytest.raises(ValueError, match="ties must be one of davidson, halves, not 'drop'"):
+        fit(matches, ties="drop")
     with pytest.raises(ValueError, match="weighting must be"):
         fit(matches, weighting="equal")
     for alpha in (-1, float("nan"), float("inf")):
