@@ -281,13 +281,13 @@ def test_prompts_without_matches_are_not_drawn():
 
 
 def test_intervals_cover_known_abilities():
-    """100 simulated tournaments: 95 % intervals should hold the truth in 87 % at the very least."""
+    """300 simulated tournaments: nominal 95 % intervals hold the truth in 94 % (see benchmarks/simulations.py)."""
     covered = []
-    for seed in range(100):
+    for seed in range(300):
         matches, truth = simulate(seed, models=5, dimensions=2, prompts=80, spread=0.5)
         low, high = np.quantile(bootstrap(matches, fit(matches), 200, np.random.default_rng(0)), (0.025, 0.975), axis=0)
         covered.append((low <= truth) & (truth <= high))
-    assert 0.90 < np.mean(covered) < 0.99
+    assert 0.92 < np.mean(covered) < 0.98
 
 
 def test_leaderboard_rows():
