@@ -266,6 +266,22 @@ def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
         assert not (tmp_path / "out.json").exists()
 
 
+def test_a_part_that_cannot_be_rated_says_why(tmp_path):
+    rows = [("p1", "a", "b", "Image A", "t1"), ("p2", "a", "b", "Image B", "t1"), ("p3", "a", "b", "Image A", "t2")]
+    rows += [("p4", "a", "b", None, "t3"), ("p5", "a", "b", "Tie", None)]
+    columns = ("prompt", "model_a", "model_b", "winner", "task")
+    pq.write_table(
+        pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "m.parquet"
+    )
+    done = run("--matches", tmp_path / "m.parquet", "--bootstrap", 10, "--alpha", 0, "--by", "task")
+    one, two, three = json.loads(done.stdout)["by_task"]
+    assert [row["rating"] for row in one["models"]] == [1000, 1000]
+    assert one["reason"] is None
+    assert (two["models"], three["models"]) == ([], [])
+    assert "with alpha 0" in two["reason"]
+    assert "no scored matches" in three["reason"]
+
+
 def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
     pairs = [(f"p{p}_pair_a_vs_b", "Tie") for p in range(5)]
     done = run("--matches", saved(tmp_path, lines(pairs)), "--bootstrap", 10)

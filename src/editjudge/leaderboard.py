@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.stats import kendalltau
 
 from editjudge import matches, params, ratings, records, schemas
@@ -36,16 +37,24 @@ def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderb
 def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
     """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
 
-    Without intervals where there is a single prompt. A value without a scored match has none.
+    Without intervals where there is a single prompt. `reason` says why one has no models: no match with a verdict, or
+    what `ratings.leaderboard` refuses.
     """
-    groups = sorted(name for name in table[column].unique().to_pylist() if name is not None)
-    boards = {}
-    for name in groups:
-        chosen = table.filter(pa.compute.equal(table[column].cast(pa.string()), name))
-        if chosen["winner"].null_count < len(chosen):
-            found = matches.numbered(chosen)
-            boards[name] = board_of(found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0})
-    return [{column: name, "models": board.models, "tie": board.tie} for name, board in boards.items()]
+    names = sorted(name for name in table[column].unique().to_pylist() if name is not None)
+    return [{column: name} | _part(_where(table, column, name), setting) for name in names]
+
+
+def _where(table: pa.Table, column: str, name: str) -> pa.Table:
+    return table.filter(pc.equal(table[column].cast(pa.string()), name))
+
+
+def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = matches.numbered(table)
+        board = board_of(found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0})
+    except ValueError as error:
+        return {"models": [], "tie": {}, "warnings": [], "reason": str(error)}
+    return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
 
 
 def win_rates(found: ratings.Matches) -> dict[str, Any]:
