@@ -125,20 +125,22 @@ def test_misuse_is_refused():
             choosing.in_rounds(table, pairs, budget, rounds, lambda *_: [], rng)
 
 
-def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs_within_a_twentieth():
+@pytest.mark.parametrize(("spread", "at_most"), [(20.0, 1.02), (8.0, 1.05)])
+def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs(spread, at_most):
     """Medians of 50 arenas of 17 models and 120 prompts, where answers about an image depend on each other.
 
-    As wide as all pairs (1.03 times), ordered like them; the same number of questions at random is 1.16 times as wide.
+    1.01 times as wide as all pairs with models about as far apart as on the probe set, 1.03 times with closer ones; the
+    same number of questions at random is 1.06 and 1.16 times as wide. benchmarks/simulations.py has the hard cases.
     """
     found = []
     for seed in range(50):
-        outcomes = arena(seed)
+        outcomes = arena(seed, spread=spread)
         full, budget = all_pairs(outcomes), int(0.4 * outcomes.size)
         few = matches_of(chosen(outcomes, budget, seed=seed), outcomes)
         tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(few).abilities).statistic
         found.append((choosing.width(few, 100) / choosing.width(full, 100), tau))
     width, tau = np.median(found, axis=0)
-    assert width < 1.05
+    assert width < at_most
     assert tau >= 0.95
 
 

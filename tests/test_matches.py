@@ -147,6 +147,14 @@ def test_any_names_come_back_or_are_refused(tmp_path, prompt, models):
     assert [row[:4] for row in rows(again)] == [(prompt, *models[:2], "Tie")]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(NAME, min_size=1, max_size=6), st.sets(NAME, min_size=2, max_size=5))
+def test_many_keys_are_read_as_each_by_itself(prompts, models):
+    keys = [f"{prompt}_pair_{a}_vs_{b}" for prompt in prompts for a in models for b in models]
+    each = [sorted(matches.readings(key, models)) for key in keys]
+    assert [sorted(ways) for ways in matches._readings_of(pa.array(keys), frozenset(models))] == each
+
+
 ONE = lines(GOOD[:1])
 
 

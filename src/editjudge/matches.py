@@ -111,7 +111,11 @@ def _sides(tail: str, models: frozenset[str]) -> tuple[tuple[str, str], ...]:
 
 def _places(text: str, part: str) -> list[int]:
     """Where the part occurs, overlaps included."""
-    return [at for at in range(len(text)) if text.startswith(part, at)] if part in text else []
+    found, at = [], text.find(part)
+    while at >= 0:
+        found.append(at)
+        at = text.find(part, at + 1)
+    return found
 
 
 def _read(path: Path) -> pa.Table:
@@ -338,7 +342,7 @@ def _with_unclear(
     path: Path, columns: dict[str, pa.Array], rows: np.ndarray, keys: pa.ChunkedArray, known: frozenset[str]
 ) -> dict[str, pa.Array]:
     """The columns with the rows filled in whose keys only the list of models can resolve."""
-    found = [readings(key, known) for key in keys.take(pa.array(rows)).to_pylist()]
+    found = _readings_of(keys.take(pa.array(rows)).combine_chunks(), known)
     for row, ways in zip(rows, found, strict=True):
         if len(ways) != 1:
             how = f"in {len(ways)} ways" if ways else "in no way"
@@ -352,6 +356,18 @@ def _with_unclear(
         values[rows] = [ways[0][part] for ways in found]
         filled[name] = pa.array(values, pa.string())
     return filled
+
+
+def _readings_of(keys: pa.Array, models: frozenset[str]) -> list[list[tuple[str, str, str]]]:
+    """`readings` of each key. Where `_pair_` can be in no model, only what follows the last one can name the models."""
+    if any(_PAIR in f"_{model}_" for model in models):
+        return [readings(key, models) for key in keys.to_pylist()]
+    halves = pc.split_pattern(keys, _PAIR, max_splits=1, reverse=True)
+    prompts, tails = (pc.list_element(halves, part).dictionary_encode() for part in (0, 1))
+    names = prompts.dictionary.to_pylist()
+    sides = [_sides(tail, models) for tail in tails.dictionary.to_pylist()]
+    pairs = zip(prompts.indices.to_pylist(), tails.indices.to_pylist(), strict=True)
+    return [[(names[p], a, b) for a, b in sides[t]] if names[p] else [] for p, t in pairs]
 
 
 def _unclear(text: pa.Table, models: frozenset[str]) -> list[tuple[str, str, str]]:
