@@ -1,4 +1,4 @@
-"""Simulations too long for the tests: `python benchmarks/simulations.py coverage` and `... choosing`.
+"""Simulations too long for the tests: `python benchmarks/simulations.py coverage`, `... choosing` and `... design`.
 
 In an arena of these each image is as good as its model, plus noise of its own (`image`, a standard deviation in units
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
@@ -23,9 +23,9 @@ What came out (one core; a minute, and seven):
 
 So intervals of nominal 95 % hold the truth in 94 %. Where answers about one image depend on each other, 40 % of the
 questions, chosen, give intervals 1 to 2 % wider than all pairs do if the models are far apart, and 5 to 10 % wider if
-they are close; and where prompts are to spare ("some") they give narrower ones. Where answers are independent they do not:
-there even the best choice of pairs, known beforehand, needs 66 to 99 % of the questions for models that span 12 to 1.4
-units of ability.
+they are close; and where prompts are to spare ("some") they give narrower ones. Where answers are independent they do
+not: there even the best choice of pairs, known beforehand, needs 66 to 99 % of the questions for models that span 12 to
+1.4 units of ability ("design").
 """
 
 import sys
@@ -147,6 +147,30 @@ def chosen(outcomes: np.ndarray, budget: int, models: int, seed: int) -> ratings
     return to_matches(answers, len(outcomes), models)
 
 
+def design() -> None:
+    """The least share of the questions that gives the mean width of all pairs, with independent answers, by the spread.
+
+    The optimal weights of the pairs by the multiplicative algorithm, for 17 models evenly apart that are known.
+    """
+    print("spread   share of the questions")
+    pairs = pairs_of(17)
+    contrast = np.eye(17)[pairs[:, 0]] - np.eye(17)[pairs[:, 1]]  # (Q, K)
+    for spread in (1.4, 3.0, 5.0, 8.0, 12.0, 20.0):
+        abilities = np.linspace(-spread / 2, spread / 2, 17)
+        gain = choosing.information(contrast @ abilities, 1.0)
+        weight = np.full(len(pairs), 1 / len(pairs))
+        widths = []
+        for _ in range(2000):
+            information = contrast.T @ (contrast * (weight * gain)[:, None])
+            covariance = np.linalg.inv(information + 1 / 17) - 1 / 17
+            errors = np.sqrt(np.diag(covariance))
+            widths.append(errors.mean())
+            slope = gain * ((contrast @ covariance) ** 2 / errors).sum(axis=1)
+            weight = weight * np.sqrt(slope / (weight @ slope))
+            weight /= weight.sum()
+        print(f"{spread:6}   {(widths[-1] / widths[0]) ** 2:.2f}", flush=True)
+
+
 if __name__ == "__main__":
-    simulations: dict[str, Callable[[], None]] = {"coverage": coverage, "choosing": choose}
+    simulations: dict[str, Callable[[], None]] = {"coverage": coverage, "choosing": choose, "design": design}
     simulations[sys.argv[1]]()

@@ -60,6 +60,8 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
         '{"p_pair_a_vs_b": {"winner": "Tie", "raw": ["x"]}}',
         '{"prompt": "p", "model_a": "a", "model_b": "b", "winner": "Tie", "score": 3.5}',
         '\n  {"winner": "Tie", "key": "p_pair_a_vs_b"}  \r\n\n',
+        '\ufeff{"winner": "Tie", "key": "p_pair_a_vs_b"}',
+        '{"key": "p_pair_a_vs_b", "winner": "Tie", "reply": "' + "x" * 2_000_000 + '"}',
     ],
 )
 def test_other_forms_of_a_line(tmp_path, line):
@@ -173,7 +175,12 @@ ONE = lines(GOOD[:1])
         (ONE + '\n{"key": "p2_pair_a_vs_b", "winner": "A"}\n', "m.jsonl: line 3: winner 'A' is none of Image A"),
         (ONE + '{"key": "p2_pair_a_vs_b", "winner": ""}\n', "m.jsonl: line 2: winner '' is none of"),
         (ONE + '{"winner": "Tie"}\n', "m.jsonl: line 2: no key"),
-        (ONE + "null\n", "m.jsonl: line 2: no key"),
+        (ONE + "null\n", "m.jsonl: line 2: an object is expected"),
+        ("null\n", "m.jsonl: line 1: an object is expected"),
+        ("{}\n", "m.jsonl: line 1: no key"),
+        ('{"p_pair_a_vs_b": {}} null\n', "m.jsonl: line 1: not JSON"),
+        ('{"p_pair_a_vs_b": {"winner": "Tie"}}\n{}\n', "m.jsonl: line 2: no key"),
+        ('{"p_pair_a_vs_b": {"winner": "Tie"}, "q_pair_a_vs_b": {"winner": "?"}}\n', "m.jsonl: match 2: winner '\\?'"),
         (ONE + '{"key": "p2_a_b", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_a_b' is not <prompt>_pair_"),
         (ONE + '{"key": "_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: key '_pair_a_vs_b' is not"),
         (
@@ -196,6 +203,7 @@ def test_malformed_lines_are_named(tmp_path, content, message):
     ("content", "message"),
     [
         ("key,winner\n", "m.csv: no matches"),
+        (b"key,winner\np_pair_a_vs_b,\xff\n", "m.csv: not readable as CSV"),
         ("key,winner\np_pair_a_vs_b,Tie\np_pair_a", "m.csv: not readable as CSV"),
         ("key,winner\np_pair_a_vs_b,Tie\np_pair_a_vs_c,Ima", "m.csv: match 2: winner 'Ima' is none of"),
         ("key,winner\np_pair_a_vs_b,NaN\n", "m.csv: match 1: winner 'NaN' is none of"),

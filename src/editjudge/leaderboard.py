@@ -179,14 +179,14 @@ def main() -> None:
     arguments = arguments_of(sys.argv[1:])
     try:
         board = rank_files(arguments)
+        if arguments.json is None:
+            print(json.dumps(board, indent=2))
+        else:
+            records.write_json(arguments.json, board)
     except (ValueError, OSError) as error:
         sys.exit(f"leaderboard: {error}")
     for sentence in board["warnings"]:
         print(f"leaderboard: {sentence}", file=sys.stderr)
-    if arguments.json is None:
-        print(json.dumps(board, indent=2))
-    else:
-        records.write_json(arguments.json, board)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ dimension and two models in the same order may occur once; both orders are two m
 than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
 """
 
+import codecs
 import functools
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task")
 _RESULTS = ("result", "results")
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _PAIR, _VS = "_pair_", "_vs_"
+_LONGEST_LINE = 4 << 20  # bytes
+_NO_OBJECT = re.compile(rb"^[ \t\r]*[^\s{]", re.MULTILINE)  # a line that begins with anything but a brace
 
 
 class MatchError(ValueError):
@@ -144,8 +148,12 @@ def _read_jsonl(path: Path) -> pa.Table:
     fields = [pa.field(name, pa.string()) for name in COLUMNS]
     fields += [pa.field(name, pa.struct([pa.field("winner", pa.string())])) for name in _RESULTS]
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    if _NO_OBJECT.search(data):  # the fast reader crashes on a block of nulls
+        raise MatchError(_diagnosis(path, "a line is no object"))
     try:
-        table = pyarrow.json.read_json(path, parse_options=options)
+        blocks = pyarrow.json.ReadOptions(block_size=_LONGEST_LINE)
+        table = pyarrow.json.read_json(pa.BufferReader(data), blocks, options)
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise MatchError(_diagnosis(path, str(error))) from error
@@ -159,7 +167,13 @@ def _read_mappings(path: Path) -> pa.Table:
     """Lines `{"<key>": {"winner": ...}}`."""
     keys, winners = [], []
     for number, line in _lines(path):
-        for key, result in json.loads(line).items() if line.startswith(b"{") else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise MatchError(f"{path}: line {number}: not JSON ({error}): {_shown(line)}") from error
+        if not isinstance(row, dict) or not row:
+            raise MatchError(f"{path}: line {number}: no key: {_shown(line)}")
+        for key, result in row.items():
             if not isinstance(result, dict) or not isinstance(result.get("winner"), str | None):
                 raise MatchError(f"{path}: line {number}: no key, and no object with a winner under {key!r}")
             keys.append(key)
@@ -394,11 +408,9 @@ def _refuse(path: Path, bad: pa.Array, why: str, column: pa.ChunkedArray | None 
 
 
 def _place(path: Path, row: int) -> str:
-    """The file and the line of a row; in a Parquet file and a CSV, the number of the match from 1."""
-    if path.suffix != ".jsonl":
-        return f"{path}: match {row + 1}"
-    lines = (number for number, _ in _lines(path))
-    return f"{path}: line {next(number for at, number in enumerate(lines) if at == row)}"
+    """The file and the line of a row; the number of the match from 1 where matches are not lines."""
+    lines = [number for number, _ in _lines(path)] if path.suffix == ".jsonl" else []
+    return f"{path}: line {lines[row]}" if row < len(lines) else f"{path}: match {row + 1}"
 
 
 def _refuse_repeated(table: pa.Table, paths: Sequence[Path], sizes: Sequence[int]) -> None:
