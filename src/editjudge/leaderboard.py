@@ -7,6 +7,7 @@ being a dimension; without arguments the module is the stage of dvc.yaml.
 import argparse
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from scipy.stats import kendalltau
 
 from editjudge import matches, params, ratings, records, schemas
 
+PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
 NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
 
 
@@ -120,17 +122,14 @@ def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def stage() -> None:
-    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json and plots/leaderboard.csv."""
+    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard/JUDGE.csv."""
     setting = params.leaf(params.load(), "leaderboard")
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
     records.write_json(Path("metrics/leaderboard.json"), summary(boards))
-    lines = [
-        {"judge": judge} | {name: row[name] for name in ("model", "rating", "low", "high", "known_damage")}
-        for judge, board in boards.items()
-        for row in board["models"]
-    ]
-    records.write_csv(Path("plots/leaderboard.csv"), lines)
+    shutil.rmtree(PLOTS, ignore_errors=True)
+    for judge, board in boards.items():
+        records.write_csv(PLOTS / f"{judge}.csv", [{name: row[name] for name in PLOTTED} for row in board["models"]])
 
 
 def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
