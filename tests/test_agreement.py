@@ -202,3 +202,60 @@ def test_report_reads_rows_of_verdicts():
     assert result["accuracy"]["clusters"] == 2
     assert (result["position"]["consistent"], result["position"]["both_first"]) == (1, 1)
     assert agreement.report(rows, clusters=["photo", "photo"])["accuracy"]["clusters"] == 1
+
+
+def test_both_good_and_both_bad_fold_to_a_tie():
+    assert [agreement.folded(v) for v in (A, B, TIE, "Both good", "Both bad")] == [A, B, TIE, TIE, TIE]
+    with pytest.raises(ValueError, match="'left'"):
+        agreement.folded("left")
+
+
+def test_decided_questions_leave_out_those_where_people_saw_a_tie():
+    report = accuracy_report([A, TIE, B, TIE], [A, A, None, TIE], ["t"] * 4, range(4), rng())
+    assert (report["n"], report["correct"]) == (4, 2)
+    assert (report["decided"]["n"], report["decided"]["correct"], report["decided"]["unparsed"]) == (2, 1, 1)
+    assert accuracy_report([TIE], [TIE], ["t"], ["p"], rng())["decided"] is None
+
+
+def test_a_tuple_counts_only_if_all_its_pairs_are_right():
+    truths = [A] * 10
+    winners = [A, A, B, A, A, A, A, A, A, None]
+    groups, sizes = [*"xy", *"zzz", *"wwwww"], [2] * 2 + [3] * 3 + [4] * 5
+    result = agreement.tuple_accuracy(truths, winners, groups, sizes)
+    assert (result["n"], result["correct"], result["unscored"], result["incomplete"]) == (4, 2, 1, 1)
+    assert result["accuracy"] == 0.5
+    assert [(row["size"], row["correct"], row["n"]) for row in result["per_size"]] == [(2, 2, 2), (3, 0, 1), (4, 0, 1)]
+    with pytest.raises(ValueError, match="'x' has 2 edits and 3"):
+        agreement.tuple_accuracy([A, A], [A, A], ["x", "x"], [2, 3])
+    with pytest.raises(ValueError, match="no answers"):
+        agreement.tuple_accuracy([], [], [], [])
+
+
+def plain_tie_calibration(truths, margins):
+    """Deutsch, Foster and Freitag's search, threshold by threshold."""
+    signs = {A: 1, TIE: 0, B: -1}
+    known = [(signs[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
+    thresholds = {0.0, *(abs(m) for _, m in known)}
+    right = {e: sum((t == 0) if abs(m) <= e else t * m > 0 for t, m in known) for e in thresholds}
+    return max(right.values())
+
+
+MARGINS = st.one_of(st.none(), st.integers(-6, 6).map(lambda n: n / 12))
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, B, TIE]), MARGINS), min_size=1, max_size=30))
+def test_tie_calibration_matches_the_plain_search(rows):
+    truths, margins = zip(*rows, strict=True)
+    result = agreement.tie_calibrated(truths, margins)
+    assert result["correct"] == plain_tie_calibration(truths, margins)
+    assert result["scored"] == sum(m is not None for m in margins)
+    assert result["accuracy"] == result["correct"] / len(rows)
+
+
+def test_tie_calibration_by_hand():
+    result = agreement.tie_calibrated([A, TIE, B, TIE, A], [0.4, 0.1, -0.3, -0.05, None])
+    assert (result["correct"], result["threshold"], result["n"]) == (4, 0.1, 5)
+    with pytest.raises(ValueError, match="not finite"):
+        agreement.tie_calibrated([A], [float("nan")])
+    with pytest.raises(ValueError, match="1 truths and 2 margins"):
+        agreement.tie_calibrated([A], [0.1, 0.2])

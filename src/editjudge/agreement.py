@@ -1,19 +1,22 @@
 """How well a judge agrees with known winners, and how far its answers depend on the order of the images.
 
 Winners are "Image A", "Image B" and "Tie"; None is an answer that could not be read. An answer is correct if it is the
-true winner. A Tie is therefore wrong where the truth names an image, and so is an answer that could not be read: both
-stay in the denominator, and every report counts them.
+true winner. A Tie is therefore wrong where the truth names an image, a named image is wrong where the truth is a Tie,
+and so is an answer that could not be read: all stay in the denominator, and every report counts them. Where people said
+"Both good" or "Both bad", the truth is a Tie (`folded`). `decided` is the accuracy over the questions whose truth names
+an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
 _EXCHANGED: dict[Any, Any] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie", None: None}
+_SIGNS: dict[Any, int] = {"Image A": 1, "Tie": 0, "Image B": -1}
 _BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
 
 
@@ -44,23 +47,49 @@ def cluster_bootstrap_interval(
     clusters of different sizes keep their weight. Independent of the rows' order.
     Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
     """
-    if len(correct) != len(clusters):
-        raise ValueError(f"{len(correct)} answers and {len(clusters)} clusters")
+    low, high = np.quantile(resampled_means(correct, clusters, rng, n_resamples), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def resampled_means(
+    values: Sequence[float] | np.ndarray,
+    clusters: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+    n_resamples: int = 1000,
+) -> np.ndarray:
+    """Means of `values` (n,) over n_resamples resamples of whole clusters (n,), float64, (n_resamples,).
+
+    Raises ValueError as `cluster_bootstrap_interval`.
+    """
+    sums = resampled_sums(
+        np.column_stack([np.asarray(values, float), np.ones(len(values))]), clusters, rng, n_resamples
+    )
+    return sums[:, 0] / sums[:, 1]
+
+
+def resampled_sums(
+    values: np.ndarray, clusters: Sequence[Any] | np.ndarray, rng: np.random.Generator, n_resamples: int = 1000
+) -> np.ndarray:
+    """Column sums of `values` (n, k) over n_resamples resamples of whole clusters (n,), float64, (n_resamples, k).
+
+    Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
+    """
+    if len(values) != len(clusters):
+        raise ValueError(f"{len(values)} answers and {len(clusters)} clusters")
     missing = [row for row, cluster in enumerate(clusters) if cluster is None or cluster != cluster]
     if missing:
         raise ValueError(f"row {missing[0]} has no cluster ({len(missing)} such rows)")
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < 2 or n_resamples < 1:
         raise ValueError(f"a bootstrap needs two clusters and a resample, not {len(names)} and {n_resamples}")
-    sizes = np.bincount(place)
-    right = np.bincount(place, weights=np.asarray(correct, float))
-    shares = np.empty(n_resamples)
+    columns = [np.bincount(place, weights=column) for column in np.asarray(values, float).T]
+    sums = np.empty((n_resamples, len(columns)))
     chunk = max(1, _BLOCK // len(names))
     for begin in range(0, n_resamples, chunk):
         drawn = rng.integers(len(names), size=(min(chunk, n_resamples - begin), len(names)))
-        shares[begin : begin + chunk] = right[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-    low, high = np.quantile(shares, (0.025, 0.975))
-    return float(low), float(high)
+        for k, column in enumerate(columns):
+            sums[begin : begin + chunk, k] = column[drawn].sum(axis=1)
+    return sums
 
 
 def accuracy_report(
@@ -75,7 +104,8 @@ def accuracy_report(
 
     Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (Wilson, 95 %), clusters (how many),
     clustered_low and clustered_high (`cluster_bootstrap_interval`; None with one cluster), mean_over_tasks, and
-    per_task: {task: {n, scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task.
+    per_task: {task: {n, scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task; and decided: the same
+    counts over the questions whose truth names an image, None where there is none.
 
     Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary and a missing cluster.
     """
@@ -90,6 +120,7 @@ def accuracy_report(
         rows[task].append((truth, winner))
     per_task = {task: _accuracy(pairs) for task, pairs in rows.items()}
     correct = [truth == winner for truth, winner in zip(truths, winners, strict=True)]
+    decided = [(truth, winner) for truth, winner in zip(truths, winners, strict=True) if truth != "Tie"]
     n_clusters = len(set(clusters))
     low, high = cluster_bootstrap_interval(correct, clusters, rng, n_resamples) if n_clusters > 1 else (None, None)
     return _accuracy(list(zip(truths, winners, strict=True))) | {
@@ -98,6 +129,7 @@ def accuracy_report(
         "clustered_high": high,
         "mean_over_tasks": sum(task["accuracy"] for task in per_task.values()) / len(per_task),
         "per_task": per_task,
+        "decided": _accuracy(decided) if decided else None,
     }
 
 
@@ -134,6 +166,90 @@ def position_bias(
         "both_first": scored.count(("Image A", "Image A")),
         "both_second": scored.count(("Image B", "Image B")),
     } | _order_shares(scored)
+
+
+def folded(verdict: str) -> Winner:
+    """People's verdict as a winner: "Both good" and "Both bad" are a Tie. ValueError for any other word."""
+    winner = {"Both good": "Tie", "Both bad": "Tie"}.get(verdict, verdict)
+    _check([winner], unread=False)
+    return cast(Winner, winner)
+
+
+def tuple_accuracy(
+    truths: Sequence[Winner], winners: Sequence[Winner | None], groups: Sequence[Any], sizes: Sequence[int]
+) -> dict[str, Any]:
+    """The share of tuples of which every pair is right; one row a pair, of the tuple `groups` with `sizes` edits.
+
+    A pair without a readable answer makes its tuple wrong. A tuple of K edits has K(K-1)/2 pairs; one of which the
+    benchmark has fewer (it left ties out) counts by those it has, and as `incomplete`.
+
+    Returns n, correct, accuracy, low and high (Wilson, 95 %), unscored (tuples with an unread answer), incomplete, and
+    per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346, section 2.2.
+    Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary, and one tuple of two sizes.
+    """
+    if len({len(truths), len(winners), len(groups), len(sizes)}) > 1:
+        raise ValueError(f"{len(truths)} truths, {len(winners)} winners, {len(groups)} groups and {len(sizes)} sizes")
+    _check(truths, unread=False)
+    _check(winners)
+    tuples: dict[Any, list[tuple[Winner, Winner | None]]] = {}
+    size_of: dict[Any, int] = {}
+    for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
+        if size_of.setdefault(group, size) != size:
+            raise ValueError(f"tuple {group!r} has {size_of[group]} edits and {size}")
+        tuples.setdefault(group, []).append((truth, winner))
+    rows = [(size_of[group], pairs) for group, pairs in tuples.items()]
+    per_size = [
+        {"size": size} | _tuples([row for row in rows if row[0] == size]) for size in sorted(set(size_of.values()))
+    ]
+    return _tuples(rows) | {"per_size": per_size}
+
+
+def _tuples(rows: Sequence[tuple[int, Sequence[tuple[Winner, Winner | None]]]]) -> dict[str, Any]:
+    correct = sum(all(truth == winner for truth, winner in pairs) for _, pairs in rows)
+    low, high = wilson_interval(correct, len(rows))
+    return {
+        "n": len(rows),
+        "correct": correct,
+        "accuracy": correct / len(rows),
+        "low": low,
+        "high": high,
+        "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs in rows),
+        "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs in rows),
+    }
+
+
+def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) -> dict[str, Any]:
+    """The best accuracy that calling every |margin| up to some threshold a Tie can give, and that threshold.
+
+    margins: how much the judge prefers A, any unit, A over B where above 0 (a difference of scores, or P(A) - 1/2);
+    None is unread and wrong. The threshold (0 or more) is chosen on the same questions, so the accuracy is optimistic;
+    it is the usual figure of GenAI-Bench and AURORA-Bench for judges that give scores and never say Tie.
+
+    Returns n, scored, correct, accuracy and threshold. Source: D. Deutsch, G. Foster and M. Freitag, Ties matter,
+    EMNLP 2023, arXiv 2305.14324. Raises ValueError for no rows, lengths that differ and margins that are not finite.
+    """
+    if len(truths) != len(margins):
+        raise ValueError(f"{len(truths)} truths and {len(margins)} margins")
+    _check(truths, unread=False)
+    read = [(_SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
+    signs, values = np.array(read, float).reshape(-1, 2).T
+    if not np.isfinite(values).all():
+        raise ValueError("a margin is not finite")
+    order = np.argsort(np.abs(values), kind="stable")
+    signs, values = signs[order], values[order]
+    thresholds = np.unique(np.append(np.abs(values), 0.0))
+    tied = np.searchsorted(np.abs(values), thresholds, side="right")  # (thresholds,) how many each one calls a Tie
+    ties = np.append(0, np.cumsum(signs == 0))[tied]
+    sided = np.append(0, np.cumsum((np.sign(values) == signs) & (signs != 0)))
+    correct = ties + sided[-1] - sided[tied]
+    best = int(correct.argmax())
+    return {
+        "n": len(truths),
+        "scored": len(values),
+        "correct": int(correct[best]),
+        "accuracy": float(correct[best] / len(truths)),
+        "threshold": float(thresholds[best]),
+    }
 
 
 def exchanged(winner: Winner | None) -> Winner | None:

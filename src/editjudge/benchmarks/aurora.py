@@ -1,0 +1,72 @@
+"""AURORA-Bench's human judgements (Krojer et al. 2024, arXiv 2407.03471), in pairs or one edit at a time.
+
+A JSON list with paths: input, prompt, and either gens (two), models (two) and winner (one of the models, "tie",
+"both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+
+from editjudge.benchmarks import tables
+from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item, RowError
+from editjudge.benchmarks.points import Point, pairs
+
+TIES: Mapping[str, HumanVerdict] = {"tie": "Tie", "both_good": "Both good", "both_bad": "Both bad"}
+DIMENSION = "overall"
+
+
+def load(setting: tables.Setting) -> list[Item]:
+    """The benchmark's items; rated edits as all pairs of a prompt. Raises BenchmarkError."""
+    records = tables.read(setting)
+    first = next(records, None)
+    if first is None:
+        return []
+    every = chain([first], records)
+    if "gen" in first.values:
+        return pairs([_point(record) for record in every], DIMENSION)
+    return tables.collect(every, _item)
+
+
+def _item(record: tables.Record) -> Item:
+    edited, models = record["gens"], record["models"]
+    if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
+        raise RowError("fields gens and models: two of each expected")
+    (source, a, b), failed = record.pictures(record["input"], *edited)
+    instruction = record.text("prompt")
+    return Item(
+        key=tables.checked_key(f"{record.file.stem}-{record.number:05d}", "the file's name"),
+        task=record.values.get("task") or "image_editing",
+        dimension=DIMENSION,
+        instruction=instruction,
+        source=source,
+        a=a,
+        b=b,
+        verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
+        cluster=f"{record['input']}: {instruction}",
+        models=(models[0], models[1]),
+        failed=failed,
+    )
+
+
+def _verdict(winner: str, models: list[str]) -> HumanVerdict:
+    if winner in models:
+        return "Image A" if winner == models[0] else "Image B"
+    return TIES[winner]
+
+
+def _point(record: tables.Record) -> Point:
+    """A rated edit. A broken rating is an error, for without it no pair of the prompt has a verdict."""
+    score = record["score"]
+    if isinstance(score, bool) or not isinstance(score, (int, float)):
+        raise BenchmarkError(f"{record.file}: row {record.number}: field score: a number expected, not {score!r:.80}")
+    (source, edited), failed = record.pictures(record["input"], record["gen"])
+    return Point(
+        prompt=f"{record['input']}: {record['prompt']}",
+        model=str(record["model"]),
+        task=record.values.get("task") or "image_editing",
+        instruction=str(record["prompt"]),
+        source=source,
+        edited=edited,
+        ratings=(float(score),),
+        failed=failed,
+    )

@@ -1,0 +1,108 @@
+"""EditReward-Bench (Wu et al. 2025, arXiv 2509.26346; the hub's TIGER-Lab/EditReward-Bench): pairs and tuples.
+
+Two published forms, told apart by their fields:
+- the hub's Parquet: id, dataset (2pair, 3pair, 4pair), instruction, source_image, candidate_1, candidate_2, ranking
+  ("A>B", "C>B", "A=B=Good", ...), comparison_type ("AvsB", ...; absent or empty means AvsB), model_1, model_2;
+- GEditBench v2's JSONL of visual quality: key, instruction, source_image_path, edited_image_paths, winner, without
+  the ties.
+Rows whose id is the same before the first "_" are one tuple of K = 2, 3 or 4 edits, which counts as right only if all
+its pairs are.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+
+from editjudge.benchmarks import tables
+from editjudge.benchmarks.item import HumanVerdict, Item, RowError
+
+SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
+WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
+TIES: Mapping[str, HumanVerdict] = {"": "Tie", "=Good": "Both good", "=Bad": "Both bad"}
+SIDES = re.compile(r"([A-D])v(?:s)?([A-D])")
+RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
+
+
+def load(setting: tables.Setting) -> list[Item]:
+    """The benchmark's items. Raises BenchmarkError."""
+    items = tables.collect(tables.read(setting), _item)
+    return _sized(items)
+
+
+def _item(record: tables.Record) -> Item:
+    return _of_hub(record) if "candidate_1" in record.values else _of_jsonl(record)
+
+
+def _of_hub(record: tables.Record) -> Item:
+    identity, size = record.key("id"), SIZES[record.choice("dataset", SIZES)]
+    left, right = _sides(record.values.get("comparison_type") or "AvsB")
+    (source, a, b), failed = record.pictures(record["source_image"], record["candidate_1"], record["candidate_2"])
+    group = identity.partition("_")[0]
+    return Item(
+        key=identity if f"_{left}" in identity or size == 2 else f"{identity}_{left}v{right}",
+        task=f"K={size}",
+        dimension="overall",
+        instruction=record.text("instruction"),
+        source=source,
+        a=a,
+        b=b,
+        verdict=_verdict(record.text("ranking"), left, right),
+        cluster=group,
+        group=group,
+        size=size,
+        models=(left, right),
+        failed=failed,
+    )
+
+
+def _of_jsonl(record: tables.Record) -> Item:
+    key, edited = record.key("key"), record["edited_image_paths"]
+    if not isinstance(edited, list) or len(edited) != 2:
+        raise RowError("field edited_image_paths: two images expected")
+    (source, a, b), failed = record.pictures(record["source_image_path"], *edited)
+    group, _, sides = key.partition("_")
+    return Item(
+        key=key,
+        task="",  # known once the whole tuple is: `_sized`
+        dimension="visual_quality",
+        instruction=record.text("instruction"),
+        source=source,
+        a=a,
+        b=b,
+        verdict=record.choice("winner", WINNERS),
+        cluster=group,
+        group=group,
+        models=_sides(sides or "AvsB"),
+        failed=failed,
+    )
+
+
+def _sides(words: str) -> tuple[str, str]:
+    match = SIDES.fullmatch(words)
+    if match is None:
+        raise RowError(f"{words!r:.40} does not name two of the edits A to D")
+    return match[1], match[2]
+
+
+def _verdict(ranking: str, left: str, right: str) -> HumanVerdict:
+    match = RANKING.fullmatch(ranking.replace(" ", ""))
+    if match is None or {match[1], match[3]} != {left, right}:
+        raise RowError(f"field ranking: {ranking!r:.40} does not rank {left} and {right}")
+    if match[2] == "=":
+        return TIES[match[4] or ""]
+    better = match[1] if match[2] == ">" else match[3]
+    return "Image A" if better == left else "Image B"
+
+
+def _sized(items: list[Item]) -> list[Item]:
+    """The items, those of the JSONL with K as the highest letter of their tuple."""
+    letters = {
+        group: max(max(item.models or ("B",)) for item in members)
+        for group, members in groupby(sorted(items, key=lambda i: i.group or ""), key=lambda i: i.group)
+    }
+    sizes = {group: ord(letter) - ord("A") + 1 for group, letter in letters.items()}
+    return [
+        replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item
+        for item in items
+    ]

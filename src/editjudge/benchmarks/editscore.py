@@ -1,0 +1,53 @@
+"""EditScore-Bench (Luo et al. 2025, arXiv 2509.23909; the hub's EditScore/EditReward-Bench): pairs, the better first.
+
+Fields: key (of both edits), instruction, input_image, output_images (two), dimension (consistency, prompt_following,
+overall), task_type. The published shuffle map `{<key 1>_vs_<key 2>_task_<task_type>: bool}` says which pairs are shown
+the other way round. Without a map, a fixed function of the key says it, so that the better side is not always A.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from editjudge.benchmarks import tables
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+
+DIMENSIONS = ("consistency", "prompt_following", "overall")
+
+
+def load(setting: tables.Setting) -> list[Item]:
+    """The items of one dimension. Raises BenchmarkError, also where `dimension` is not one of the benchmark's."""
+    if setting.dimension not in DIMENSIONS:
+        raise BenchmarkError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
+    shuffle = None if setting.shuffle is None else tables.json_map(Path(setting.shuffle))
+    records = (record for record in tables.read(setting) if record["dimension"] == setting.dimension)
+    return tables.collect(records, lambda record: _item(record, shuffle))
+
+
+def _item(record: tables.Record, shuffle: dict[str, Any] | None) -> Item:
+    names, edited, task = record["key"], record["output_images"], record.text("task_type")
+    if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
+        raise RowError("fields key and output_images: two of each expected")
+    key = tables.checked_key(f"{names[0]}_vs_{names[1]}_task_{task}", "key")
+    (source, better, worse), failed = record.pictures(record["input_image"], *edited)
+    exchanged = _exchanged(key, shuffle)
+    return Item(
+        key=key,
+        task=task,
+        dimension=record.text("dimension"),
+        instruction=record.text("instruction"),
+        source=source,
+        a=worse if exchanged else better,
+        b=better if exchanged else worse,
+        verdict="Image B" if exchanged else "Image A",
+        cluster=hashlib.sha256(source).hexdigest()[:16] if source else key,
+        failed=failed,
+    )
+
+
+def _exchanged(key: str, shuffle: dict[str, Any] | None) -> bool:
+    if shuffle is None:
+        return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
+    if not isinstance(shuffle.get(key), bool):
+        raise RowError(f"the shuffle map has no true or false for {key}")
+    return shuffle[key]

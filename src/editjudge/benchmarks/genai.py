@@ -1,0 +1,41 @@
+"""GenAI-Bench, image editing (Jiang et al. 2024, arXiv 2406.04485; the hub's TIGER-Lab/GenAI-Bench).
+
+Fields: instruct_prompt, source_image, left_output_image, right_output_image, left_model, right_model, vote_type
+(leftvote, rightvote, tievote, bothbad_vote). Rows have no key: their number in the file is one.
+"""
+
+from collections.abc import Mapping
+
+from editjudge.benchmarks import tables
+from editjudge.benchmarks.item import HumanVerdict, Item
+
+VOTES: Mapping[str, HumanVerdict] = {
+    "leftvote": "Image A",
+    "rightvote": "Image B",
+    "tievote": "Both good",
+    "bothbad_vote": "Both bad",
+}
+
+
+def load(setting: tables.Setting) -> list[Item]:
+    """The benchmark's items. Raises BenchmarkError."""
+    return tables.collect(tables.read(setting), _item)
+
+
+def _item(record: tables.Record) -> Item:
+    images = ("source_image", "left_output_image", "right_output_image")
+    (source, a, b), failed = record.pictures(*(record[field] for field in images))
+    instruction = record.text("instruct_prompt")
+    return Item(
+        key=tables.checked_key(f"{record.file.stem}-{record.number:05d}", "the file's name"),
+        task="image_editing",
+        dimension="overall",
+        instruction=instruction,
+        source=source,
+        a=a,
+        b=b,
+        verdict=VOTES[record.choice("vote_type", VOTES)],
+        cluster=instruction,
+        models=(record.text("left_model"), record.text("right_model")),
+        failed=failed,
+    )

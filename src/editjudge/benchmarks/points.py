@@ -1,0 +1,71 @@
+"""Edits that people rated one at a time, as the pairs that a judge of pairs can be asked about."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations, groupby
+
+import numpy as np
+
+from editjudge.benchmarks.item import HumanVerdict, Item
+
+LONGEST = 60  # characters of a prompt or a model in a key
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rated edit. prompt: the instruction on one source. ratings: one a rater; higher is better."""
+
+    prompt: str
+    model: str
+    task: str
+    instruction: str
+    source: bytes
+    edited: bytes
+    ratings: tuple[float, ...]
+    failed: str | None = None
+
+
+def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
+    """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
+
+    Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict.
+    """
+    ordered = sorted(points, key=lambda point: (point.prompt, point.model))
+    return [
+        _pair(first, second, dimension, size=len(edits))
+        for _, members in groupby(ordered, key=lambda point: point.prompt)
+        for edits in [list(members)]
+        for first, second in combinations(edits, 2)
+    ]
+
+
+def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
+    better = float(np.mean(first.ratings)) - float(np.mean(second.ratings))
+    verdict: HumanVerdict = "Tie" if abs(better) < 1e-9 else ("Image A" if better > 0 else "Image B")
+    failed = first.failed or second.failed
+    return Item(
+        key="_".join(_word(word) for word in (first.prompt, first.model, "vs", second.model)),
+        task=first.task,
+        dimension=dimension,
+        instruction=first.instruction,
+        source=b"" if failed else first.source,
+        a=b"" if failed else first.edited,
+        b=b"" if failed else second.edited,
+        verdict=verdict,
+        cluster=first.prompt,
+        group=first.prompt,
+        size=size,
+        models=(first.model, second.model),
+        ratings=(first.ratings, second.ratings),
+        failed=failed,
+    )
+
+
+def _word(text: str) -> str:
+    """The text as a part of a key; what had to be changed carries a hash, so that no two texts fall together."""
+    plain = re.sub(r"[^A-Za-z0-9.-]", "-", text)
+    if plain == text and len(plain) <= LONGEST:
+        return plain
+    return f"{plain[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,245 @@
+"""Records of a published benchmark, from a local file or folder or from the Hugging Face hub, with their images.
+
+Every record knows its file and its number there, so that whatever is wrong with it can be named.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+
+BATCH = 64  # rows of a Parquet file in memory at a time
+KEY = re.compile(r"[A-Za-z0-9._-]{1,200}")
+T = TypeVar("T", bound=str)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
+
+    form: a name in `forms.FORMS`. path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a
+    revision. files: a glob that picks among the folder's files. images: the folder that image paths are relative to
+    (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
+    """
+
+    form: str
+    path: str | None = None
+    hub: str | None = None
+    revision: str | None = None
+    files: str | None = None
+    images: str | None = None
+    dimension: str | None = None
+    shuffle: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of a published file: values under their published names."""
+
+    file: Path
+    number: int
+    values: dict[str, Any]
+    images: Path
+
+    def __getitem__(self, field: str) -> Any:
+        """The value of a field that the form has. Raises BenchmarkError where the record has no such field."""
+        if field not in self.values:
+            raise BenchmarkError(f"{self.file}: row {self.number}: no field {field}; it has {', '.join(self.values)}")
+        return self.values[field]
+
+    def text(self, field: str) -> str:
+        """A field that holds text with something in it. Raises RowError."""
+        value = self[field]
+        if not isinstance(value, str) or not value.strip():
+            raise RowError(f"field {field}: text expected, not {value!r:.80}")
+        return value
+
+    def choice(self, field: str, known: Collection[T]) -> T:
+        """A field that holds one of the known words. Raises RowError that lists them."""
+        value = self[field]
+        for word in known:
+            if word == value:
+                return word
+        raise RowError(f"field {field}: {value!r:.80} is none of {', '.join(known)}")
+
+    def key(self, field: str) -> str:
+        """A field that is a key. Raises RowError."""
+        return checked_key(self.text(field), field)
+
+    def pictures(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
+        """The images behind the values, each {bytes, path}, bytes or a path; and why one is missing, if one is.
+
+        A path is relative to `images`; of an address (`s3://...`) the longest end that exists there counts. It never
+        leaves that folder. Where one is missing, all are empty.
+        """
+        try:
+            return tuple(self._picture(value) for value in values), None
+        except RowError as error:
+            return (b"",) * len(values), str(error)
+
+    def _picture(self, value: Any) -> bytes:
+        if isinstance(value, dict):
+            value = value.get("bytes") or value.get("path")
+        if isinstance(value, bytes) and value:
+            return value
+        if not isinstance(value, str) or not value:
+            raise RowError("an image is missing")
+        parts = [part for part in value.split("://")[-1].split("/") if part]
+        starts = range(len(parts)) if "://" in value else range(1)
+        for file in (self.images.joinpath(*parts[start:]).resolve() for start in starts):
+            if file.is_relative_to(self.images.resolve()) and file.is_file():
+                return file.read_bytes() or self._empty(value)
+        raise RowError(f"image {value!r:.200} is not in {self.images}")
+
+    def _empty(self, value: str) -> bytes:
+        raise RowError(f"image {value!r:.200} is empty")
+
+
+def checked_key(key: str, field: str) -> str:
+    """The key as it is. Raises RowError where it does not fit `[A-Za-z0-9._-]{1,200}`."""
+    if not KEY.fullmatch(key):
+        raise RowError(f"field {field}: {key!r:.80} is no key of letters, digits, '.', '_' and '-'")
+    return key
+
+
+def read(setting: Setting) -> Iterator[Record]:
+    """All records of a benchmark, file by file in order of their names. Raises BenchmarkError."""
+    root = locate(setting)
+    for file in _tables(root, setting.files):
+        images = Path(setting.images) if setting.images else file.parent
+        for number, values in enumerate(READERS[file.suffix](file)):
+            if not isinstance(values, dict):
+                raise BenchmarkError(f"{file}: row {number}: an object expected, not {values!r:.80}")
+            yield Record(file, number, values, images)
+
+
+def locate(setting: Setting) -> Path:
+    """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises BenchmarkError."""
+    if (setting.path is None) == (setting.hub is None):
+        raise BenchmarkError("a benchmark needs either a path or a hub id")
+    if setting.hub is not None:
+        return _download(setting.hub, setting.revision, setting.files)
+    path = Path(str(setting.path))
+    if not path.exists():
+        raise BenchmarkError(f"{path} not found: no such file or folder")
+    return path
+
+
+def _download(hub: str, revision: str | None, files: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=files))
+    except (OSError, ValueError) as error:  # all that the hub's library raises, network included
+        raise BenchmarkError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
+
+
+def _tables(root: Path, files: str | None) -> list[Path]:
+    """The files with records: those that the glob names, else those of the first kind in READERS that there are."""
+    if root.is_file():
+        if root.suffix not in READERS:
+            raise BenchmarkError(f"{root}: {root.suffix or 'no ending'} is none of {', '.join(READERS)}")
+        return [root]
+    for suffix in READERS:
+        found = sorted(path for path in root.glob(files or f"**/*{suffix}") if path.suffix == suffix)
+        if found:
+            return found
+    raise BenchmarkError(f"{root}: no file {files or ', '.join('*' + suffix for suffix in READERS)}")
+
+
+def _parquet(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH):
+            yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BenchmarkError(f"{file}: not readable as Parquet: {error}") from error
+
+
+def _arrow(file: Path) -> Iterator[dict[str, Any]]:
+    """What `datasets` saves to disk: an Arrow stream."""
+    try:
+        with pa.memory_map(str(file)) as source:
+            for batch in pa.ipc.open_stream(source):
+                yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BenchmarkError(f"{file}: not readable as an Arrow stream: {error}") from error
+
+
+def _jsonl(file: Path) -> Iterator[Any]:
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
+        if line.strip():
+            yield _parsed(line, f"{file}: row {number}")
+
+
+def _json(file: Path) -> Iterator[Any]:
+    values = _parsed(file.read_text(encoding="utf-8"), str(file))
+    if not isinstance(values, list):
+        raise BenchmarkError(f"{file}: a list of records expected")
+    yield from values
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BenchmarkError(f"{where}: not JSON: {error}") from error
+
+
+def _csv(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        yield from csv.DictReader(lines)
+
+
+def tsv(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a table with tabs between its cells, under the names in its first line."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        yield from csv.DictReader(lines, delimiter="\t")
+
+
+def json_map(file: Path) -> dict[str, Any]:
+    """A JSON object. Raises BenchmarkError for a missing file and anything else than an object."""
+    if not file.is_file():
+        raise BenchmarkError(f"{file} not found: no such file")
+    values = _parsed(file.read_text(encoding="utf-8"), str(file))
+    if not isinstance(values, dict):
+        raise BenchmarkError(f"{file}: an object expected")
+    return values
+
+
+READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".tsv": tsv,
+    ".json": _json,
+}
+
+
+def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:
+    """An item a record. A row that cannot be used, or whose key stands already, becomes a failed item with a reason."""
+    items: dict[str, Item] = {}
+    for record in records:
+        try:
+            item = build(record)
+            if item.key in items:
+                raise RowError(f"key {item.key} stands already in an earlier row")
+        except RowError as error:
+            item = _failed(record, str(error))
+        items[item.key] = replace(item, where=f"{record.file}: row {record.number}")
+    return list(items.values())
+
+
+def _failed(record: Record, reason: str) -> Item:
+    """An item of which only the place is known."""
+    place = f"{record.file.name}-row-{record.number}"
+    key = re.sub(r"[^A-Za-z0-9._-]", "_", place)[-200:]
+    return Item(key, "unknown", "unknown", "", b"", b"", b"", None, cluster=key, failed=reason)
