@@ -56,6 +56,22 @@ def test_main_is_short(stage: str) -> None:
     assert main.end_lineno - main.lineno < 25
 
 
+def test_the_judges_plot_has_every_judge() -> None:
+    judges = params.load(ROOT / "params.yaml")["judges"]
+    plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
+    [columns] = [plot[name]["y"] for plot in plots for name in plot if name.startswith("Judges, accuracy by the gap")]
+    assert columns == {"plots/psychometric/vcreward.csv": [c for judge in judges for c in (judge, f"{judge}_fit")]}
+
+
+def test_a_new_benchmarks_files_become_deps_and_go_with_it() -> None:
+    deps, values = body("judge_vcreward")["deps"], params.load(ROOT / "params.yaml")
+    local = {"form": "editscore", "path": "data/benchmarks/editscore", "shuffle": "data/benchmarks/shuffle.json"}
+    more = values | {"benchmarks": values["benchmarks"] | {"a": local, "b": {"form": "genai", "hub": "owner/name"}}}
+    added = graph.wanted("judge_vcreward", deps, more)
+    assert set(added) - set(deps) == {"data/benchmarks/editscore", "data/benchmarks/shuffle.json"}
+    assert graph.wanted("judge_vcreward", added, values) == deps
+
+
 def test_every_task_has_thresholds_and_a_recipe() -> None:
     values = params.load(ROOT / "params.yaml")
     assert set(values["train_pairs"]["thresholds"]) == set(values["tasks"])

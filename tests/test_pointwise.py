@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from editjudge.pointwise import edit_scores, fisher_mean, pointwise_report, spearman
 
-A, B, TIE = "Image A", "Image B", "Tie"
-
 
 def test_spearman_matches_the_worked_example_of_wikipedia():
     """ "Spearman's rank correlation coefficient", the example of IQ and hours of television: rho = -29/165."""
@@ -42,7 +40,7 @@ def test_fisher_mean_lies_between_and_mirrors(correlations):
 
 def test_a_judge_of_pairs_scores_single_edits():
     pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")]
-    scores = edit_scores(["p"] * 4, pairs, [A, TIE, B, None])
+    scores = edit_scores(["p"] * 4, pairs, [1.0, 0.5, 0.0, None])
     assert scores == {("p", "a"): 0.75, ("p", "b"): 0.0, ("p", "c"): 0.75, ("p", "d"): None}
 
 

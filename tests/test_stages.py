@@ -12,13 +12,11 @@ from editjudge import (
     annotate,
     candidates,
     compare_models,
-    judge_vcreward,
     leaderboard,
     resume,
     schemas,
     vcreward_bench,
 )
-from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.recipe import load_recipe
 from editjudge.probe import scenes
 
@@ -102,18 +100,6 @@ def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: lis
         assert row["winner"] == ("Image A" if better else "Image B")
         assert abs(row["damages"][0] - row["damages"][1]) >= 1.0
     assert vcreward_bench.make_pair(prompts[0], {"precise": 0.0, "unedited": 0.0}, 1.0, seed=1) is None
-
-
-def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
-    one, two, both = (Verdict(key, w, None, "", None if w else "prose") for w in (forward, backward, combined))
-    return BothOrders(one, two, both)
-
-
-def test_verdicts_stand_in_the_benchmarks_order() -> None:
-    bench = [{"key": "k", "task": "t", "winner": "Image A"}]
-    rows = judge_vcreward.to_verdicts("j", bench, [answer("k", "Image A", "Image B", "Image A")])
-    schemas.check("verdicts", rows, "verdicts")
-    assert (rows[0]["forward"], rows[0]["backward"]) == ("Image A", "Image A")
 
 
 def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(

@@ -2,7 +2,7 @@
 
 DVC cannot derive either. `python -m editjudge.graph` compares, `--write` mends (`make graph`). A stage depends on its
 own module, every module of ours that it imports, the data files those read, and its contracts; a collector on one file
-for each task, editing model or judge in params.yaml.
+for each task, editing model, judge or benchmark in params.yaml.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from editjudge import params
 ROOT = Path(__file__).parents[2]
 DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
 # Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
+BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
 RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
 COLLECTED = {
     "candidates": {"data/pools/{0}.parquet": "tasks"},
@@ -26,7 +27,7 @@ COLLECTED = {
         "data/pools/{0}.parquet": "tasks",
         "data/candidates/{0}.parquet": "editors",
     },
-    "judge_vcreward": RECIPES,
+    "judge_vcreward": RECIPES,  # and the benchmarks' own files: `_local`
     "compare_models": {"data/gallery/{0}.parquet": "editors"} | RECIPES,
 }
 
@@ -58,15 +59,22 @@ def _contracts(source: Path) -> set[str]:
 def collected(stage: str, values: dict[str, Any]) -> list[str]:
     """What a collector collects, in the order of params.yaml."""
     lists = COLLECTED.get(stage, {}).items()
-    return [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
+    files = [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
+    return files + (_local(values["benchmarks"]) if stage == "judge_vcreward" else [])
+
+
+def _local(benchmarks: dict[str, Any]) -> list[str]:
+    """The files and folders that benchmarks are read from; those of the hub have none."""
+    return list(dict.fromkeys(entry[key] for entry in benchmarks.values() for key in BENCHMARK_FILES if key in entry))
 
 
 def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
     """The stage's deps as they should be: code first, then collected files, then the others as they stand."""
     ours = [*code_deps(stage), *collected(stage, values)]
     patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
-    patterns += [r"src/.+", r"stages/.+\.schema\.json"]
-    return [*ours, *(dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))]
+    patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+"]
+    others = (dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))
+    return [*ours, *(dep for dep in others if dep not in ours)]
 
 
 def main() -> None:

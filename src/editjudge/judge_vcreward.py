@@ -1,79 +1,180 @@
-"""Stage judge_vcreward: every judge's accuracy on VCReward-Bench, each pair asked in both orders."""
+"""Stage judge_vcreward: every judge on one reward benchmark, each pair asked in both orders.
 
+`benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing.
+"""
+
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from editjudge import agreement, params, records, resume
+from editjudge import agreement, comparison, params, pointwise, psychometric, records, resume
+from editjudge.benchmarks import forms
+from editjudge.benchmarks.item import Item
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.transitivity import transitivity
 
 Rows = list[records.Row]
+WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
 
 
-def questions_of(bench: Rows) -> list[Question]:
-    """The benchmark's pairs as questions."""
-    return [
-        Question(
-            row["key"], row["instruction"], row["source_image"]["bytes"], *(e["bytes"] for e in row["edited_images"])
-        )
-        for row in bench
-    ]
+def questions_of(items: Sequence[Item]) -> list[Question]:
+    """The items that can be asked, as questions."""
+    return [Question(i.key, i.instruction, i.source, i.a, i.b) for i in items if i.failed is None]
 
 
-def contexts_of(bench: Rows, recipes: Mapping[str, Recipe]) -> dict[str, Context]:
-    """What the judge by measures needs, for the pairs that say their regions and whose task has a recipe."""
+def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe]) -> dict[str, Context]:
+    """What the judge by measures needs, for the items that say their regions and whose task has a recipe."""
+    return {i.key: Context(recipes[i.task], i.regions) for i in items if i.regions is not None and i.task in recipes}
+
+
+def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
+    """One row an item that has people's verdict, every winner in the benchmark's own order.
+
+    answers: to `questions_of(items)`. An item that failed has no winner and its own reason.
+    """
+    answered = {answer.forward.key: answer for answer in answers}
+    return [_verdict(judge, item, answered.get(item.key)) for item in items if item.verdict is not None]
+
+
+def _verdict(judge: str, item: Item, answer: BothOrders | None) -> records.Row:
+    combined = None if answer is None else answer.combined
     return {
-        row["key"]: Context(recipes[row["task"]], tuple(tuple(region["box"]) for region in row["regions"]))
-        for row in bench
-        if row.get("regions") is not None and row["task"] in recipes
+        "key": item.key,
+        "task": item.task,
+        "judge": judge,
+        "truth": agreement.folded(str(item.verdict)),
+        "label": item.verdict,
+        "forward": None if answer is None else answer.forward.winner,
+        "backward": None if answer is None else mirrored(answer.backward).winner,
+        "winner": None if combined is None else combined.winner,
+        "p_a": None if combined is None or combined.p_a is None else round(combined.p_a, 4),
+        "reason": item.failed if combined is None else combined.reason,
     }
 
 
-def to_verdicts(judge: str, bench: Rows, answers: Sequence[BothOrders]) -> Rows:
-    """One row a pair, every winner in the benchmark's own order."""
-    return [
-        {
-            "key": row["key"],
-            "task": row["task"],
-            "judge": judge,
-            "truth": row["winner"],
-            "forward": answer.forward.winner,
-            "backward": mirrored(answer.backward).winner,
-            "winner": answer.combined.winner,
-            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
-            "reason": answer.combined.reason,
-        }
-        for row, answer in zip(bench, answers, strict=True)
+def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
+    """All that one judge's rows of `to_verdicts(items)` say; what a benchmark has no data for is None."""
+    kept = [item for item in items if item.verdict is not None]
+    winners = [row["winner"] for row in rows]
+    bench, seen = probe_bench(kept)
+    return agreement.report(rows, [item.cluster for item in kept]) | {
+        "tie_calibrated": tie_calibrated(rows),
+        "tuples": tuples(kept, rows),
+        "transitivity": circles(kept, winners),
+        "pointwise": correlation(kept, rows),
+        "psychometric": None if bench is None else psychometric.report(bench, [winners[n] for n in seen]),
+    }
+
+
+def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
+    """Accuracy with the judge's own margin for ties, for judges that give probabilities."""
+    if all(row["p_a"] is None for row in rows):
+        return None
+    margins = [None if (worth := _worth(row)) is None else worth - 0.5 for row in rows]
+    return agreement.tie_calibrated([row["truth"] for row in rows], margins)
+
+
+def _worth(row: records.Row) -> float | None:
+    """What A is worth to the judge, 0..1: its probability, or the winner; None without an answer."""
+    if row["winner"] is None:
+        return None
+    return WORTH[row["winner"]] if row["p_a"] is None else row["p_a"]
+
+
+def tuples(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
+    """How many tuples are right, for benchmarks of tuples."""
+    chosen = [(i, row) for i, row in zip(items, rows, strict=True) if i.group is not None and i.ratings is None]
+    if not chosen:
+        return None
+    return agreement.tuple_accuracy(
+        [row["truth"] for _, row in chosen],
+        [row["winner"] for _, row in chosen],
+        [item.group for item, _ in chosen],
+        [item.size for item, _ in chosen],
+    )
+
+
+def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, Any] | None:
+    """How transitive the answers are, where three edits of a prompt were compared."""
+    chosen = [
+        (item.group, *item.models, winner)
+        for item, winner in zip(items, winners, strict=True)
+        if item.group is not None and item.models is not None and item.size > 2
     ]
+    return transitivity(*zip(*chosen, strict=True)) if chosen else None
 
 
-def summary(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """metrics/vcreward.json: accuracies up front, for `dvc metrics`; the rest in a list, which DVC leaves out."""
+def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
+    """Rank correlation with people's ratings, for benchmarks that rate one edit at a time."""
+    ratings, compared = {}, []
+    for item, row in zip(items, rows, strict=True):
+        if item.ratings is not None and item.models is not None and item.group is not None:
+            ratings.update({(item.group, m): r for m, r in zip(item.models, item.ratings, strict=True)})
+            compared.append((item.group, item.models, _worth(row)))
+    if not compared:
+        return None
+    return pointwise.pointwise_report(pointwise.edit_scores(*zip(*compared, strict=True)), ratings)
+
+
+def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[int]]:
+    """The items whose two sides have different known damage, and which rows they are; None where there are none."""
+    seen = [n for n, item in enumerate(items) if item.damages is not None and item.damages[0] != item.damages[1]]
+    if not seen:
+        return None, []
+    chosen = [(items[n], *(items[n].damages or (0.0, 0.0))) for n in seen]
+    return psychometric.Bench(
+        gaps=[abs(a - b) for _, a, b in chosen],
+        truths=["Image A" if a < b else "Image B" for _, a, b in chosen],
+        kinds=["unknown" if item.models is None else item.models[int(b > a)] for item, a, b in chosen],
+        clusters=[item.cluster for item, _, _ in chosen],
+    ), seen
+
+
+def summary(
+    name: str, setting: Mapping[str, Any], items: Sequence[Item], verdicts: Mapping[str, Rows]
+) -> dict[str, Any]:
+    """metrics/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists, which DVC leaves out."""
+    reports = {judge: judge_report(items, rows) for judge, rows in verdicts.items()}
+    first = next(iter(verdicts.values()))
+    clusters = [item.cluster for item in items if item.verdict is not None]
+    answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
     return {
         "accuracy": {judge: report["accuracy"]["accuracy"] for judge, report in reports.items()},
         "accuracy_low": {judge: report["accuracy"]["low"] for judge, report in reports.items()},
         "judges": [{"judge": judge, **report} for judge, report in reports.items()],
+        "between_judges": [comparison.compare_judges(answers, [row["truth"] for row in first], clusters)],
+        "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
     }
 
 
+def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
+    """plots/psychometric/<benchmark>.csv: accuracy by the size of the damage gap."""
+    bench, seen = probe_bench([item for item in items if item.verdict is not None])
+    return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
+
+
 def main() -> None:
-    values = params.load()
-    bench = records.read(Path("data/vcreward_bench.parquet"), "vcreward_bench")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--benchmark", required=True)
+    name, values = parser.parse_args().benchmark, params.load()
+    setting = params.leaf(values, f"benchmarks.{name}")
+    items = forms.load(name, setting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    reports: dict[str, dict[str, Any]] = {}
-    verdicts: Rows = []
-    for judge, setting in params.leaf(values, "judges").items():
+    verdicts: dict[str, Rows] = {}
+    for judge, how in params.leaf(values, "judges").items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = asking.ask(setting, questions_of(bench), contexts_of(bench, recipes), cache)
-        rows = to_verdicts(judge, bench, answers)
-        reports[judge] = agreement.report(rows, [row.get("origin") or row["key"] for row in bench])
-        verdicts += rows
-    records.write(Path("data/verdicts/vcreward.parquet"), verdicts, "verdicts")
-    records.write_json(Path("metrics/vcreward.json"), summary(reports))
+            answers = asking.ask(how, questions_of(items), contexts_of(items, recipes), cache)
+        verdicts[judge] = to_verdicts(judge, items, answers)
+    records.write(
+        Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
+    )
+    records.write_json(Path(f"metrics/{name}.json"), summary(name, setting, items, verdicts))
+    records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
 
 
 if __name__ == "__main__":

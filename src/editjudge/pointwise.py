@@ -9,7 +9,6 @@ import numpy as np
 from scipy import stats
 
 LARGEST = 1 - 1e-9  # of |r| in Fisher's z, which is infinite at 1
-WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
 Edit = tuple[str, str]  # a prompt and a model
 
 
@@ -41,19 +40,20 @@ def fisher_mean(correlations: Sequence[float | None]) -> float | None:
 
 
 def edit_scores(
-    prompts: Sequence[str], models: Sequence[tuple[str, str]], winners: Sequence[Any]
+    prompts: Sequence[str], models: Sequence[tuple[str, str]], worths: Sequence[float | None]
 ) -> dict[Edit, float | None]:
     """A judge of pairs as one of single edits: each edit's mean worth (0..1) over its comparisons of that prompt.
 
-    A win is worth 1, a Tie 1/2, a loss 0; comparisons without an answer are left out, and an edit that has no other
-    has None. The scores compare the edits of one prompt with each other, not prompts.
+    worths: of the first of the two models in each comparison: the judge's probability that it wins, or 1 for a win, 1/2
+    for a Tie and 0 for a loss; the other's is the rest. Comparisons without an answer (None) are left out, and an edit
+    that has no other has None. The scores compare the edits of one prompt with each other, not prompts.
     """
     worth: dict[Edit, list[float]] = {}
-    for prompt, (a, b), winner in zip(prompts, models, winners, strict=True):
+    for prompt, (a, b), value in zip(prompts, models, worths, strict=True):
         sides = worth.setdefault((prompt, a), []), worth.setdefault((prompt, b), [])
-        if winner is not None:
-            sides[0].append(WORTH[winner])
-            sides[1].append(1 - WORTH[winner])
+        if value is not None:
+            sides[0].append(value)
+            sides[1].append(1 - value)
     return {edit: float(np.mean(values)) if values else None for edit, values in worth.items()}
 
 

@@ -23,7 +23,8 @@ FORMS: dict[str, Callable[[Setting], list[Item]]] = {
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
-    Raises BenchmarkError for an unknown form or key, a missing file, a field that the form lacks, and no items at all.
+    Raises BenchmarkError for an unknown form or key, a missing file, a field that the form lacks, and no item with
+    people's verdict.
     """
     unknown = sorted(set(setting) - {field.name for field in fields(Setting)})
     if unknown:
@@ -33,6 +34,8 @@ def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     items = FORMS[setting["form"]](Setting(**setting))
     if not items:
         raise BenchmarkError(f"benchmarks.{name}: no rows")
+    if all(item.verdict is None for item in items):
+        raise BenchmarkError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
     return items
 
 
