@@ -136,6 +136,14 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     assert result["accuracy"]["accuracy"] == pytest.approx(2 / 3)
     assert result["tie_calibrated"]["accuracy"] == 1
     assert result["accuracy"]["decided"]["accuracy"] == 1
+    assert [(row["label"], row["n"], row["correct"]) for row in result["labels"]] == [
+        (A, 1, 1),
+        (B, 1, 1),
+        ("Both good", 1, 0),
+    ]
+    close = judge_vcreward.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
+    assert close[0]["p_a"] == 0.5
+    assert judge_vcreward.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
 
 
 @pytest.fixture

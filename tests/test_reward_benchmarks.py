@@ -187,6 +187,19 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     assert counted["failures"][0].startswith(f"{tmp_path}/image_edition/test-0.parquet: row 4: field vote_type")
 
 
+def test_a_table_with_paths_to_the_images_is_read_too(tmp_path: Path) -> None:
+    save(tmp_path, source=0, left=1, right=2)
+    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
+    (tmp_path / "votes.csv").write_text(f'{head}\n"Red, please.",source.png,left.png,right.png,m1,m2,rightvote\n')
+    [item] = load("genai", tmp_path)
+    assert (item.instruction, item.verdict, item.b) == ("Red, please.", "Image B", png(2))
+
+
+def test_no_usable_row_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match=r"no row can be used; .*a\.parquet: row 0: field winner"):
+        load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(winner="left")]))
+
+
 def test_aurora_in_pairs_names_the_winning_model(tmp_path: Path) -> None:
     save(tmp_path, source=0, a=1, b=2)
     pair = {"input": "source.png", "gens": ["a.png", "b.png"], "models": ["x", "y"], "prompt": "Go.", "task": "kubric"}
@@ -214,6 +227,9 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
     assert len({item.group for item in items}) == 1
     (tmp_path / "ratings.json").write_text(json.dumps([rows[0] | {"score": "good"}]))
     with pytest.raises(BenchmarkError, match=r"ratings\.json: row 0: field score: a number expected, not 'good'"):
+        load("aurora", tmp_path)
+    (tmp_path / "ratings.json").write_text(json.dumps([rows[0] | {"score": float("nan")}]))
+    with pytest.raises(BenchmarkError, match="a number expected, not nan"):
         load("aurora", tmp_path)
 
 
@@ -250,12 +266,17 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, rea
         ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
         ({"edited_images": [struct(1)]}, "field edited_images: two images expected"),
         ({"source_image": {"bytes": None, "path": None}}, "an image is missing"),
+        ({"damages": [1.0, float("nan")]}, "field damages: numbers of 0 or more expected"),
+        ({"regions": [{"label": "cup", "box": [1, 2]}]}, "field regions: boxes of four numbers expected"),
         ({"source_image": {"bytes": None, "path": "../secret.png"}}, "image '../secret.png' is not in"),
     ],
 )
 def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, change: dict, reason: str) -> None:
     save(tmp_path.parent, secret=9)
-    file = parquet(tmp_path / "a.parquet", [vcreward(), vcreward(key="k2") | change, vcreward(key="k3")])
+    plain = {name: None for name in change if name in ("damages", "regions")}
+    file = parquet(
+        tmp_path / "a.parquet", [vcreward(**plain), vcreward(key="k2") | change, vcreward(key="k3", **plain)]
+    )
     items = load("vcreward", file)
     assert [item.failed is None for item in items] == [True, False, True]
     assert reason in str(items[1].failed)
@@ -282,6 +303,12 @@ def test_missing_and_strange_files_are_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"key": "k')
     with pytest.raises(BenchmarkError, match=r"b\.jsonl: row 0: not JSON"):
         load("aurora", tmp_path / "b.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes('{"key": "é"}'.encode("latin-1"))
+    with pytest.raises(BenchmarkError, match=r"latin\.jsonl: row 0: not JSON"):
+        load("aurora", tmp_path / "latin.jsonl")
+    (tmp_path / "latin.csv").write_bytes("vote_type\né\n".encode("latin-1"))
+    with pytest.raises(BenchmarkError, match=r"latin\.csv: not readable as a table"):
+        load("genai", tmp_path / "latin.csv")
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(BenchmarkError, match=r"c\.json: a list of records expected"):
         load("aurora", tmp_path / "c.json")

@@ -92,8 +92,11 @@ def krippendorff_alpha(
     strange = {answer for row in ratings for answer in row if answer is not None} - set(words)
     if strange:
         raise ValueError(f"answers outside the values: {', '.join(sorted(map(str, strange)))}")
-    units = np.array([[sum(row[u] == word for row in ratings) for word in words] for u in range(len(ratings[0]))])
-    units = units.reshape(len(ratings[0]), len(words)).astype(float)
+    units = np.zeros((len(ratings[0]) if ratings else 0, len(words)))
+    place = {word: number for number, word in enumerate(words)}
+    for row in ratings:
+        answered = [(question, place[answer]) for question, answer in enumerate(row) if answer is not None]
+        np.add.at(units, tuple(np.array(answered, int).reshape(-1, 2).T), 1)
     paired = units[units.sum(1) >= 2]
     return {
         "judges": len(ratings),

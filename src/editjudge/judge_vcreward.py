@@ -10,7 +10,7 @@ from typing import Any
 
 from editjudge import agreement, comparison, params, pointwise, psychometric, records, resume
 from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
@@ -18,6 +18,7 @@ from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.transitivity import transitivity
 
 Rows = list[records.Row]
+ROUNDING = 1e-4  # of the probabilities in the verdicts
 WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
 
 
@@ -63,6 +64,7 @@ def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
     bench, seen = probe_bench(kept)
     return agreement.report(rows, [item.cluster for item in kept]) | {
         "tie_calibrated": tie_calibrated(rows),
+        "labels": per_label(rows),
         "tuples": tuples(kept, rows),
         "transitivity": circles(kept, winners),
         "pointwise": correlation(kept, rows),
@@ -70,12 +72,29 @@ def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
     }
 
 
+def per_label(rows: Rows) -> list[dict[str, Any]]:
+    """How often the judge was right where people said what; both labels of a tie ask for a Tie."""
+    right = {label: [row["winner"] == row["truth"] for row in rows if row["label"] == label] for label in VERDICTS}
+    return [
+        {"label": label, "n": len(each), "correct": sum(each), "accuracy": sum(each) / len(each)}
+        for label, each in right.items()
+        if each
+    ]
+
+
 def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
     """Accuracy with the judge's own margin for ties, for judges that give probabilities."""
     if all(row["p_a"] is None for row in rows):
         return None
-    margins = [None if (worth := _worth(row)) is None else worth - 0.5 for row in rows]
-    return agreement.tie_calibrated([row["truth"] for row in rows], margins)
+    return agreement.tie_calibrated([row["truth"] for row in rows], [_margin(row) for row in rows])
+
+
+def _margin(row: records.Row) -> float | None:
+    """How much the judge prefers A, -1/2..1/2; where the written probability is 1/2, the winner says its side."""
+    worth = _worth(row)
+    if worth == 0.5:
+        return (WORTH[row["winner"]] - 0.5) * ROUNDING
+    return None if worth is None else worth - 0.5
 
 
 def _worth(row: records.Row) -> float | None:

@@ -4,6 +4,7 @@ A JSON list with paths: input, prompt, and either gens (two), models (two) and w
 "both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task.
 """
 
+import math
 from collections.abc import Mapping
 from itertools import chain
 
@@ -31,11 +32,12 @@ def _item(record: tables.Record) -> Item:
     edited, models = record["gens"], record["models"]
     if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
         raise RowError("fields gens and models: two of each expected")
+    models = [str(model) for model in models]
     (source, a, b), failed = record.pictures(record["input"], *edited)
     instruction = record.text("prompt")
     return Item(
         key=tables.checked_key(f"{record.file.stem}-{record.number:05d}", "the file's name"),
-        task=record.values.get("task") or "image_editing",
+        task=str(record.values.get("task") or "image_editing"),
         dimension=DIMENSION,
         instruction=instruction,
         source=source,
@@ -57,13 +59,13 @@ def _verdict(winner: str, models: list[str]) -> HumanVerdict:
 def _point(record: tables.Record) -> Point:
     """A rated edit. A broken rating is an error, for without it no pair of the prompt has a verdict."""
     score = record["score"]
-    if isinstance(score, bool) or not isinstance(score, (int, float)):
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
         raise BenchmarkError(f"{record.file}: row {record.number}: field score: a number expected, not {score!r:.80}")
     (source, edited), failed = record.pictures(record["input"], record["gen"])
     return Point(
         prompt=f"{record['input']}: {record['prompt']}",
         model=str(record["model"]),
-        task=record.values.get("task") or "image_editing",
+        task=str(record.values.get("task") or "image_editing"),
         instruction=str(record["prompt"]),
         source=source,
         edited=edited,

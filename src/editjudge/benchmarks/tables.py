@@ -174,41 +174,43 @@ def _arrow(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _jsonl(file: Path) -> Iterator[Any]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
+    for number, line in enumerate(file.read_bytes().split(b"\n")):
         if line.strip():
             yield _parsed(line, f"{file}: row {number}")
 
 
 def _json(file: Path) -> Iterator[Any]:
-    values = _parsed(file.read_text(encoding="utf-8"), str(file))
+    values = _parsed(file.read_bytes(), str(file))
     if not isinstance(values, list):
         raise BenchmarkError(f"{file}: a list of records expected")
     yield from values
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: bytes, where: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not JSON, or not UTF-8
         raise BenchmarkError(f"{where}: not JSON: {error}") from error
 
 
-def _csv(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(newline="", encoding="utf-8") as lines:
-        yield from csv.DictReader(lines)
+def _csv(file: Path, delimiter: str = ",") -> Iterator[dict[str, Any]]:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            yield from csv.DictReader(lines, delimiter=delimiter)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BenchmarkError(f"{file}: not readable as a table: {error}") from error
 
 
 def tsv(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a table with tabs between its cells, under the names in its first line."""
-    with file.open(newline="", encoding="utf-8") as lines:
-        yield from csv.DictReader(lines, delimiter="\t")
+    """The rows of a table with tabs between its cells, under the names in its first line. Raises BenchmarkError."""
+    return _csv(file, "\t")
 
 
 def json_map(file: Path) -> dict[str, Any]:
     """A JSON object. Raises BenchmarkError for a missing file and anything else than an object."""
     if not file.is_file():
         raise BenchmarkError(f"{file} not found: no such file")
-    values = _parsed(file.read_text(encoding="utf-8"), str(file))
+    values = _parsed(file.read_bytes(), str(file))
     if not isinstance(values, dict):
         raise BenchmarkError(f"{file}: an object expected")
     return values

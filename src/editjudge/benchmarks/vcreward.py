@@ -4,10 +4,11 @@ Fields: key, task, instruction, source_image, edited_images (two), winner; in Pa
 metadata.jsonl with paths. The probe set's own columns (damages, models, origin, regions) are read where they stand.
 """
 
+import math
 from typing import Any
 
 from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import HumanVerdict, Item, RowError
+from editjudge.benchmarks.item import Box, HumanVerdict, Item, RowError
 
 DIMENSION = "visual_consistency"
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
@@ -34,16 +35,28 @@ def _item(record: tables.Record) -> Item:
         b=b,
         verdict=record.choice("winner", WINNERS),
         cluster=extra.get("origin") or key,
-        models=_two(extra.get("models")),
-        damages=_two(extra.get("damages")),
+        models=_pair(extra.get("models")),
+        damages=_damages(extra.get("damages")),
         regions=_boxes(extra.get("regions")),
         failed=failed,
     )
 
 
-def _two(values: Any) -> Any:
+def _pair(values: Any) -> Any:
     return tuple(values) if isinstance(values, list) and len(values) == 2 else None
 
 
-def _boxes(regions: Any) -> tuple[tuple[int, int, int, int], ...] | None:
-    return None if regions is None else tuple(tuple(region["box"]) for region in regions)
+def _damages(values: Any) -> tuple[float, float] | None:
+    pair = _pair(values)
+    if pair is not None and not all(isinstance(value, float) and 0 <= value < math.inf for value in pair):
+        raise RowError(f"field damages: numbers of 0 or more expected, not {values!r:.80}")
+    return pair
+
+
+def _boxes(regions: Any) -> tuple[Box, ...] | None:
+    if regions is None:
+        return None
+    boxes = [region.get("box") if isinstance(region, dict) else None for region in regions]
+    if not all(isinstance(box, list) and len(box) == 4 for box in boxes):
+        raise RowError(f"field regions: boxes of four numbers expected, not {regions!r:.80}")
+    return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in filter(None, boxes))
