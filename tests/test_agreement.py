@@ -111,6 +111,7 @@ def test_unread_answers_and_ties_stay_in_the_denominator():
 def test_one_cluster_has_no_clustered_interval():
     report = accuracy_report([A, B], [A, A], ["t", "t"], ["p", "p"], rng())
     assert (report["clustered_low"], report["clustered_high"]) == (None, None)
+    assert (report["mean_over_tasks_low"], report["mean_over_tasks_high"]) == (None, None)
 
 
 def test_accuracy_misuse_is_refused():
@@ -208,6 +209,17 @@ def test_both_good_and_both_bad_fold_to_a_tie():
     assert [agreement.folded(v) for v in (A, B, TIE, "Both good", "Both bad")] == [A, B, TIE, TIE, TIE]
     with pytest.raises(ValueError, match="'left'"):
         agreement.folded("left")
+
+
+def test_the_mean_over_tasks_has_an_interval_of_its_own():
+    """With tasks of one size and rows that are their own clusters it is nearly the accuracy's interval."""
+    correct, tasks = rng().random(400) < 0.7, ["x", "y"] * 200
+    winners = [A if right else B for right in correct]
+    report = accuracy_report([A] * 400, winners, tasks, range(400), rng())
+    assert report["mean_over_tasks_low"] == pytest.approx(report["clustered_low"], abs=0.01)
+    assert report["mean_over_tasks_high"] == pytest.approx(report["clustered_high"], abs=0.01)
+    rare = accuracy_report([A] * 10, [A] * 9 + [B], ["x"] * 9 + ["y"], range(10), rng())
+    assert (rare["mean_over_tasks_low"], rare["mean_over_tasks_high"]) == (0.5, 1.0), "some resamples have no y"
 
 
 def test_decided_questions_leave_out_those_where_people_saw_a_tie():

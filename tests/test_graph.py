@@ -57,10 +57,11 @@ def test_main_is_short(stage: str) -> None:
 
 
 def test_the_judges_plot_has_every_judge() -> None:
-    judges = params.load(ROOT / "params.yaml")["judges"]
-    plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
-    [columns] = [plot[name]["y"] for plot in plots for name in plot if name.startswith("Judges, accuracy by the gap")]
-    assert columns == {"plots/psychometric/vcreward.csv": [c for judge in judges for c in (judge, f"{judge}_fit")]}
+    dvc, values = yaml.safe_load((ROOT / "dvc.yaml").read_text()), params.load(ROOT / "params.yaml")
+    assert not graph.mend_plot(dvc, values), "run `make graph`"
+    assert graph.mend_plot(dvc, values | {"judges": {"new": {}}})
+    [plot] = [entry[graph.JUDGES_PLOT] for entry in dvc["plots"] if graph.JUDGES_PLOT in entry]
+    assert plot["y"] == {"plots/psychometric/vcreward.csv": ["new", "new_fit"]}
 
 
 def test_a_new_benchmarks_files_become_deps_and_go_with_it() -> None:

@@ -103,9 +103,10 @@ def accuracy_report(
     """Accuracy of `winners` against `truths`, one row a question, over all, a task, and as the mean over tasks.
 
     Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (Wilson, 95 %), clusters (how many),
-    clustered_low and clustered_high (`cluster_bootstrap_interval`; None with one cluster), mean_over_tasks, and
-    per_task: {task: {n, scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task; and decided: the same
-    counts over the questions whose truth names an image, None where there is none.
+    clustered_low and clustered_high (`cluster_bootstrap_interval`; None with one cluster), mean_over_tasks with
+    mean_over_tasks_low and mean_over_tasks_high (from resampled clusters too; None with one), and per_task: {task: {n,
+    scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task; and decided: the same counts over the
+    questions whose truth names an image, None where there is none.
 
     Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary and a missing cluster.
     """
@@ -122,12 +123,17 @@ def accuracy_report(
     correct = [truth == winner for truth, winner in zip(truths, winners, strict=True)]
     decided = [(truth, winner) for truth, winner in zip(truths, winners, strict=True) if truth != "Tie"]
     n_clusters = len(set(clusters))
-    low, high = cluster_bootstrap_interval(correct, clusters, rng, n_resamples) if n_clusters > 1 else (None, None)
+    low, high, task_low, task_high = None, None, None, None
+    if n_clusters > 1:
+        low, high = cluster_bootstrap_interval(correct, clusters, rng, n_resamples)
+        task_low, task_high = _mean_over_tasks_interval(correct, tasks, clusters, rng, n_resamples)
     return _accuracy(list(zip(truths, winners, strict=True))) | {
         "clusters": n_clusters,
         "clustered_low": low,
         "clustered_high": high,
         "mean_over_tasks": sum(task["accuracy"] for task in per_task.values()) / len(per_task),
+        "mean_over_tasks_low": task_low,
+        "mean_over_tasks_high": task_high,
         "per_task": per_task,
         "decided": _accuracy(decided) if decided else None,
     }
@@ -291,6 +297,21 @@ def _accuracy(rows: Sequence[tuple[Winner, Winner | None]]) -> dict[str, Any]:
         "low": low,
         "high": high,
     }
+
+
+def _mean_over_tasks_interval(
+    correct: Sequence[bool], tasks: Sequence[str], clusters: Sequence[Any], rng: np.random.Generator, n_resamples: int
+) -> tuple[float, float]:
+    """95 % interval of the mean of the tasks' accuracies; a task that a resample has no row of is left out of it."""
+    names, place = np.unique(np.asarray(tasks), return_inverse=True)
+    of_task = np.eye(len(names))[place]  # (n, tasks)
+    sums = resampled_sums(
+        np.hstack([of_task * np.asarray(correct, float)[:, None], of_task]), clusters, rng, n_resamples
+    )
+    right, sizes = np.hsplit(sums, 2)
+    shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
+    low, high = np.quantile(np.nanmean(shares, axis=1), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 DVC cannot derive either. `python -m editjudge.graph` compares, `--write` mends (`make graph`). A stage depends on its
 own module, every module of ours that it imports, the data files those read, and its contracts; a collector on one file
-for each task, editing model, judge or benchmark in params.yaml.
+for each task, editing model, judge or benchmark in params.yaml; the judges' plot has two columns for each judge.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from editjudge import params
 ROOT = Path(__file__).parents[2]
 DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
 # Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
+JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
 RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
 COLLECTED = {
@@ -77,6 +78,17 @@ def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
     return [*ours, *(dep for dep in others if dep not in ours)]
 
 
+def mend_plot(graph: dict[str, Any], values: dict[str, Any]) -> bool:
+    """Puts each judge's two columns into the judges' plot; whether they were others before."""
+    [plot] = [entry[JUDGES_PLOT] for entry in graph["plots"] if JUDGES_PLOT in entry]
+    [(file, columns)] = plot["y"].items()
+    right = [column for judge in values["judges"] for column in (judge, f"{judge}_fit")]
+    stale = right != list(columns)
+    if stale:
+        plot["y"][file] = right
+    return stale
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
@@ -94,6 +106,8 @@ def main() -> None:
         if right != list(body["deps"]):
             stale.append(stage)
             body["deps"][:] = right
+    if mend_plot(graph, values):
+        stale.append("plots")
     if stale and write:
         with file.open("w") as out:
             yaml.dump(graph, out)
