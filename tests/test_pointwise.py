@@ -51,5 +51,7 @@ def test_the_report_counts_what_is_unscored_and_knows_the_raters():
     assert (result["n"], result["scored"], result["unscored"], result["models"]) == (6, 5, 1, 1)
     assert result["spearman"] == pytest.approx(1)
     assert result["human"] == pytest.approx(1), "two raters with the same ranks"
+    some = {edit: values[: 1 if edit[0] == "p0" else 2] for edit, values in ratings.items()}
+    assert pointwise_report(scores, some)["human"] == pytest.approx(1), "the edit that one rater left out is not in it"
     assert pointwise_report(scores, ratings)["human"] < 0, "the third has them the other way round"
     assert pointwise_report(scores, {edit: values[:1] for edit, values in ratings.items()})["human"] is None

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from editjudge.psychometric import (
     MAX_LAPSE,
     Bench,
     Curve,
+    _cost,
     credit,
     fit,
     plot_rows,
@@ -65,6 +67,13 @@ def test_the_fit_scales_with_the_unit_and_ignores_the_order() -> None:
     assert tenfold.threshold == pytest.approx(10 * one.threshold, rel=1e-3)
     assert tenfold.slope == pytest.approx(one.slope / 10, rel=5e-3)
     assert fit(gaps[::-1], worth[::-1]).threshold == pytest.approx(one.threshold, rel=1e-3)
+
+
+@pytest.mark.parametrize("place", [(0.5, 0.7, 0.02), (2.0, -0.5, 0.0), (-1.0, 1.5, 0.05)])
+def test_the_gradient_passes_a_finite_difference_check(place: tuple[float, float, float]) -> None:
+    gaps, worth = simulate(Curve(3.0, 2.0, 0.03, 0.0), 100, 1)
+    slope = optimize.approx_fprime(np.array(place), lambda p: _cost(p, gaps, worth)[0], 1e-7)
+    assert _cost(place, gaps, worth)[1] == pytest.approx(slope, rel=1e-4, abs=1e-3)
 
 
 def test_misuse_is_refused() -> None:

@@ -160,7 +160,7 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
     items = load("editreward", file, images=str(tmp_path / "pictures"))
     assert [(item.group, item.size, item.task) for item in items] == [("p", 2, "K=2"), ("t", 4, "K=4"), ("t", 4, "K=4")]
     assert (items[1].source, items[1].b, items[1].models) == (png(3), png(5), ("A", "B"))
-    assert "input/t_BvD.png' is not in" in str(items[2].failed)
+    assert "input/t_BvD.png' is missing" in str(items[2].failed)
     assert items[2].verdict == "Tie", "people's verdict stays, so that the tuple cannot be right"
 
 
@@ -268,7 +268,7 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, rea
         ({"source_image": {"bytes": None, "path": None}}, "an image is missing"),
         ({"damages": [1.0, float("nan")]}, "field damages: numbers of 0 or more expected"),
         ({"regions": [{"label": "cup", "box": [1, 2]}]}, "field regions: boxes of four numbers expected"),
-        ({"source_image": {"bytes": None, "path": "../secret.png"}}, "image '../secret.png' is not in"),
+        ({"source_image": {"bytes": None, "path": "../secret.png"}}, "image '../secret.png' is missing"),
     ],
 )
 def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, change: dict, reason: str) -> None:
@@ -282,6 +282,24 @@ def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, chan
     assert reason in str(items[1].failed)
     assert items[1].where == f"{file}: row 1"
     assert items[1].source == items[1].a == b""
+
+
+def test_images_behind_links_and_paths_of_another_machine_are_found(tmp_path: Path) -> None:
+    """The hub's cache holds links to its blobs."""
+    save(tmp_path / "blobs", one=0, two=1)
+    (tmp_path / "snapshot").mkdir()
+    for name, blob in (("source", "one"), ("a", "two"), ("b", "one")):
+        (tmp_path / f"snapshot/{name}.png").symlink_to(tmp_path / f"blobs/{blob}.png")
+    paths = {"source_image": "source.png", "edited_images": ["/there/bench/a.png", "s3://bench/b.png"]}
+    [item] = load("vcreward", jsonl(tmp_path / "snapshot/metadata.jsonl", [vcreward(**paths)]))
+    assert (item.failed, item.source, item.a, item.b) == (None, png(0), png(1), png(0))
+
+
+@pytest.mark.parametrize("path", ["", "x" * 300 + ".png", "a\0b.png", "/", "empty.png"])
+def test_strange_paths_are_failed_items(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty.png").write_bytes(b"")
+    file = jsonl(tmp_path / "a.jsonl", [vcreward(source_image=path, edited_images=[path, path])])
+    assert "image" in str(load("vcreward", file)[0].failed)
 
 
 def test_a_key_that_stands_twice_is_failed_once(tmp_path: Path) -> None:
@@ -341,7 +359,8 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
     parquet(tmp_path / "2pair/train-0.parquet", [editreward("p1", "2pair", "A>B", None)])
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     setting = {"form": "editreward", "hub": "owner/bench", "revision": "abc", "files": "*pair/*.parquet"}
-    assert [item.key for item in forms.load("bench", setting)] == ["p1"]
+    [item] = forms.load("bench", setting)
+    assert (item.key, item.where) == ("p1", "owner/bench/2pair/train-0.parquet: row 0")
     assert asked == {
         "hub": "owner/bench",
         "repo_type": "dataset",

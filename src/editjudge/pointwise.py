@@ -64,7 +64,8 @@ def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit,
 
     Returns n, scored, unscored, spearman (the Fisher mean), models (how many have a correlation), per_model: a list of
     {model, n, scored, spearman}, and human: the same mean of each two raters with each other, averaged likewise, the
-    ceiling that people set (None with one rater). Source of the protocol: M. Ku et al., VIEScore, arXiv 2312.14867.
+    ceiling that people set (None with one rater), over the edits that all raters rated. Source of the protocol: M. Ku
+    et al., VIEScore, arXiv 2312.14867.
     """
     names = sorted({model for _, model in ratings})
     edits = {name: sorted(edit for edit in ratings if edit[1] == name) for name in names}
@@ -91,9 +92,10 @@ def _of_model(model: str, scores: Sequence[float | None], ratings: Sequence[Sequ
 
 
 def _between_raters(edits: Mapping[str, Sequence[Edit]], ratings: Mapping[Edit, Sequence[float]]) -> float | None:
-    raters = min((len(values) for values in ratings.values()), default=0)
+    raters = max((len(values) for values in ratings.values()), default=0)
+    rated = [[ratings[edit] for edit in of if len(ratings[edit]) == raters] for of in edits.values()]
     pairs = [
-        fisher_mean([spearman([ratings[e][i] for e in of], [ratings[e][j] for e in of]) for of in edits.values()])
+        fisher_mean([spearman([values[i] for values in of], [values[j] for values in of]) for of in rated])
         for i, j in combinations(range(raters), 2)
     ]
     return fisher_mean(pairs)

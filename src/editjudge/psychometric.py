@@ -83,18 +83,27 @@ def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray,
         (math.log(SHAPES[0]), math.log(SHAPES[1])),
         (0.0, max_lapse),
     ]
-    grid = [(a, b, c) for a in np.linspace(*bounds[0], 25) for b in np.linspace(*bounds[1], 8) for c in bounds[2]]
-    starts = sorted(grid, key=lambda start: _cost(start, x, y))[:3]
-    found = [optimize.minimize(_cost, start, (x, y), method="L-BFGS-B", bounds=bounds) for start in starts]
+    grid = [(a, b, c) for a in np.linspace(*bounds[0], 20) for b in np.linspace(*bounds[1], 6) for c in bounds[2]]
+    starts = sorted(grid, key=lambda start: _cost(start, x, y)[0])[:3]
+    found = [optimize.minimize(_cost, start, (x, y), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
     best = min(found, key=lambda result: result.fun)
     scale, shape, lapse = np.exp(best.x[0]), np.exp(best.x[1]), best.x[2]
     return Curve(float(scale), float(shape), float(lapse), -float(best.fun))
 
 
-def _cost(parameters: Any, gaps: np.ndarray, worth: np.ndarray) -> float:
-    """Minus the log-likelihood of (log a, log b, l)."""
-    chance = np.clip(_psi(gaps, np.exp(parameters[0]), np.exp(parameters[1]), parameters[2]), 1e-9, 1 - 1e-9)
-    return -float((worth * np.log(chance) + (1 - worth) * np.log1p(-chance)).sum())
+def _cost(parameters: Any, gaps: np.ndarray, worth: np.ndarray) -> tuple[float, np.ndarray]:
+    """Minus the log-likelihood of (log a, log b, l), and its gradient, (3,)."""
+    scale, shape, lapse = np.exp(parameters[0]), np.exp(parameters[1]), parameters[2]
+    height = 1 - GUESS - lapse
+    with np.errstate(over="ignore"):
+        power = np.minimum((gaps / scale) ** shape, 700.0)  # exp(-700) is the end of float64
+    rest = np.exp(-power)
+    chance = np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9)
+    cost = -float((worth * np.log(chance) + (1 - worth) * np.log1p(-chance)).sum())
+    weight = (worth - chance) / (chance * (1 - chance))
+    steep = height * rest * power * shape
+    gradient = [steep, -steep * np.log(gaps / scale), 1 - rest]  # of minus psi
+    return cost, np.array([float((weight * part).sum()) for part in gradient])
 
 
 def threshold_interval(

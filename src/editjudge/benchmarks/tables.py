@@ -5,6 +5,7 @@ Every record knows its file and its number there, so that whatever is wrong with
 
 import csv
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -42,7 +43,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a published file: values under their published names."""
+    """One row of a published file: values under their published names.
+
+    file: as people know it, by the path or hub id of the setting, so that reports are the same on every machine.
+    """
 
     file: Path
     number: int
@@ -77,8 +81,8 @@ class Record:
     def pictures(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
         """The images behind the values, each {bytes, path}, bytes or a path; and why one is missing, if one is.
 
-        A path is relative to `images`; of an address (`s3://...`) the longest end that exists there counts. It never
-        leaves that folder. Where one is missing, all are empty.
+        A path is relative to `images`; of an address (`s3://...`) or a path on another machine (`/...`) the longest end
+        that exists there counts. It never leaves that folder. Where one is missing, all are empty.
         """
         try:
             return tuple(self._picture(value) for value in values), None
@@ -93,14 +97,12 @@ class Record:
         if not isinstance(value, str) or not value:
             raise RowError("an image is missing")
         parts = [part for part in value.split("://")[-1].split("/") if part]
-        starts = range(len(parts)) if "://" in value else range(1)
-        for file in (self.images.joinpath(*parts[start:]).resolve() for start in starts):
-            if file.is_relative_to(self.images.resolve()) and file.is_file():
-                return file.read_bytes() or self._empty(value)
-        raise RowError(f"image {value!r:.200} is not in {self.images}")
-
-    def _empty(self, value: str) -> bytes:
-        raise RowError(f"image {value!r:.200} is empty")
+        starts = range(len(parts)) if "://" in value or value.startswith("/") else range(1)
+        for file in (self.images.joinpath(*parts[start:]) for start in starts):
+            # Links are followed: the hub's cache is made of them.
+            if ".." not in parts and os.path.isfile(file) and os.path.getsize(file):
+                return file.read_bytes()
+        raise RowError(f"image {value!r:.200} is missing or empty")
 
 
 def checked_key(key: str, field: str) -> str:
@@ -115,10 +117,11 @@ def read(setting: Setting) -> Iterator[Record]:
     root = locate(setting)
     for file in _tables(root, setting.files):
         images = Path(setting.images) if setting.images else file.parent
+        name = Path(setting.hub or str(setting.path)) / file.relative_to(root)
         for number, values in enumerate(READERS[file.suffix](file)):
             if not isinstance(values, dict):
-                raise BenchmarkError(f"{file}: row {number}: an object expected, not {values!r:.80}")
-            yield Record(file, number, values, images)
+                raise BenchmarkError(f"{name}: row {number}: an object expected, not {values!r:.80}")
+            yield Record(name, number, values, images)
 
 
 def locate(setting: Setting) -> Path:
