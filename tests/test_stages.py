@@ -17,6 +17,7 @@ from editjudge import (
     schemas,
     vcreward_bench,
 )
+from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.recipe import load_recipe
 from editjudge.probe import scenes
 
@@ -111,6 +112,11 @@ def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(
     pairs, lacking = compare_models.pairs_of(prompts, gallery)
     assert (len(pairs), lacking) == (3 * 3 - 2, 2)
     assert compare_models.match_key(*("p", "a", "b")) == "p_pair_a_vs_b"
+
+
+def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
+    one, two, both = (Verdict(key, w, None, "", None if w else "prose") for w in (forward, backward, combined))
+    return BothOrders(one, two, both)
 
 
 def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:

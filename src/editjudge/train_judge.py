@@ -54,19 +54,19 @@ def settings_of(values: dict[str, Any]) -> sft.TrainSettings:
 
 
 def report(history: list[sft.Row], pairs: int) -> dict[str, Any]:
-    """The last training loss and the best evaluation on the held-out prompts."""
+    """The last training loss, and the evaluation on the held-out prompts whose adapter was kept."""
     losses = [row["loss"] for row in history if row["loss"] is not None]
-    evaluated = [row for row in history if row["eval_accuracy"] is not None]
-    best = max(evaluated, key=lambda row: (row["eval_accuracy"], -(row["eval_loss"] or 0.0)), default=None)
+    evaluated = [row for row in history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
     return {
         "loss": losses[-1] if losses else None,
-        "held_out_accuracy": best["eval_accuracy"] if best else None,
+        "held_out_accuracy": kept["eval_accuracy"] if kept else None,
         "details": [
             {
                 "pairs": pairs,
                 "steps": history[-1]["step"],
                 "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
-                "best_step": best["step"] if best else None,
+                "kept_step": kept["step"] if kept else None,
             }
         ],
     }

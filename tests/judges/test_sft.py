@@ -160,17 +160,15 @@ def test_training_learns_and_repeats(base_dir: Path, samples: list[sft.Sample], 
     assert history[-1]["eval_loss"] < history[0]["eval_loss"]
 
 
-def test_the_best_adapter_is_kept(
-    base_dir: Path, samples: list[sft.Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Accuracy falls with each evaluation here, so the best adapter is the untrained one: its B matrices are zero."""
-    settings = replace(SETTINGS, max_steps=4, eval_steps=2)
+def test_the_best_adapter_is_kept(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+    """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
+    settings = replace(SETTINGS, max_steps=4, eval_steps=2, learning_rate=100.0)
     for name, keep_best in (("best", True), ("last", False)):
-        falling = iter([0.9, 0.8, 0.7])
-        monkeypatch.setattr(sft.HeldOut, "measure", lambda self, model, falling=falling: next(falling))
         run = replace(settings, keep_best=keep_best)
         history = sft.train_adapter(base_dir, sft.dataset(samples), tmp_path / name, run)
-        assert [row["eval_accuracy"] for row in history if row["eval_loss"] is not None] == [0.9, 0.8, 0.7]
+        untrained, *later = [row["eval_loss"] for row in history if row["eval_loss"] is not None]
+        assert len(later) == 2
+        assert untrained < min(later)
     assert all(not value.any() for name, value in weights(tmp_path / "best").items() if "lora_B" in name)
     assert any(value.any() for name, value in weights(tmp_path / "last").items() if "lora_B" in name)
 
