@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from editjudge import params, records
@@ -79,8 +80,8 @@ def main() -> None:
     dataset = sft.dataset(samples_of(pairs))
     history = sft.train_adapter(Path("models/base"), dataset, Path("models/adapter"), settings, augment=sft.flips)
     for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-        rows = [{column: row[column] for column in ("step", *columns)} for row in history]
-        records.write_csv(Path(f"plots/{name}.csv"), [row for row in rows if None not in row.values()])
+        table = pd.DataFrame(history)[["step", *columns]].dropna()
+        table.to_csv(f"plots/{name}.csv", index=False, float_format="%.6g")
     records.write_json(Path("metrics/train_judge.json"), report(history, len(pairs)))
 
 
