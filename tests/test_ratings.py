@@ -115,9 +115,9 @@ def test_golden_scores_of_evalica_on_real_matches():
     Its `newman` is Davidson's model without a penalty (M. E. J. Newman, JMLR 24, 2023), `bradley_terry` has ties as
     halves, `counting` and `average_win_rate` are sums and means of the table of wins.
     """
-    folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "matches"
+    folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "data/matches"
     if "EDITJUDGE_SHARED" not in os.environ or not (folder / "llmfao.csv").is_file():
-        pytest.skip("EDITJUDGE_SHARED names no folder with matches/llmfao.csv and matches/llmfao-golden.csv of evalica")
+        pytest.skip("EDITJUDGE_SHARED names no folder with data/matches/llmfao.csv and llmfao-golden.csv of evalica")
     with (folder / "llmfao.csv").open(encoding="utf-8") as file:
         votes = list(csv.DictReader(file))
     with (folder / "llmfao-golden.csv").open(encoding="utf-8") as file:
