@@ -176,7 +176,7 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
         p = f"p{number}"
         rows += [match(p, "best", "middle", "Tie" if number == 3 else "Image A"), match(p, "best", "worst", "Image A")]
         rows += [match(p, "worst", "middle", "Image A" if number == 5 else "Image B")]
-    rows.append(match("p0", "middle", "worst", None))
+    rows.append(match("p12", "middle", "worst", None))
     setting = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 50, "seed": 0}
     board = leaderboard.rank(pd.DataFrame(rows), setting)
     assert [row["model"] for row in board["models"]] == ["best", "middle", "worst"]
@@ -189,4 +189,6 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert [part["models"][0]["model"] for part in board["tasks"]] == ["best", "best"]
     assert board["win_rates"]["models"] == ["best", "middle", "worst"]
     assert board["win_rates"]["rates"][0] == [None, 11.5 / 12, 1.0]
+    circles = board["transitivity"]
+    assert (circles["triples"], circles["circular"], circles["unscored"]) == (12, 0, 0)
     assert json.dumps(leaderboard.summary({"measures": board}))

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from scipy.stats import kendalltau
 
 from editjudge import matches, params, ratings, records, schemas
+from editjudge.transitivity import transitivity
 
 PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
 NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
@@ -65,6 +66,13 @@ def win_rates(found: ratings.Matches) -> dict[str, Any]:
     return {"models": list(found.models), "rates": [[None if math.isnan(x) else x for x in row] for row in rates]}
 
 
+def circles(table: pd.DataFrame) -> dict[str, Any]:
+    """Circular triples of models on the same prompt and dimension; see `transitivity.transitivity`."""
+    groups = list(zip(table["prompt"], table["dimension"], strict=True))
+    winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
+    return transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners)
+
+
 def known_damage(table: pd.DataFrame) -> pd.Series:
     """The mean known damage of each model's images over the prompts; empty where none is known."""
     sides = [
@@ -76,8 +84,8 @@ def known_damage(table: pd.DataFrame) -> pd.Series:
 def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
 
-    With it, each task's own leaderboard and the matrix of win rates. A match without a verdict is not a tie: it is
-    counted as unscored and left out.
+    With it, each task's own leaderboard, the matrix of win rates and how transitive the answers are. A match without a
+    verdict is not a tie: it is counted as unscored and left out.
     """
     named = pa.Table.from_pandas(table[list(NEEDED)], preserve_index=False)
     found = matches.numbered(named)
@@ -95,6 +103,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
             part | {"models": [rounded(row) for row in part["models"]]} for part in parts(named, "task", setting)
         ],
         "win_rates": win_rates(found),
+        "transitivity": circles(table),
         "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
