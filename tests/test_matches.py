@@ -304,3 +304,44 @@ def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
     assert done.returncode == 0
     assert [row["rating"] for row in json.loads(done.stdout)["models"]] == [1000, 1000]
     assert "nothing but ties" in done.stderr
+
+
+def table_of(rows: list[dict]) -> pa.Table:
+    names = ("prompt", "model_a", "model_b", "winner", "dimension", "judge", "task")
+    return pa.table({name: pa.array([row.get(name) for row in rows], pa.string()) for name in names})
+
+
+def test_csv_keeps_line_breaks_wherever_they_stand(tmp_path):
+    """More than a megabyte, so that breaks stand on the reader's block borders too."""
+    rows = [
+        {"prompt": f"say {n}\nplease {n} {'y' * 50}", "model_a": "A", "model_b": "B", "winner": "Tie"}
+        for n in range(15000)
+    ]
+    matches.write(tmp_path / "m.csv", table_of(rows))
+    assert matches.load([tmp_path / "m.csv"])["prompt"].to_pylist() == [row["prompt"] for row in rows]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_columns_with_gaps_are_written(tmp_path, suffix):
+    rows = [{"prompt": f"p{n}", "model_a": "A", "model_b": "B", "winner": "Tie", "task": "add"} for n in range(2)]
+    rows[1]["task"] = None
+    matches.write(tmp_path / f"m.{suffix}", table_of(rows))
+    assert matches.load([tmp_path / f"m.{suffix}"])["task"].to_pylist() == ["add", None]
+
+
+def test_a_file_given_twice_and_a_judge_beside_none_are_refused(tmp_path):
+    file = tmp_path / "m.csv"
+    row = {"prompt": "p1", "model_a": "A", "model_b": "B", "winner": "Tie", "judge": "x"}
+    matches.write(file, table_of([row, row | {"judge": None}]))
+    with pytest.raises(matches.MatchError, match="given twice"):
+        matches.load([file, tmp_path / ".." / tmp_path.name / "m.csv"])
+    with pytest.raises(matches.MatchError, match="choose one of x, and of none that is named"):
+        matches.load([file])
+    assert len(matches.load([file], judge="x")) == 1
+
+
+def test_files_that_differ_in_their_suffix_only_are_two_dimensions(tmp_path):
+    for n, suffix in enumerate(("csv", "jsonl")):
+        row = {"prompt": f"p{n}", "model_a": "A", "model_b": "B", "winner": "Tie"}
+        matches.write(tmp_path / f"m.{suffix}", table_of([row]))
+    assert len(set(matches.load(sorted(tmp_path.iterdir()))["dimension"].to_pylist())) == 2

@@ -192,3 +192,23 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     circles = board["transitivity"]
     assert (circles["triples"], circles["circular"], circles["unscored"]) == (12, 0, 0)
     assert json.dumps(leaderboard.summary({"measures": board}))
+
+
+SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}
+
+
+def test_a_judge_without_a_verdict_has_an_empty_leaderboard_with_a_reason() -> None:
+    board = leaderboard.rank(pd.DataFrame([match("p1", "best", "worst", None)]), SETTING)
+    assert (board["models"], board["matches"], board["unscored"]) == ([], 1, 1)
+    assert board["reason"] == "no scored matches among 1"
+    assert json.dumps(leaderboard.summary({"broken": board}))
+
+
+def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored() -> None:
+    rows = [match("p1", "best", "worst", "Image A"), match("p1", "best", "middle", None)]
+    board = leaderboard.rank(pd.DataFrame(rows), SETTING)
+    assert [(row["model"], row["low"], row["rank_low"]) for row in board["models"]] == [
+        ("best", None, None),
+        ("worst", None, None),
+    ]
+    assert "model middle has no match with a verdict: it is not rated" in board["warnings"]

@@ -53,11 +53,35 @@ def _where(table: pa.Table, column: str, name: str) -> pa.Table:
 
 def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
     try:
-        found = matches.numbered(table)
-        board = board_of(found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0})
+        board = board_of(*_with_intervals(matches.numbered(table), setting))
     except ValueError as error:
         return {"models": [], "tie": {}, "warnings": [], "reason": str(error)}
     return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
+
+
+def _with_intervals(found: ratings.Matches, setting: dict[str, Any]) -> tuple[ratings.Matches, dict[str, Any]]:
+    """The matches and the setting, without resamples where there is a single prompt to resample."""
+    return found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0}
+
+
+def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
+    """A sentence for each model and each dimension all of whose matches are without a verdict."""
+    sides = {name for side in ("model_a", "model_b") for name in table[side].unique().to_pylist()}
+    dimensions = set(table["dimension"].unique().to_pylist())
+    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
+    missing += [f"dimension {name}" for name in sorted(dimensions - set(found.dimensions))]
+    return [f"{name} has no match with a verdict: it is not rated" for name in missing]
+
+
+def doubtful(table: pa.Table) -> list[str]:
+    """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
+    inside = pc.match_substring(table["prompt"].cast(pa.string()), "_pair_")
+    if not pc.any(inside).as_py():
+        return []
+    name = table["prompt"][pc.index(inside, True).as_py()].as_py()
+    return [
+        f"prompts such as {name!r} have _pair_ in their name: if it belongs to a model's, list the models (--models)"
+    ]
 
 
 def win_rates(found: ratings.Matches) -> dict[str, Any]:
@@ -85,12 +109,17 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
 
     With it, each task's own leaderboard, the matrix of win rates and how transitive the answers are. A match without a
-    verdict is not a tie: it is counted as unscored and left out.
+    verdict is not a tie: it is counted as unscored and left out. `reason` says why there are no models where no match
+    has a verdict; intervals are None where there is a single prompt.
     """
     named = pa.Table.from_pandas(table[list(NEEDED)], preserve_index=False)
-    found = matches.numbered(named)
-    board = board_of(found, setting)
-    for sentence in board.warnings:
+    try:
+        found = matches.numbered(named)
+    except matches.MatchError as error:
+        return nothing(len(table), str(error))
+    board = board_of(*_with_intervals(found, setting))
+    warnings = board.warnings + unrated(named, found)
+    for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     schemas.check("leaderboard", board.models, "leaderboard")
     damage = known_damage(table)
@@ -108,7 +137,22 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
         "unscored": len(table) - len(found.outcome),
-        "warnings": board.warnings,
+        "warnings": warnings,
+        "reason": None,
+    }
+
+
+def nothing(asked: int, reason: str) -> dict[str, Any]:
+    """The leaderboard of a judge that gave no verdict in `asked` matches."""
+    print(f"leaderboard: {reason}", file=sys.stderr)
+    empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
+    return empty | {
+        "kendall_tau": None,
+        "matches": asked,
+        "ties": 0,
+        "unscored": asked,
+        "warnings": [],
+        "reason": reason,
     }
 
 
@@ -137,13 +181,15 @@ def stage() -> None:
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
     records.write_json(Path("metrics/leaderboard.json"), summary(boards))
     shutil.rmtree(PLOTS, ignore_errors=True)
+    PLOTS.mkdir(parents=True)
     for judge, board in boards.items():
-        records.write_csv(PLOTS / f"{judge}.csv", [{name: row[name] for name in PLOTTED} for row in board["models"]])
+        plotted = pd.DataFrame(board["models"], columns=list(PLOTTED))
+        plotted.to_csv(PLOTS / f"{judge}.csv", index=False, float_format="%.6g")
 
 
 def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
-    listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8").split("\n")
+    listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
     found = matches.numbered(table)
     setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
@@ -155,7 +201,7 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
         "matches": len(table),
         "ties": int(np.count_nonzero(found.outcome == 0)),
         "unscored": len(table) - len(found.outcome),
-        "warnings": board.warnings,
+        "warnings": board.warnings + unrated(table, found) + ([] if listed else doubtful(table)),
     } | {f"by_{column}": parts(table, column, setting) for column in arguments.by}
 
 

@@ -95,7 +95,8 @@ def write(path: Path, table: pa.Table) -> None:
     for prompt, a, b in _unclear(text, models):
         if len(readings(f"{prompt}{_PAIR}{a}{_VS}{b}", models)) > 1:
             raise MatchError(f"{path}: the key of {prompt!r}, {a!r} and {b!r} could be read in more than one way")
-    rest = [name for name in ("dimension", "judge", "task") if name in text.column_names and text[name].null_count == 0]
+    given = (name for name in ("dimension", "judge", "task") if name in text.column_names)
+    rest = [name for name in given if text[name].null_count < len(text)]
     writer(path, text.select([*NAMED, "winner", *rest]).add_column(0, "key", keys))
 
 
@@ -132,8 +133,14 @@ def _read(path: Path) -> pa.Table:
     table = reader(path)
     if not len(table):
         raise MatchError(f"{path}: no matches")
-    present = [name for name in COLUMNS if name in table.column_names and table[name].null_count < len(table)]
-    return table.select(present).combine_chunks()
+    present = [name for name in COLUMNS if name in table.column_names]
+    kept = [name for name in present if table[name].null_count < len(table) or (name == "winner" and _names_it(path))]
+    return table.select(kept).combine_chunks()
+
+
+def _names_it(path: Path) -> bool:
+    """Whether a file without a verdict has a place for one: then no match was scored, else it is no match file."""
+    return path.suffix == ".parquet" or b"winner" in path.read_bytes()
 
 
 def _chosen(path: Path, by_suffix: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
@@ -168,12 +175,13 @@ def _read_mappings(path: Path) -> pa.Table:
     keys, winners = [], []
     for number, line in _lines(path):
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=list)
         except json.JSONDecodeError as error:
             raise MatchError(f"{path}: line {number}: not JSON ({error}): {_shown(line)}") from error
-        if not isinstance(row, dict) or not row:
+        if not isinstance(row, list) or not row or not isinstance(row[0], tuple):
             raise MatchError(f"{path}: line {number}: no key: {_shown(line)}")
-        for key, result in row.items():
+        for key, pairs in row:
+            result = dict(pairs) if isinstance(pairs, list) and all(isinstance(p, tuple) for p in pairs) else None
             if not isinstance(result, dict) or not isinstance(result.get("winner"), str | None):
                 raise MatchError(f"{path}: line {number}: no key, and no object with a winner under {key!r}")
             keys.append(key)
@@ -214,6 +222,8 @@ def _shown(line: bytes) -> str:
 def _read_parquet(path: Path) -> pa.Table:
     try:
         present = [name for name in COLUMNS if name in pq.read_schema(path).names]
+        if not present:
+            raise MatchError(f"{path}: neither a key nor {', '.join(NAMED)} in its matches")
         table = pq.read_table(path, columns=present)
     except (pa.ArrowInvalid, OSError) as error:
         raise MatchError(f"{path}: not readable as Parquet: {error}") from error
@@ -234,7 +244,12 @@ def _read_csv(path: Path) -> pa.Table:
         strings_can_be_null=True,
     )
     try:
-        return pyarrow.csv.read_csv(path, convert_options=options)
+        return pyarrow.csv.read_csv(
+            path,
+            read_options=pyarrow.csv.ReadOptions(block_size=_LONGEST_LINE),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=options,
+        )
     except pa.ArrowInvalid as error:
         raise MatchError(f"{path}: not readable as CSV: {error}") from error
 
@@ -395,9 +410,12 @@ def _unclear(text: pa.Table, models: frozenset[str]) -> list[tuple[str, str, str
 
 
 def _dimension_names(paths: Sequence[Path]) -> list[str]:
-    """The files' names without their suffix; with their folders where two would be the same."""
-    stems = [path.stem for path in paths]
-    return stems if len(set(stems)) == len(stems) else [str(path.with_suffix("")) for path in paths]
+    """The files' names without their suffix; with folder, and then with suffix, where two would be the same."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise MatchError(f"a match file is given twice among {', '.join(map(str, paths))}")
+    stems, places = [path.stem for path in paths], [str(path.with_suffix("")) for path in paths]
+    apart = (names for names in (stems, places) if len(set(names)) == len(names))
+    return next(apart, [str(path) for path in paths])
 
 
 def _refuse(path: Path, bad: pa.Array, why: str, column: pa.ChunkedArray | None = None) -> None:
@@ -436,8 +454,9 @@ def _place_among(paths: Sequence[Path], sizes: Sequence[int], row: int) -> str:
 
 def _of_judge(table: pa.Table, judge: str | None) -> pa.Table:
     judges = sorted(name for name in table["judge"].unique().to_pylist() if name is not None)
-    if judge is None and len(judges) > 1:
-        raise MatchError(f"matches of several judges: choose one of {', '.join(judges)}")
+    if judge is None and len(judges) + bool(judges and table["judge"].null_count) > 1:
+        unnamed = "" if len(judges) > 1 else ", and of none that is named"
+        raise MatchError(f"matches of several judges: choose one of {', '.join(judges)}{unnamed}")
     if judge is not None and judge not in judges:
         raise MatchError(f"no matches of the judge {judge!r}; there are: {', '.join(judges) or 'no names of judges'}")
     return table if judge is None else table.filter(pc.equal(table["judge"].cast(pa.string()), judge))

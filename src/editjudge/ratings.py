@@ -152,7 +152,8 @@ def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -
     prompt = (np.cumsum(seen) - 1)[matches.prompt]
     pairs, cell = _cells(matches)
     start = np.concatenate([fitted.abilities, fitted.log_nu])
-    chunk = max(1, _BLOCK // max(16 * len(matches.dimensions) * len(pairs), 4 * int(seen.sum())))
+    largest = (16 * len(matches.dimensions) * len(pairs), 4 * int(seen.sum()), 2 * len(start) ** 2)
+    chunk = max(1, _BLOCK // max(largest))
     replicates = []
     for done in range(0, n, chunk):
         times = _resample(int(seen.sum()), min(chunk, n - done), rng)
@@ -446,7 +447,7 @@ def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
 
 def _intervals(replicates: np.ndarray) -> list[dict[str, Any]]:
     """95 % percentile intervals of rating and rank, one row a model."""
-    low, high = rating(np.quantile(replicates, (0.025, 0.975), axis=0))
+    low, high = np.round(rating(np.quantile(replicates, (0.025, 0.975), axis=0)), 6)
     return [
         {
             "low": float(low[k]),
