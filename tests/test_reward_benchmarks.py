@@ -134,10 +134,29 @@ def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
     ]
     items = load("editreward", parquet(tmp_path / "a.parquet", rows))
     assert [item.verdict for item in items] == ["Image A", "Both bad", "Image B", "Image A", "Image B", None]
-    assert [item.group for item in items[:5]] == ["p1", "p2", "p3", "t1", "t1"]
+    assert [item.group for item in items[:5]] == ["2pair-p1", "2pair-p2", "2pair-p3", "3pair-t1", "3pair-t1"]
     assert [item.size for item in items[:5]] == [2, 2, 2, 3, 3]
+    assert [item.key for item in items[2:4]] == ["2pair-p3", "3pair-t1_AvsB"]
     assert items[4].models == ("A", "C")
     assert "does not rank B and C" in str(items[5].failed)
+
+
+def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id(tmp_path: Path) -> None:
+    rows = [
+        *(editreward(f"sample_{n}", "2pair", "A>B", None) for n in range(2)),
+        editreward("1", "2pair", "A>B", None),
+        *(editreward(f"{name}_AvsB", "3pair", "A>B", "AvsB") for name in ("1", "s_0", "s_1")),
+        editreward("1_AvsB", "4pair", "A>B", "AvsB"),
+    ]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [item.failed for item in items] == [None] * 7
+    assert len({item.key for item in items}) == len({item.group for item in items}) == 7
+    assert [item.size for item in items] == [2, 2, 2, 3, 3, 3, 4]
+    base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
+    keys = ["7", "7_AvsB", "7_BvC", "u_1_AvB", "u_2_AvB"]
+    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": key} for key in keys]))
+    assert [item.group for item in items] == ["pair-7", "tuple-7", "tuple-7", "tuple-u_1", "tuple-u_2"]
+    assert [item.size for item in items] == [2, 3, 3, 2, 2]
 
 
 def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_address(tmp_path: Path) -> None:
@@ -158,7 +177,8 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
         folder = {f"input__{key}": seed, f"candidate_1__{key}": seed + 1, f"candidate_2__{key}": seed + 2}
         save(tmp_path / "pictures", **folder)
     items = load("editreward", file, images=str(tmp_path / "pictures"))
-    assert [(item.group, item.size, item.task) for item in items] == [("p", 2, "K=2"), ("t", 4, "K=4"), ("t", 4, "K=4")]
+    assert [(item.group, item.size) for item in items] == [("pair-p", 2), ("tuple-t", 4), ("tuple-t", 4)]
+    assert [item.task for item in items] == ["K=2", "K=4", "K=4"]
     assert (items[1].source, items[1].b, items[1].models) == (png(3), png(5), ("A", "B"))
     assert "input/t_BvD.png' is missing" in str(items[2].failed)
     assert items[2].verdict == "Tie", "people's verdict stays, so that the tuple cannot be right"
@@ -360,7 +380,7 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     setting = {"form": "editreward", "hub": "owner/bench", "revision": "abc", "files": "*pair/*.parquet"}
     [item] = forms.load("bench", setting)
-    assert (item.key, item.where) == ("p1", "owner/bench/2pair/train-0.parquet: row 0")
+    assert (item.key, item.where) == ("2pair-p1", "owner/bench/2pair/train-0.parquet: row 0")
     assert asked == {
         "hub": "owner/bench",
         "repo_type": "dataset",

@@ -5,8 +5,9 @@ Two published forms, told apart by their fields:
   ("A>B", "C>B", "A=B=Good", ...), comparison_type ("AvsB", ...; absent or empty means AvsB), model_1, model_2;
 - GEditBench v2's JSONL of visual quality: key, instruction, source_image_path, edited_image_paths, winner, without
   the ties.
-Rows whose id is the same before the first "_" are one tuple of K = 2, 3 or 4 edits, which counts as right only if all
-its pairs are.
+Rows of one dataset whose id is the same before a last "_AvsB" (or "_AvB") are one tuple of K = 2, 3 or 4 edits, which
+counts as right only if all its pairs are. Ids are told apart within a dataset alone, so that groups and the hub's keys
+begin with it.
 """
 
 import re
@@ -21,6 +22,7 @@ SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 TIES: Mapping[str, HumanVerdict] = {"": "Tie", "=Good": "Both good", "=Bad": "Both bad"}
 SIDES = re.compile(r"([A-D])v(?:s)?([A-D])")
+NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of its edits
 RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 
 
@@ -35,12 +37,11 @@ def _item(record: tables.Record) -> Item:
 
 
 def _of_hub(record: tables.Record) -> Item:
-    identity, size = record.key("id"), SIZES[record.choice("dataset", SIZES)]
+    group, size = _hub_tuple(record)
     left, right = _sides(record.values.get("comparison_type") or "AvsB")
     (source, a, b), failed = record.pictures(record["source_image"], record["candidate_1"], record["candidate_2"])
-    group = identity.partition("_")[0]
     return Item(
-        key=identity if f"_{left}" in identity or size == 2 else f"{identity}_{left}v{right}",
+        key=tables.checked_key(group if size == 2 else f"{group}_{left}vs{right}", "id"),
         task=f"K={size}",
         dimension="overall",
         instruction=record.text("instruction"),
@@ -56,12 +57,19 @@ def _of_hub(record: tables.Record) -> Item:
     )
 
 
+def _hub_tuple(record: tables.Record) -> tuple[str, int]:
+    """The tuple that a row of the hub belongs to, and how many edits it has."""
+    identity, dataset = record.text("id"), record.choice("dataset", SIZES)
+    named = NAMED.fullmatch(identity)
+    return f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
+
+
 def _of_jsonl(record: tables.Record) -> Item:
     key, edited = record.key("key"), record["edited_image_paths"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_image_paths: two images expected")
     (source, a, b), failed = record.pictures(record["source_image_path"], *edited)
-    group, _, sides = key.partition("_")
+    group, models = _jsonl_tuple(record)
     return Item(
         key=key,
         task="",  # known once the whole tuple is: `_sized`
@@ -73,9 +81,16 @@ def _of_jsonl(record: tables.Record) -> Item:
         verdict=record.choice("winner", WINNERS),
         cluster=group,
         group=group,
-        models=_sides(sides or "AvsB"),
+        models=models,
         failed=failed,
     )
+
+
+def _jsonl_tuple(record: tables.Record) -> tuple[str, tuple[str, str]]:
+    """The tuple that a row of the JSONL belongs to, and which of its edits are compared."""
+    key = record.text("key")
+    named = NAMED.fullmatch(key)
+    return (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
 
 
 def _sides(words: str) -> tuple[str, str]:
