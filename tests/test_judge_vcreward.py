@@ -87,6 +87,16 @@ def test_a_failed_pair_breaks_its_tuple() -> None:
     assert result["transitivity"]["unscored"] == 1
 
 
+def test_a_pair_without_peoples_verdict_breaks_its_tuple() -> None:
+    items = tuple_items()
+    items[2] = replace(items[2], failed="field ranking: '?'", verdict=None, source=b"", a=b"", b=b"")
+    items.append(replace(items[2], key="z", group="z"))
+    result = reported(items, [A, A, None, A, A, A, None])
+    counted = {name: result["tuples"][name] for name in ("n", "correct", "unscored", "incomplete")}
+    assert counted == {"n": 3, "correct": 1, "unscored": 2, "incomplete": 1}
+    assert result["accuracy"]["n"] == 5
+
+
 def test_ratings_become_a_rank_correlation_a_model() -> None:
     rng = np.random.default_rng(0)
     items = []

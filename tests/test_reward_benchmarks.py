@@ -1,6 +1,7 @@
 """Every published form of a reward benchmark, made here, and what becomes of rows and files that are broken."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from editjudge import images
 from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import BenchmarkError
+from editjudge.benchmarks.item import BenchmarkError, plain
 
 
 def png(seed: int) -> bytes:
@@ -200,7 +201,7 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     parquet(tmp_path / "image_edition/test-0.parquet", [row(vote) for vote in votes])
     items = load("genai", tmp_path, files="image_edition/*.parquet")
     assert [item.verdict for item in items] == ["Image A", "Image B", "Both good", "Both bad", None]
-    assert (items[0].models, items[0].key) == (("m1", "m2"), "test-0-00000")
+    assert (items[0].models, items[0].key) == (("m1", "m2"), plain("image_edition/test-0") + "-00000")
     assert items[4].failed == "field vote_type: 'maybe' is none of leftvote, rightvote, tievote, bothbad_vote"
     counted = forms.counts(items)
     assert (counted["items"], counted["failed"], counted["with_verdict"]) == (5, 1, 4)
@@ -281,7 +282,7 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, rea
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"key": "../up"}, "field key: '../up' is no key"),
+        ({"key": " "}, "field key: text expected"),
         ({"instruction": " "}, "field instruction: text expected"),
         ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
         ({"edited_images": [struct(1)]}, "field edited_images: two images expected"),
@@ -320,6 +321,56 @@ def test_strange_paths_are_failed_items(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty.png").write_bytes(b"")
     file = jsonl(tmp_path / "a.jsonl", [vcreward(source_image=path, edited_images=[path, path])])
     assert "image" in str(load("vcreward", file)[0].failed)
+
+
+def test_an_instruction_that_is_missing_leaves_peoples_verdict(tmp_path: Path) -> None:
+    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(), vcreward(key="k2", instruction=None)]))
+    assert [(item.key, item.verdict) for item in items] == [("k1", "Image B"), ("k2", "Image B")]
+    assert items[1].failed == "field instruction: text expected, not None"
+    assert items[1].source == b""
+
+
+def test_keys_are_made_plain_and_stay_different(tmp_path: Path) -> None:
+    keys = ["a/b", "a-b", "a b", "é" * 300, "x" * 200, "a.b_c"]
+    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(key=key) for key in keys]))
+    assert [item.failed for item in items] == [None] * 6
+    assert len({item.key for item in items}) == 6
+    assert all(re.fullmatch("[A-Za-z0-9._-]{1,200}", item.key) for item in items)
+    assert [item.key for item in items if item.key in keys] == ["a-b", "x" * 200, "a.b_c"]
+    row = editscore("x", "y") | {"task_type": "Color Alter"}
+    (tmp_path / "map.json").write_text(json.dumps({"x_vs_y_task_Color Alter": True}))
+    more = {"dimension": "consistency", "shuffle": str(tmp_path / "map.json")}
+    [item] = load("editscore", parquet(tmp_path / "b.parquet", [row]), **more)
+    assert (item.failed, item.verdict, item.task) == (None, "Image B", "Color Alter")
+
+
+def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
+    names = ("source_image", "left_output_image", "right_output_image", "left_model", "right_model")
+    row = dict.fromkeys(names, "x") | {"instruct_prompt": "Go.", "vote_type": "leftvote"}
+    for folder in ("a", "b", "my bench"):
+        (tmp_path / folder).mkdir()
+        jsonl(tmp_path / folder / "t.jsonl", [row, row, row | {"vote_type": "?"}])
+    items = load("genai", tmp_path)
+    assert len(items) == len({item.key for item in items}) == 9
+    assert [item.verdict for item in items] == ["Image A", "Image A", None] * 3
+    row = vcreward(key="t-00000", source_image="x", edited_images=["a", "b"])
+    items = load("vcreward", jsonl(tmp_path / "t.jsonl", [row | {"key": " "}, row]))
+    assert [item.verdict for item in items] == [None, "Image B"], "a broken row's place hides no key"
+
+
+def test_a_broken_row_keeps_its_tuple(tmp_path: Path) -> None:
+    rows = [
+        editreward("t_AvsB", "3pair", "A>B", "AvsB"),
+        editreward("t_BvsC", "3pair", "?", "BvsC"),
+        editreward("u_AvsB", "4pair", "?", "AvsB"),
+    ]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [item.verdict for item in items] == ["Image A", None, None]
+    assert [(item.group, item.size) for item in items] == [("3pair-t", 3), ("3pair-t", 3), ("4pair-u", 4)]
+    base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
+    broken = base | {"key": "t_BvC", "winner": "?"}
+    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": "t_AvB"}, broken]))
+    assert [(item.group, item.size, item.task) for item in items] == [("tuple-t", 3, "K=3")] * 2
 
 
 def test_a_key_that_stands_twice_is_failed_once(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 
 Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
+Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
 _EXCHANGED: dict[Any, Any] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie", None: None}
 _SIGNS: dict[Any, int] = {"Image A": 1, "Tie": 0, "Image B": -1}
 _BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
@@ -182,11 +183,12 @@ def folded(verdict: str) -> Winner:
 
 
 def tuple_accuracy(
-    truths: Sequence[Winner], winners: Sequence[Winner | None], groups: Sequence[Any], sizes: Sequence[int]
+    truths: Sequence[Winner | None], winners: Sequence[Winner | None], groups: Sequence[Any], sizes: Sequence[int]
 ) -> dict[str, Any]:
     """The share of tuples of which every pair is right; one row a pair, of the tuple `groups` with `sizes` edits.
 
-    A pair without a readable answer makes its tuple wrong. A tuple of K edits has K(K-1)/2 pairs; one of which the
+    A pair without a readable answer makes its tuple wrong, and so does one without people's readable verdict (a truth
+    of None). A tuple of K edits has K(K-1)/2 pairs; one of which the
     benchmark has fewer (it left ties out) counts by those it has, and as `incomplete`.
 
     Returns n, correct, accuracy, low and high (Wilson, 95 %), unscored (tuples with an unread answer), incomplete, and
@@ -195,9 +197,9 @@ def tuple_accuracy(
     """
     if len({len(truths), len(winners), len(groups), len(sizes)}) > 1:
         raise ValueError(f"{len(truths)} truths, {len(winners)} winners, {len(groups)} groups and {len(sizes)} sizes")
-    _check(truths, unread=False)
+    _check(truths)
     _check(winners)
-    tuples: dict[Any, list[tuple[Winner, Winner | None]]] = {}
+    tuples: dict[Any, list[Pair]] = {}
     size_of: dict[Any, int] = {}
     for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
         if size_of.setdefault(group, size) != size:
@@ -210,8 +212,8 @@ def tuple_accuracy(
     return _tuples(rows) | {"per_size": per_size}
 
 
-def _tuples(rows: Sequence[tuple[int, Sequence[tuple[Winner, Winner | None]]]]) -> dict[str, Any]:
-    correct = sum(all(truth == winner for truth, winner in pairs) for _, pairs in rows)
+def _tuples(rows: Sequence[tuple[int, Sequence[Pair]]]) -> dict[str, Any]:
+    correct = sum(all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs in rows)
     low, high = wilson_interval(correct, len(rows))
     return {
         "n": len(rows),

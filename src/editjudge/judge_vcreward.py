@@ -65,7 +65,7 @@ def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
     return agreement.report(rows, [item.cluster for item in kept]) | {
         "tie_calibrated": tie_calibrated(rows),
         "labels": per_label(rows),
-        "tuples": tuples(kept, rows),
+        "tuples": tuples(items, rows),
         "transitivity": circles(kept, winners),
         "pointwise": correlation(kept, rows),
         "psychometric": None if bench is None else psychometric.report(bench, [winners[n] for n in seen]),
@@ -105,16 +105,14 @@ def _worth(row: records.Row) -> float | None:
 
 
 def tuples(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
-    """How many tuples are right, for benchmarks of tuples."""
-    chosen = [(i, row) for i, row in zip(items, rows, strict=True) if i.group is not None and i.ratings is None]
-    if not chosen:
-        return None
-    return agreement.tuple_accuracy(
-        [row["truth"] for _, row in chosen],
-        [row["winner"] for _, row in chosen],
-        [item.group for item, _ in chosen],
-        [item.size for item, _ in chosen],
-    )
+    """How many tuples are right, for benchmarks of tuples; an item without people's verdict makes its tuple wrong."""
+    said = {row["key"]: (row["truth"], row["winner"]) for row in rows}
+    chosen = [
+        (*(said[i.key] if i.verdict is not None else (None, None)), i.group, i.size)
+        for i in items
+        if i.group is not None and i.ratings is None
+    ]
+    return agreement.tuple_accuracy(*zip(*chosen, strict=True)) if chosen else None
 
 
 def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, Any] | None:

@@ -33,10 +33,9 @@ def _item(record: tables.Record) -> Item:
     if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
         raise RowError("fields gens and models: two of each expected")
     models = [str(model) for model in models]
-    (source, a, b), failed = record.pictures(record["input"], *edited)
-    instruction = record.text("prompt")
+    instruction, (source, a, b), failed = record.shown("prompt", record["input"], *edited)
     return Item(
-        key=tables.checked_key(f"{record.file.stem}-{record.number:05d}", "the file's name"),
+        key=tables.row_key(record),
         task=str(record.values.get("task") or "image_editing"),
         dimension=DIMENSION,
         instruction=instruction,
@@ -44,7 +43,7 @@ def _item(record: tables.Record) -> Item:
         a=a,
         b=b,
         verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
-        cluster=f"{record['input']}: {instruction}",
+        cluster=f"{record['input']}: {record['prompt']}",
         models=(models[0], models[1]),
         failed=failed,
     )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import HumanVerdict, Item, RowError
+from editjudge.benchmarks.item import HumanVerdict, Item, RowError, plain
 
 SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
@@ -33,18 +33,37 @@ def load(setting: tables.Setting) -> list[Item]:
 
 
 def _item(record: tables.Record) -> Item:
-    return _of_hub(record) if "candidate_1" in record.values else _of_jsonl(record)
+    """The record's item; a broken one keeps its tuple, which cannot be right without it."""
+    hub = "candidate_1" in record.values
+    try:
+        return _of_hub(record) if hub else _of_jsonl(record)
+    except RowError as error:
+        item = tables.failed_item(record, str(error))
+        return _placed(item, record, hub)
+
+
+def _placed(item: Item, record: tables.Record, hub: bool) -> Item:
+    """A failed item in its tuple, where the record says which."""
+    try:
+        if hub:
+            group, size = _hub_tuple(record)
+            return replace(item, task=f"K={size}", cluster=group, group=group, size=size)
+        group, models = _jsonl_tuple(record)
+        return replace(item, task="", cluster=group, group=group, models=models)
+    except RowError:
+        return item
 
 
 def _of_hub(record: tables.Record) -> Item:
     group, size = _hub_tuple(record)
     left, right = _sides(record.values.get("comparison_type") or "AvsB")
-    (source, a, b), failed = record.pictures(record["source_image"], record["candidate_1"], record["candidate_2"])
+    images = ("source_image", "candidate_1", "candidate_2")
+    instruction, (source, a, b), failed = record.shown("instruction", *(record[field] for field in images))
     return Item(
-        key=tables.checked_key(group if size == 2 else f"{group}_{left}vs{right}", "id"),
+        key=plain(group if size == 2 else f"{group}_{left}vs{right}"),
         task=f"K={size}",
         dimension="overall",
-        instruction=record.text("instruction"),
+        instruction=instruction,
         source=source,
         a=a,
         b=b,
@@ -68,13 +87,13 @@ def _of_jsonl(record: tables.Record) -> Item:
     key, edited = record.key("key"), record["edited_image_paths"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_image_paths: two images expected")
-    (source, a, b), failed = record.pictures(record["source_image_path"], *edited)
+    instruction, (source, a, b), failed = record.shown("instruction", record["source_image_path"], *edited)
     group, models = _jsonl_tuple(record)
     return Item(
         key=key,
         task="",  # known once the whole tuple is: `_sized`
         dimension="visual_quality",
-        instruction=record.text("instruction"),
+        instruction=instruction,
         source=source,
         a=a,
         b=b,

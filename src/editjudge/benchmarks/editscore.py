@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError, plain
 
 DIMENSIONS = ("consistency", "prompt_following", "overall")
 
@@ -28,14 +28,15 @@ def _item(record: tables.Record, shuffle: dict[str, Any] | None) -> Item:
     names, edited, task = record["key"], record["output_images"], record.text("task_type")
     if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
         raise RowError("fields key and output_images: two of each expected")
-    key = tables.checked_key(f"{names[0]}_vs_{names[1]}_task_{task}", "key")
-    (source, better, worse), failed = record.pictures(record["input_image"], *edited)
-    exchanged = _exchanged(key, shuffle)
+    name = f"{names[0]}_vs_{names[1]}_task_{task}"
+    key = plain(name)
+    instruction, (source, better, worse), failed = record.shown("instruction", record["input_image"], *edited)
+    exchanged = _exchanged(name, shuffle)
     return Item(
         key=key,
         task=task,
         dimension=record.text("dimension"),
-        instruction=record.text("instruction"),
+        instruction=instruction,
         source=source,
         a=worse if exchanged else better,
         b=better if exchanged else worse,
@@ -45,9 +46,9 @@ def _item(record: tables.Record, shuffle: dict[str, Any] | None) -> Item:
     )
 
 
-def _exchanged(key: str, shuffle: dict[str, Any] | None) -> bool:
+def _exchanged(name: str, shuffle: dict[str, Any] | None) -> bool:
     if shuffle is None:
-        return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
-    if not isinstance(shuffle.get(key), bool):
-        raise RowError(f"the shuffle map has no true or false for {key}")
-    return shuffle[key]
+        return hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
+    if not isinstance(shuffle.get(name), bool):
+        raise RowError(f"the shuffle map has no true or false for {name}")
+    return shuffle[name]

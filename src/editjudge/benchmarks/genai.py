@@ -24,10 +24,10 @@ def load(setting: tables.Setting) -> list[Item]:
 
 def _item(record: tables.Record) -> Item:
     images = ("source_image", "left_output_image", "right_output_image")
-    (source, a, b), failed = record.pictures(*(record[field] for field in images))
-    instruction = record.text("instruct_prompt")
+    instruction, (source, a, b), failed = record.shown("instruct_prompt", *(record[field] for field in images))
+    key = tables.row_key(record)
     return Item(
-        key=tables.checked_key(f"{record.file.stem}-{record.number:05d}", "the file's name"),
+        key=key,
         task="image_editing",
         dimension="overall",
         instruction=instruction,
@@ -35,7 +35,7 @@ def _item(record: tables.Record) -> Item:
         a=a,
         b=b,
         verdict=VOTES[record.choice("vote_type", VOTES)],
-        cluster=instruction,
+        cluster=instruction or key,
         models=(record.text("left_model"), record.text("right_model")),
         failed=failed,
     )

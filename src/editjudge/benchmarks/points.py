@@ -1,16 +1,15 @@
 """Edits that people rated one at a time, as the pairs that a judge of pairs can be asked about."""
 
-import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
 import numpy as np
 
-from editjudge.benchmarks.item import HumanVerdict, Item
+from editjudge.benchmarks.item import HumanVerdict, Item, plain
 
-LONGEST = 60  # characters of a prompt or a model in a key
+LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
+WORD = "A-Za-z0-9.-"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
     verdict: HumanVerdict = "Tie" if abs(better) < 1e-9 else ("Image A" if better > 0 else "Image B")
     failed = first.failed or second.failed
     return Item(
-        key="_".join(_word(word) for word in (first.prompt, first.model, "vs", second.model)),
+        key="_".join(plain(word, LONGEST, WORD) for word in (first.prompt, first.model, "vs", second.model)),
         task=first.task,
         dimension=dimension,
         instruction=first.instruction,
@@ -61,11 +60,3 @@ def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
         ratings=(first.ratings, second.ratings),
         failed=failed,
     )
-
-
-def _word(text: str) -> str:
-    """The text as a part of a key; what had to be changed carries a hash, so that no two texts fall together."""
-    plain = re.sub(r"[^A-Za-z0-9.-]", "-", text)
-    if plain == text and len(plain) <= LONGEST:
-        return plain
-    return f"{plain[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

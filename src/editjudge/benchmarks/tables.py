@@ -6,7 +6,6 @@ Every record knows its file and its number there, so that whatever is wrong with
 import csv
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError, plain
 
 BATCH = 64  # rows of a Parquet file in memory at a time
-KEY = re.compile(r"[A-Za-z0-9._-]{1,200}")
 T = TypeVar("T", bound=str)
 
 
@@ -46,12 +44,14 @@ class Record:
     """One row of a published file: values under their published names.
 
     file: as people know it, by the path or hub id of the setting, so that reports are the same on every machine.
+    name: the file's path in the benchmark's folder, without its ending.
     """
 
     file: Path
     number: int
     values: dict[str, Any]
     images: Path
+    name: str = ""
 
     def __getitem__(self, field: str) -> Any:
         """The value of a field that the form has. Raises BenchmarkError where the record has no such field."""
@@ -75,8 +75,20 @@ class Record:
         raise RowError(f"field {field}: {value!r:.80} is none of {', '.join(known)}")
 
     def key(self, field: str) -> str:
-        """A field that is a key. Raises RowError."""
-        return checked_key(self.text(field), field)
+        """A field that holds a key, made plain where it is not. Raises RowError."""
+        return plain(self.text(field))
+
+    def shown(self, field: str, *values: Any) -> tuple[str, tuple[bytes, ...], str | None]:
+        """What a judge is shown: an instruction, and `pictures`; and why it cannot be, if it cannot: then all is empty.
+
+        People's verdict stands without it, so that the row stays in the denominator.
+        """
+        images, failed = self.pictures(*values)
+        try:
+            instruction = self.text(field)
+        except RowError as error:
+            instruction, failed = "", failed or str(error)
+        return ("", (b"",) * len(values), failed) if failed else (instruction, images, None)
 
     def pictures(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
         """The images behind the values, each {bytes, path}, bytes or a path; and why one is missing, if one is.
@@ -105,11 +117,9 @@ class Record:
         raise RowError(f"image {value!r:.200} is missing or empty")
 
 
-def checked_key(key: str, field: str) -> str:
-    """The key as it is. Raises RowError where it does not fit `[A-Za-z0-9._-]{1,200}`."""
-    if not KEY.fullmatch(key):
-        raise RowError(f"field {field}: {key!r:.80} is no key of letters, digits, '.', '_' and '-'")
-    return key
+def row_key(record: Record) -> str:
+    """A key for rows that have none: the row's place in the benchmark's folder."""
+    return f"{plain(record.name, 180)}-{record.number:05d}"
 
 
 def read(setting: Setting) -> Iterator[Record]:
@@ -117,11 +127,12 @@ def read(setting: Setting) -> Iterator[Record]:
     root = locate(setting)
     for file in _tables(root, setting.files):
         images = Path(setting.images) if setting.images else file.parent
-        name = Path(setting.hub or str(setting.path)) / file.relative_to(root)
+        place = file.relative_to(root)
+        name = Path(setting.hub or str(setting.path)) / place
         for number, values in enumerate(READERS[file.suffix](file)):
             if not isinstance(values, dict):
                 raise BenchmarkError(f"{name}: row {number}: an object expected, not {values!r:.80}")
-            yield Record(name, number, values, images)
+            yield Record(name, number, values, images, str((place if place.name else file).with_suffix("")))
 
 
 def locate(setting: Setting) -> Path:
@@ -231,20 +242,21 @@ READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
 
 def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:
     """An item a record. A row that cannot be used, or whose key stands already, becomes a failed item with a reason."""
-    items: dict[str, Item] = {}
+    items: list[Item] = []
+    known: set[str] = set()
     for record in records:
         try:
             item = build(record)
-            if item.key in items:
+            if item.key in known:
                 raise RowError(f"key {item.key} stands already in an earlier row")
+            known.add(item.key)
         except RowError as error:
-            item = _failed(record, str(error))
-        items[item.key] = replace(item, where=f"{record.file}: row {record.number}")
-    return list(items.values())
+            item = failed_item(record, str(error))
+        items.append(replace(item, where=f"{record.file}: row {record.number}"))
+    return items
 
 
-def _failed(record: Record, reason: str) -> Item:
+def failed_item(record: Record, reason: str) -> Item:
     """An item of which only the place is known."""
-    place = f"{record.file.name}-row-{record.number}"
-    key = re.sub(r"[^A-Za-z0-9._-]", "_", place)[-200:]
+    key = row_key(record)
     return Item(key, "unknown", "unknown", "", b"", b"", b"", None, cluster=key, failed=reason)

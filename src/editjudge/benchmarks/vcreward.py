@@ -23,13 +23,13 @@ def _item(record: tables.Record) -> Item:
     edited = record["edited_images"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_images: two images expected")
-    (source, a, b), failed = record.pictures(record["source_image"], *edited)
+    instruction, (source, a, b), failed = record.shown("instruction", record["source_image"], *edited)
     key, extra = record.key("key"), record.values
     return Item(
         key=key,
         task=record.text("task"),
         dimension=DIMENSION,
-        instruction=record.text("instruction"),
+        instruction=instruction,
         source=source,
         a=a,
         b=b,
