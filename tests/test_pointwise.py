@@ -55,3 +55,13 @@ def test_the_report_counts_what_is_unscored_and_knows_the_raters():
     assert pointwise_report(scores, some)["human"] == pytest.approx(1), "the edit that one rater left out is not in it"
     assert pointwise_report(scores, ratings)["human"] < 0, "the third has them the other way round"
     assert pointwise_report(scores, {edit: values[:1] for edit, values in ratings.items()})["human"] is None
+
+
+def test_equal_means_are_ties_whatever_the_rounding():
+    """0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in float64; so do a mean of 1 - x and 1 less a mean of x."""
+    orders = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.2, 0.2), (0.9, 0.9, 0.9)]
+    ratings = {(f"p{n}", "m"): values for n, values in enumerate(orders)}
+    result = pointwise_report({(f"p{n}", "m"): score for n, score in enumerate([3.0, 2.0, 1.0, 4.0])}, ratings)
+    assert result["spearman"] == pytest.approx(spearman([3, 2, 1, 4], [0, 0, 0, 1]))
+    scores = edit_scores(["p"] * 3 + ["q"], [("a", "b"), ("a", "c"), ("a", "d"), ("d", "e")], [0.1, 0.2, 0.3, 0.8])
+    assert scores["p", "a"] == scores["q", "e"] == 0.2

@@ -254,6 +254,33 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
         load("aurora", tmp_path)
 
 
+def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:
+    save(tmp_path, source=0, a=1, b=2)
+    rows = [
+        {"input": "source.png", "gen": f"{name}.png", "model": name, "prompt": "Go.", "score": score}
+        for name, score in (("a", 0), ("b", 0.5), ("a", 1.0), ("b", 0.0))
+    ]
+    file = jsonl(tmp_path / "ratings.jsonl", rows)
+    [item] = load("aurora", file)
+    assert (item.ratings, item.verdict, item.size) == (((0.0, 1.0), (0.5, 0.0)), "Image A", 2)
+    jsonl(file, [*rows, rows[0] | {"gen": "b.png"}])
+    with pytest.raises(BenchmarkError, match="row 4: field gen: rated before, as another image"):
+        load("aurora", file)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"score": 10**400}, "field score: a number expected, not 1000"),
+        ({"prompt": None}, "field prompt: text expected"),
+    ],
+)
+def test_aurora_ratings_that_are_broken_name_row_and_field(tmp_path: Path, change: dict, reason: str) -> None:
+    row = {"input": "source.png", "gen": "a.png", "model": "a", "prompt": "Go.", "score": 1}
+    with pytest.raises(BenchmarkError, match=rf"r\.jsonl: row 0: {reason}"):
+        load("aurora", jsonl(tmp_path / "r.jsonl", [row | change]))
+
+
 def imagenhub(folder: Path, cells: dict[str, list[str]]) -> None:
     """Three raters' tables of two models, and the images of the first sample."""
     save(folder, **{"input__s1.jpg": 0, "m1__s1.jpg": 1, "m2__s1.jpg": 2})

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 LARGEST = 1 - 1e-9  # of |r| in Fisher's z, which is infinite at 1
+DIGITS = 9  # of a mean: equal ones shall be ties, whatever order their terms were added in
 Edit = tuple[str, str]  # a prompt and a model
 
 
@@ -54,7 +55,11 @@ def edit_scores(
         if value is not None:
             sides[0].append(value)
             sides[1].append(1 - value)
-    return {edit: float(np.mean(values)) if values else None for edit, values in worth.items()}
+    return {edit: _mean(values) if values else None for edit, values in worth.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(math.fsum(values) / len(values), DIGITS)
 
 
 def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]]) -> dict[str, Any]:
@@ -87,7 +92,7 @@ def _of_model(model: str, scores: Sequence[float | None], ratings: Sequence[Sequ
         "model": model,
         "n": len(scores),
         "scored": sum(score is not None for score in scores),
-        "spearman": spearman(scores, [float(np.mean(values)) for values in ratings]),
+        "spearman": spearman(scores, [_mean(values) for values in ratings]),
     }
 
 

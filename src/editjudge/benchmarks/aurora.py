@@ -4,8 +4,8 @@ A JSON list with paths: input, prompt, and either gens (two), models (two) and w
 "both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 
 from editjudge.benchmarks import tables
@@ -24,7 +24,7 @@ def load(setting: tables.Setting) -> list[Item]:
         return []
     every = chain([first], records)
     if "gen" in first.values:
-        return pairs([_point(record) for record in every], DIMENSION)
+        return pairs(_merged(every), DIMENSION)
     return tables.collect(every, _item)
 
 
@@ -55,19 +55,34 @@ def _verdict(winner: str, models: list[str]) -> HumanVerdict:
     return TIES[winner]
 
 
+def _merged(records: Iterable[tables.Record]) -> list[Point]:
+    """The rated edits; a second row on one edit is another rater's. Raises BenchmarkError where its images differ."""
+    points: dict[tuple[str, str], Point] = {}
+    for record in records:
+        point = _point(record)
+        known = points.setdefault((point.prompt, point.model), point)
+        if (known.source, known.edited) != (point.source, point.edited):
+            raise BenchmarkError(f"{record.file}: row {record.number}: field gen: rated before, as another image")
+        if known is not point:
+            points[point.prompt, point.model] = replace(known, ratings=known.ratings + point.ratings)
+    return list(points.values())
+
+
 def _point(record: tables.Record) -> Point:
-    """A rated edit. A broken rating is an error, for without it no pair of the prompt has a verdict."""
-    score = record["score"]
-    if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
-        raise BenchmarkError(f"{record.file}: row {record.number}: field score: a number expected, not {score!r:.80}")
+    """A rated edit. What is broken in it is an error, for without it no pair of the prompt has a verdict."""
+    try:
+        instruction, model = record.text("prompt"), record.text("model")
+        score = tables.number(record["score"], "score")
+    except RowError as error:
+        raise BenchmarkError(f"{record.file}: row {record.number}: {error}") from error
     (source, edited), failed = record.pictures(record["input"], record["gen"])
     return Point(
-        prompt=f"{record['input']}: {record['prompt']}",
-        model=str(record["model"]),
+        prompt=f"{record['input']}: {instruction}",
+        model=model,
         task=str(record.values.get("task") or "image_editing"),
-        instruction=str(record["prompt"]),
+        instruction=instruction,
         source=source,
         edited=edited,
-        ratings=(float(score),),
+        ratings=(score,),
         failed=failed,
     )

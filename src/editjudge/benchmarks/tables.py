@@ -6,6 +6,7 @@ Every record knows its file and its number there, so that whatever is wrong with
 import csv
 import json
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +57,9 @@ class Record:
     def __getitem__(self, field: str) -> Any:
         """The value of a field that the form has. Raises BenchmarkError where the record has no such field."""
         if field not in self.values:
-            raise BenchmarkError(f"{self.file}: row {self.number}: no field {field}; it has {', '.join(self.values)}")
+            raise BenchmarkError(
+                f"{self.file}: row {self.number}: no field {field}; it has {', '.join(map(str, self.values))}"
+            )
         return self.values[field]
 
     def text(self, field: str) -> str:
@@ -115,6 +118,13 @@ class Record:
             if ".." not in parts and os.path.isfile(file) and os.path.getsize(file):
                 return file.read_bytes()
         raise RowError(f"image {value!r:.200} is missing or empty")
+
+
+def number(value: Any, field: str) -> float:
+    """A finite number, whole or not, as a float. Raises RowError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        raise RowError(f"field {field}: a number expected, not {value!r:.80}")
+    return float(value)
 
 
 def row_key(record: Record) -> str:
