@@ -184,3 +184,13 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     plot = pd.read_csv(repository / "plots/psychometric/small.csv")
     assert plot["questions"].sum() == 3
     assert (plot["measures"] == 1).all()
+
+
+def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: Path) -> None:
+    (repository / "data/small.parquet").unlink()
+    with pytest.raises(SystemExit, match=r"^judge_vcreward: data/small\.parquet not found"):
+        judge_vcreward.main()
+    values = yaml.safe_load((repository / "params.yaml").read_text())
+    (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": {"small": None}}))
+    with pytest.raises(SystemExit, match=r"^judge_vcreward: benchmarks\.small: form and path or hub expected"):
+        judge_vcreward.main()

@@ -216,6 +216,17 @@ def test_a_table_with_paths_to_the_images_is_read_too(tmp_path: Path) -> None:
     assert (item.instruction, item.verdict, item.b) == ("Red, please.", "Image B", png(2))
 
 
+def test_a_table_whose_lines_are_too_long_says_which_field_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("instruct_prompt,source_image\nGo.,s.png,more\n")
+    with pytest.raises(BenchmarkError, match=r"no field left_output_image; it has instruct_prompt, source_image, None"):
+        load("genai", tmp_path)
+
+
+def test_texts_that_are_not_unicode_have_keys(tmp_path: Path) -> None:
+    [item] = load("vcreward", jsonl(tmp_path / "a.jsonl", [vcreward_paths(key="k\ud800")]))
+    assert item.key.startswith("k--")
+
+
 def test_no_usable_row_at_all_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"no row can be used; .*a\.parquet: row 0: field winner"):
         load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(winner="left")]))
@@ -314,7 +325,8 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, rea
         ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
         ({"edited_images": [struct(1)]}, "field edited_images: two images expected"),
         ({"source_image": {"bytes": None, "path": None}}, "an image is missing"),
-        ({"damages": [1.0, float("nan")]}, "field damages: numbers of 0 or more expected"),
+        ({"damages": [1.0, float("nan")]}, "field damages: a number expected, not nan"),
+        ({"damages": [1.0, -2.0]}, "field damages: numbers of 0 or more expected"),
         ({"regions": [{"label": "cup", "box": [1, 2]}]}, "field regions: boxes of four numbers expected"),
         ({"source_image": {"bytes": None, "path": "../secret.png"}}, "image '../secret.png' is missing"),
     ],
@@ -348,6 +360,47 @@ def test_strange_paths_are_failed_items(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty.png").write_bytes(b"")
     file = jsonl(tmp_path / "a.jsonl", [vcreward(source_image=path, edited_images=[path, path])])
     assert "image" in str(load("vcreward", file)[0].failed)
+
+
+@pytest.mark.parametrize("regions", [5, [{"box": [None, 5, 40, 40]}], [{"box": ["1", 2, 3, 4]}], [7]])
+def test_broken_regions_are_a_failed_item(tmp_path: Path, regions: object) -> None:
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", [vcreward_paths(), vcreward_paths(key="k2", regions=regions)]))
+    assert str(items[1].failed).startswith("field regions: ")
+
+
+def vcreward_paths(**changes) -> dict:
+    return vcreward(source_image="s.png", edited_images=["a.png", "b.png"]) | changes
+
+
+def test_optional_columns_may_be_whole_numbers_empty_or_strange(tmp_path: Path) -> None:
+    changes = [
+        {"damages": [0, 3.5], "regions": [{"box": [1, 2.0, 3, 4]}], "models": ["x", "y"]},
+        {"damages": [None, None], "models": [None, None], "origin": {"a": 1}},
+        {"origin": float("nan")},
+    ]
+    rows = [vcreward_paths(key=f"k{n}") | change for n, change in enumerate(changes)]
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", rows))
+    assert [item.verdict for item in items] == ["Image B"] * 3
+    assert (items[0].damages, items[0].regions, items[0].models) == ((0.0, 3.5), ((1, 2, 3, 4),), ("x", "y"))
+    assert (items[1].damages, items[1].models) == (None, None)
+    assert [item.cluster for item in items] == ["k0", "k1", "k2"]
+
+
+def test_editrewards_comparison_may_be_nan_but_no_number(tmp_path: Path) -> None:
+    rows = [
+        editreward(str(n), "3pair", "A>B", comparison) | {"source_image": "s", "candidate_1": "a", "candidate_2": "b"}
+        for n, comparison in enumerate([float("nan"), "", 5, "AvsA"])
+    ]
+    items = load("editreward", jsonl(tmp_path / "a.jsonl", rows))
+    assert [item.models for item in items] == [("A", "B"), ("A", "B"), None, None]
+    assert "5 does not name two of the edits" in str(items[2].failed)
+
+
+def test_a_pair_with_its_sides_exchanged_is_the_same_pair(tmp_path: Path) -> None:
+    rows = [editreward("1_AvsB", "3pair", "A>B", "AvsB"), editreward("1_BvsA", "3pair", "A>B", "BvsA")]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [(item.verdict, item.group) for item in items] == [("Image A", "3pair-1"), (None, None)]
+    assert items[1].failed == "A and B of 3pair-1 stand already in an earlier row"
 
 
 def test_an_instruction_that_is_missing_leaves_peoples_verdict(tmp_path: Path) -> None:
@@ -438,11 +491,14 @@ def test_missing_and_strange_files_are_one_clear_error(tmp_path: Path) -> None:
     [
         ({"form": "oracle", "path": "a"}, "form is 'oracle'; known: aurora, editreward"),
         ({"form": "vcreward", "path": "a", "colour": "red"}, "unknown colour"),
+        (None, "form and path or hub expected, not None"),
+        ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"files: /x/\*\.jsonl is not relative"),
+        ({"form": "imagenhub", "path": "a", "files": "/x/*.tsv"}, r"files: /x/\*\.tsv is not relative"),
         ({"form": "vcreward"}, "either a path or a hub id"),
         ({"form": "vcreward", "path": "a", "hub": "b/c"}, "either a path or a hub id"),
     ],
 )
-def test_wrong_settings_are_named(setting: dict, error: str) -> None:
+def test_wrong_settings_are_named(setting: dict | None, error: str) -> None:
     with pytest.raises(BenchmarkError, match=error):
         forms.load("bench", setting)
 
@@ -465,6 +521,9 @@ def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch
         "revision": "abc",
         "allow_patterns": "*pair/*.parquet",
     }
+    jsonl(tmp_path / "metadata.jsonl", [vcreward_paths()])
+    forms.load("bench", {"form": "vcreward", "hub": "owner/bench", "files": "*.jsonl"})
+    assert asked["allow_patterns"] is None, "the images lie beside"
 
 
 def test_a_hub_that_has_no_such_file_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

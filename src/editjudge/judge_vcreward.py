@@ -4,13 +4,14 @@
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from editjudge import agreement, comparison, params, pointwise, psychometric, records, resume
 from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import VERDICTS, Item
+from editjudge.benchmarks.item import VERDICTS, BenchmarkError, Item
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
@@ -174,12 +175,20 @@ def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
     return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
 
 
+def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
+    """The benchmark's items; what is wrong with it ends the stage, in one line."""
+    try:
+        return forms.load(name, setting)
+    except BenchmarkError as error:
+        sys.exit(f"judge_vcreward: {error}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
     name, values = parser.parse_args().benchmark, params.load()
     setting = params.leaf(values, f"benchmarks.{name}")
-    items = forms.load(name, setting)
+    items = _load(name, setting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     verdicts: dict[str, Rows] = {}

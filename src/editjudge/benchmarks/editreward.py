@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from editjudge.benchmarks import tables
 from editjudge.benchmarks.item import HumanVerdict, Item, RowError, plain
@@ -29,7 +30,7 @@ RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 def load(setting: tables.Setting) -> list[Item]:
     """The benchmark's items. Raises BenchmarkError."""
     items = tables.collect(tables.read(setting), _item)
-    return _sized(items)
+    return _sized(_once(items))
 
 
 def _item(record: tables.Record) -> Item:
@@ -56,7 +57,7 @@ def _placed(item: Item, record: tables.Record, hub: bool) -> Item:
 
 def _of_hub(record: tables.Record) -> Item:
     group, size = _hub_tuple(record)
-    left, right = _sides(record.values.get("comparison_type") or "AvsB")
+    left, right = _sides(record.values.get("comparison_type"))
     images = ("source_image", "candidate_1", "candidate_2")
     instruction, (source, a, b), failed = record.shown("instruction", *(record[field] for field in images))
     return Item(
@@ -89,6 +90,8 @@ def _of_jsonl(record: tables.Record) -> Item:
         raise RowError("field edited_image_paths: two images expected")
     instruction, (source, a, b), failed = record.shown("instruction", record["source_image_path"], *edited)
     group, models = _jsonl_tuple(record)
+    if models[0] == models[1]:
+        raise RowError(f"field key: {key!r:.80} compares an edit with itself")
     return Item(
         key=key,
         task="",  # known once the whole tuple is: `_sized`
@@ -112,10 +115,12 @@ def _jsonl_tuple(record: tables.Record) -> tuple[str, tuple[str, str]]:
     return (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
 
 
-def _sides(words: str) -> tuple[str, str]:
-    match = SIDES.fullmatch(words)
-    if match is None:
-        raise RowError(f"{words!r:.40} does not name two of the edits A to D")
+def _sides(words: Any) -> tuple[str, str]:
+    if words in (None, "") or words != words:  # NaN: what pandas makes of an empty cell
+        words = "AvsB"
+    match = SIDES.fullmatch(words) if isinstance(words, str) else None
+    if match is None or match[1] == match[2]:
+        raise RowError(f"field comparison_type: {words!r:.40} does not name two of the edits A to D")
     return match[1], match[2]
 
 
@@ -140,3 +145,17 @@ def _sized(items: list[Item]) -> list[Item]:
         replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item
         for item in items
     ]
+
+
+def _once(items: list[Item]) -> list[Item]:
+    """The items, a pair of edits that stands again in its tuple (its sides exchanged) being a failed row."""
+    seen, kept = set(), []
+    for item in items:
+        pair = (item.group, frozenset(item.models or ()))
+        if item.verdict is not None and pair in seen:
+            reason = f"{' and '.join(sorted(pair[1]))} of {item.group} stand already in an earlier row"
+            item = replace(item, source=b"", a=b"", b=b"", verdict=None, group=None, failed=reason)
+        elif item.verdict is not None:
+            seen.add(pair)
+        kept.append(item)
+    return kept

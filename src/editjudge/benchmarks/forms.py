@@ -23,9 +23,11 @@ FORMS: dict[str, Callable[[Setting], list[Item]]] = {
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
-    Raises BenchmarkError for an unknown form or key, a missing file, a field that the form lacks, and no item with
-    people's verdict.
+    Raises BenchmarkError for no settings, an unknown form or key, a missing file, a field that the form lacks, and no
+    item with people's verdict.
     """
+    if not isinstance(setting, Mapping):
+        raise BenchmarkError(f"benchmarks.{name}: form and path or hub expected, not {setting!r:.80}")
     unknown = sorted(set(setting) - {field.name for field in fields(Setting)})
     if unknown:
         raise BenchmarkError(f"benchmarks.{name}: unknown {', '.join(unknown)}")

@@ -26,8 +26,8 @@ class Setting:
     """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
 
     form: a name in `forms.FORMS`. path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a
-    revision. files: a glob that picks among the folder's files. images: the folder that image paths are relative to
-    (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
+    revision. files: a glob, relative to the folder, that picks among its files. images: the folder that image paths are
+    relative to (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
     """
 
     form: str
@@ -147,6 +147,8 @@ def read(setting: Setting) -> Iterator[Record]:
 
 def locate(setting: Setting) -> Path:
     """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises BenchmarkError."""
+    if setting.files and Path(setting.files).is_absolute():
+        raise BenchmarkError(f"files: {setting.files} is not relative to the benchmark's folder")
     if (setting.path is None) == (setting.hub is None):
         raise BenchmarkError("a benchmark needs either a path or a hub id")
     if setting.hub is not None:
@@ -158,10 +160,12 @@ def locate(setting: Setting) -> Path:
 
 
 def _download(hub: str, revision: str | None, files: str | None) -> Path:
+    """The dataset's snapshot; only `files` of it where images are inside them, and do not lie beside."""
     from huggingface_hub import snapshot_download
 
+    wanted = files if files and files.endswith((".parquet", ".arrow")) else None
     try:
-        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=files))
+        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=wanted))
     except (OSError, ValueError) as error:  # all that the hub's library raises, network included
         raise BenchmarkError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
 

@@ -4,7 +4,6 @@ Fields: key, task, instruction, source_image, edited_images (two), winner; in Pa
 metadata.jsonl with paths. The probe set's own columns (damages, models, origin, regions) are read where they stand.
 """
 
-import math
 from typing import Any
 
 from editjudge.benchmarks import tables
@@ -25,6 +24,7 @@ def _item(record: tables.Record) -> Item:
         raise RowError("field edited_images: two images expected")
     instruction, (source, a, b), failed = record.shown("instruction", record["source_image"], *edited)
     key, extra = record.key("key"), record.values
+    origin = extra.get("origin")
     return Item(
         key=key,
         task=record.text("task"),
@@ -34,29 +34,44 @@ def _item(record: tables.Record) -> Item:
         a=a,
         b=b,
         verdict=record.choice("winner", WINNERS),
-        cluster=extra.get("origin") or key,
-        models=_pair(extra.get("models")),
+        cluster=origin if isinstance(origin, str) and origin else key,
+        models=_models(extra.get("models")),
         damages=_damages(extra.get("damages")),
         regions=_boxes(extra.get("regions")),
         failed=failed,
     )
 
 
-def _pair(values: Any) -> Any:
-    return tuple(values) if isinstance(values, list) and len(values) == 2 else None
+def _models(values: Any) -> tuple[str, str] | None:
+    match values:
+        case [str(a), str(b)]:
+            return a, b
+    return None
 
 
 def _damages(values: Any) -> tuple[float, float] | None:
-    pair = _pair(values)
-    if pair is not None and not all(isinstance(value, float) and 0 <= value < math.inf for value in pair):
-        raise RowError(f"field damages: numbers of 0 or more expected, not {values!r:.80}")
-    return pair
+    match values:
+        case [None, None]:
+            return None
+        case [a, b]:
+            damages = tables.number(a, "damages"), tables.number(b, "damages")
+            if min(damages) < 0:
+                raise RowError(f"field damages: numbers of 0 or more expected, not {values!r:.80}")
+            return damages
+    return None
 
 
 def _boxes(regions: Any) -> tuple[Box, ...] | None:
     if regions is None:
         return None
-    boxes = [region.get("box") if isinstance(region, dict) else None for region in regions]
-    if not all(isinstance(box, list) and len(box) == 4 for box in boxes):
-        raise RowError(f"field regions: boxes of four numbers expected, not {regions!r:.80}")
-    return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in filter(None, boxes))
+    if not isinstance(regions, list):
+        raise RowError(f"field regions: a list expected, not {regions!r:.80}")
+    return tuple(_box(region) for region in regions)
+
+
+def _box(region: Any) -> Box:
+    match region:
+        case {"box": [x0, y0, x1, y1]}:
+            x0, y0, x1, y1 = (round(tables.number(edge, "regions")) for edge in (x0, y0, x1, y1))
+            return x0, y0, x1, y1
+    raise RowError(f"field regions: boxes of four numbers expected, not {region!r:.80}")
