@@ -71,6 +71,9 @@ def test_a_new_benchmarks_files_become_deps_and_go_with_it() -> None:
     added = graph.wanted("judge_vcreward", deps, more)
     assert set(added) - set(deps) == {"data/benchmarks/editscore", "data/benchmarks/shuffle.json"}
     assert graph.wanted("judge_vcreward", added, values) == deps
+    empty = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}, "b": None}
+    more = values | {"benchmarks": values["benchmarks"] | empty}
+    assert graph.wanted("judge_vcreward", deps, more) == deps
 
 
 def test_every_task_has_thresholds_and_a_recipe() -> None:

@@ -156,3 +156,12 @@ def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
     assert plot_rows(None, {"wise": []}) == [
         {"damage_gap": None, "questions": None, "wise": None, "wise_fit": None},
     ]
+
+
+def test_no_resample_with_enough_gaps_has_no_interval() -> None:
+    """Each of three clusters has one gap: only a resample of all three, 2 in 9 of them, can be fitted."""
+    gaps, worth = [1.0, 2.0, 3.0], [0.0, 1.0, 1.0]
+    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=0) is None
+    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=50) is not None
+    two = threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"], np.random.default_rng(0), n_resamples=50)
+    assert two is None

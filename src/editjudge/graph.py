@@ -66,7 +66,8 @@ def collected(stage: str, values: dict[str, Any]) -> list[str]:
 
 def _local(benchmarks: dict[str, Any]) -> list[str]:
     """The files and folders that benchmarks are read from; those of the hub have none."""
-    return list(dict.fromkeys(entry[key] for entry in benchmarks.values() for key in BENCHMARK_FILES if key in entry))
+    entries = (entry or {} for entry in benchmarks.values())
+    return list(dict.fromkeys(entry[key] for entry in entries for key in BENCHMARK_FILES if entry.get(key)))
 
 
 def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:

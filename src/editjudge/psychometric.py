@@ -115,7 +115,7 @@ def threshold_interval(
 ) -> tuple[float, float] | None:
     """95 % percentile interval of the threshold over resamples of whole clusters (n,), cut to the range of the gaps.
 
-    None with fewer than two clusters. Raises ValueError as `fit`.
+    None with fewer than two clusters, and where no resample has three different gaps. Raises ValueError as `fit`.
     """
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
@@ -127,6 +127,8 @@ def threshold_interval(
         rows = np.concatenate([members[n] for n in rng.integers(len(names), size=len(names))])
         if len(np.unique(x[rows])) >= MIN_GAPS:
             thresholds.append(fit(x[rows], y[rows]).threshold)
+    if not thresholds:
+        return None
     low, high = np.quantile(np.clip(thresholds, x.min(), x.max()), (0.025, 0.975))
     return float(low), float(high)
 

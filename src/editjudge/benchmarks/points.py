@@ -6,7 +6,7 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from editjudge.benchmarks.item import HumanVerdict, Item, plain
+from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item, plain
 
 LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
 WORD = "A-Za-z0-9.-"
@@ -29,15 +29,28 @@ class Point:
 def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
     """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
 
-    Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict.
+    Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict. The only edit of a
+    prompt is a failed item, without a verdict. Raises BenchmarkError where no prompt has two.
     """
     ordered = sorted(points, key=lambda point: (point.prompt, point.model))
-    return [
-        _pair(first, second, dimension, size=len(edits))
-        for _, members in groupby(ordered, key=lambda point: point.prompt)
-        for edits in [list(members)]
-        for first, second in combinations(edits, 2)
-    ]
+    prompts = [list(members) for _, members in groupby(ordered, key=lambda point: point.prompt)]
+    if ordered and max(map(len, prompts)) < 2:
+        raise BenchmarkError("no prompt has two rated edits")
+    return [item for edits in prompts for item in _of_prompt(edits, dimension)]
+
+
+def _of_prompt(edits: list[Point], dimension: str) -> list[Item]:
+    if len(edits) == 1:
+        return [_alone(edits[0], dimension)]
+    return [_pair(first, second, dimension, size=len(edits)) for first, second in combinations(edits, 2)]
+
+
+def _alone(point: Point, dimension: str) -> Item:
+    key = f"{plain(point.prompt, LONGEST, WORD)}_{plain(point.model, LONGEST, WORD)}"
+    reason, where = "the prompt has no second rated edit", f"{point.model}, {point.prompt}"
+    return Item(
+        key, point.task, dimension, point.instruction, b"", b"", b"", None, point.prompt, failed=reason, where=where
+    )
 
 
 def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
