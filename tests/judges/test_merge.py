@@ -12,12 +12,13 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge import images
 from editjudge.judges import tiny
+from editjudge.judges.checkpoint import load_model
 from editjudge.judges.merge import load_adapted, merge_adapter
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.sft import TrainSettings, lora, save_adapter
-from editjudge.judges.transformers_judge import TransformersJudge, load_model
+from editjudge.judges.transformers_judge import TransformersJudge
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from editjudge import images
 from editjudge.judges import sft
+from editjudge.judges.checkpoint import load_model
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import completion
-from editjudge.judges.transformers_judge import load_model
 
 SETTINGS = sft.TrainSettings(
     rank=4,

@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+from editjudge.judges.checkpoint import load_model
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Question, swapped
-from editjudge.judges.transformers_judge import TransformersJudge, load_model
+from editjudge.judges.transformers_judge import TransformersJudge
 
 
 @pytest.fixture(scope="module")

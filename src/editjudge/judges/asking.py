@@ -9,11 +9,12 @@ from typing import Any
 from editjudge import resume
 from editjudge.judges.measures_judge import Context, MeasuresJudge
 from editjudge.judges.prompt import PROMPT_VERSION
-from editjudge.judges.protocol import BothOrders, Judge, Question, Verdict, combine, swapped
+from editjudge.judges.protocol import BothOrders, Judge, Question, Usage, Verdict, combine, swapped
 
 CHUNK = 256  # questions between two writes to the cache
 CODE = (
     "editjudge.judges.asking",
+    "editjudge.judges.checkpoint",
     "editjudge.judges.measures_judge",
     "editjudge.judges.processor",
     "editjudge.judges.prompt",
@@ -60,11 +61,19 @@ def _resumed(setting: Mapping[str, Any], questions: Sequence[Question], cache: r
             for (name, _), verdict in zip(part, judge.compare_many([q for _, q in part]), strict=True):
                 found[name] = asdict(verdict)
                 cache.put(name, found[name])
-    return [Verdict(**(found[name] | {"key": q.key})) for name, q in zip(names, questions, strict=True)]
+    return [_verdict(found[name], q.key) for name, q in zip(names, questions, strict=True)]
+
+
+def _verdict(record: Mapping[str, Any], key: str) -> Verdict:
+    """A verdict as it was kept, for the question that has this key now."""
+    usage = record["usage"]
+    return Verdict(**(dict(record) | {"key": key, "usage": None if usage is None else Usage(**usage)}))
 
 
 def _load(setting: Mapping[str, Any]) -> Judge:
-    from editjudge.judges.transformers_judge import TransformersJudge, load_model, load_processor
+    from editjudge.judges.checkpoint import load_model
+    from editjudge.judges.processor import load_processor
+    from editjudge.judges.transformers_judge import TransformersJudge
 
     model = load_model(setting["model"], setting["dtype"])
     return TransformersJudge(model, load_processor(setting["model"]), setting["batch_size"])

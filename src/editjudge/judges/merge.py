@@ -8,7 +8,8 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 
-from editjudge.judges.transformers_judge import DTYPES, Precision, load_model, load_processor
+from editjudge.judges.checkpoint import DTYPES, Precision, load_model
+from editjudge.judges.processor import load_processor
 
 ADAPTER = "adapter_model.safetensors"
 PROCESSOR_FILES = (

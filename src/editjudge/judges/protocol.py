@@ -1,7 +1,7 @@
 """What a judge is asked and answers, and how its answers in both orders of the images become one verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 from editjudge.judges.prompt import Winner
@@ -22,12 +22,28 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What answers cost: requests sent (failed ones too), tokens read and written, images sent, seconds of waiting."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    images: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Usage(*(mine + its for mine, its in pairs))
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A judge's answer to the question `key`.
 
     winner: None when there is no verdict (a broken image, a reply that cannot be read); then `reason` says why.
     p_a: probability in 0..1 that A wins, ties apart; None if the judge gives none for this reply.
     reply: the judge's words as they came; empty if it was not asked.
+    usage: what the answer cost; None where the judge does not know.
     """
 
     key: str
@@ -35,6 +51,34 @@ class Verdict:
     p_a: float | None
     reply: str
     reason: str | None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True)
+class PointQuestion:
+    """One edit to be scored by itself: the images as encoded bytes (PNG, JPEG or WebP)."""
+
+    key: str
+    instruction: str
+    source: bytes
+    edited: bytes
+
+
+@dataclass(frozen=True)
+class Score:
+    """A judge's score of one edit, higher is better.
+
+    value: in 0..10 whatever the prompt's own scale; None when there is none, and `reason` says why.
+    parts: the numbers as the reply gave them, in the prompt's own scale.
+    reply, usage: as in `Verdict`.
+    """
+
+    key: str
+    value: float | None
+    parts: tuple[float, ...]
+    reply: str
+    reason: str | None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +95,14 @@ class Judge(Protocol):
 
     def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
         """One verdict a question, in the same order. A question that fails gets winner None, never an exception."""
+        ...
+
+
+class Scorer(Protocol):
+    """Anything that scores one edit by itself."""
+
+    def score_many(self, questions: Sequence[PointQuestion]) -> list[Score]:
+        """One score a question, in the same order. A question that fails gets value None, never an exception."""
         ...
 
 
@@ -86,7 +138,8 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     winner, reason = _agreed(forward, back)
     if reason is None and rule == "probability" and p_a is not None:
         winner = _favoured(p_a, tie_margin)
-    return Verdict(forward.key, winner, p_a, f"{forward.reply}\n{backward.reply}", reason)
+    usage = None if forward.usage is None or backward.usage is None else forward.usage + backward.usage
+    return Verdict(forward.key, winner, p_a, f"{forward.reply}\n{backward.reply}", reason, usage)
 
 
 def _agreed(forward: Verdict, back: Verdict) -> tuple[Winner | None, str | None]:

@@ -28,8 +28,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from trl import SFTConfig, SFTTrainer
 
 from editjudge import images
+from editjudge.judges.checkpoint import Precision, load_model
+from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import Winner, completion, messages
-from editjudge.judges.transformers_judge import Precision, load_model, load_processor
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
 """Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
