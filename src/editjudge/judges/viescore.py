@@ -1,0 +1,180 @@
+"""Scores of single edits in the manner of VIEScore, from large general models.
+
+Protocol: M. Ku et al., VIEScore, arXiv 2312.14867: two numbers in 0..10 for semantic consistency (the instruction
+followed, no over-editing; source and edit shown) and two for perceptual quality (naturalness, absence of artefacts;
+the edit alone shown); the smaller number of each counts, and the overall score is the root of their product.
+GEdit-Bench (Step1X-Edit, arXiv 2504.17761) uses it so for edits; EditScore (arXiv 2509.23909) asks for numbers in 0..25
+and divides them by 2.5. The words here are our own, and so is the aspect of visual consistency.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from editjudge.judges.prompt import Winner
+from editjudge.judges.protocol import Score
+from editjudge.judges.replies import read_object
+from editjudge.judges.styles import Dimension, plain
+
+Scale: TypeAlias = Literal[10, 25]
+VERSION = "1"
+DIGITS = 9  # of a difference of scores: 3.2 - 2.8 shall be 0.4
+
+# What the two numbers of each aspect say: the name, and what its lowest and its highest value mean.
+ASPECTS: dict[Dimension, tuple[tuple[str, str, str], tuple[str, str, str]]] = {
+    "instruction_following": (
+        (
+            "how well the edit does what the instruction asks",
+            "nothing of it was done",
+            "all of it was done, exactly as asked",
+        ),
+        (
+            "how little was edited beyond the instruction",
+            "the scene is another one than the source's",
+            "only what the instruction needs was changed",
+        ),
+    ),
+    "visual_quality": (
+        (
+            "how natural the image looks (light, shadow, perspective, distance, proportion)",
+            "nothing about it looks natural",
+            "it looks natural throughout",
+        ),
+        (
+            "how free it is of artefacts (distortion, blurred faces, unusual body parts, seams, scratches, watermarks, "
+            "parts that do not sit in the rest)",
+            "they are over most of the image",
+            "there are none",
+        ),
+    ),
+    "visual_consistency": (
+        (
+            "how well the edit keeps the things of the source that the instruction leaves alone: who and what is "
+            "there, identity, structure, pose, position, geometry, text",
+            "they are other things, or gone",
+            "all of them are there, the same",
+        ),
+        (
+            "how well the edit keeps the look of the source that the instruction leaves alone: background, colours, "
+            "light, texture, sharpness, framing",
+            "it looks like another picture",
+            "it looks exactly alike",
+        ),
+    ),
+}
+FAITHFUL = """The change that the instruction asks for is no fault, nor is what follows from it by necessity, such as \
+the shadow of an added object. The two images may be identical, where the editing failed."""
+
+
+@dataclass(frozen=True)
+class PointStyle:
+    """One way of asking for the score of a single edit.
+
+    images: what the `{"type": "image"}` placeholders of the chat stand for, in this order, of "source" and "edited".
+    messages: the chat of a question for its instruction. read: of a reply the two numbers in the prompt's own scale
+    and the score in 0..10, or None and None with the reason why there are none. version changes with the text.
+    max_new_tokens: how much a reply may take.
+    """
+
+    version: str
+    images: tuple[str, ...]
+    messages: Callable[[str], list[dict]]
+    read: Callable[[str], tuple[tuple[float, ...] | None, float | None, str | None]]
+    max_new_tokens: int
+
+
+def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
+    """Asks for an aspect by two numbers in 0..scale, higher is better; the score is the smaller one, in 0..10.
+
+    instruction_following is VIEScore's semantic consistency, visual_quality its perceptual quality, which is asked
+    without source and instruction. KeyError for another aspect.
+    """
+    images = ("edited",) if aspect == "visual_quality" else ("source", "edited")
+    question = _question(scale, aspect)
+    return PointStyle(
+        version=f"viescore_{scale}.{aspect}.{VERSION}",
+        images=images,
+        messages=lambda instruction: _messages(instruction if len(images) == 2 else None, question),
+        read=lambda text: _read(text, scale),
+        max_new_tokens=512,
+    )
+
+
+def _question(scale: Scale, aspect: Dimension) -> str:
+    scores = [
+        f"{i}. {name}: 0 means that {low}, {scale} that {high}."
+        for i, (name, low, high) in enumerate(ASPECTS[aspect], 1)
+    ]
+    lines = [
+        *([] if aspect == "visual_quality" else [FAITHFUL]),
+        f"Give two scores from 0 to {scale}, the higher the better:",
+        *scores,
+        "Use the whole range. Answer with one JSON object and nothing else, with a short reasoning:",
+        '{"score": [first, second], "reasoning": "..."}',
+    ]
+    return "\n".join(lines)
+
+
+def _messages(instruction: str | None, question: str) -> list[dict]:
+    """The chat about source and edit, or without an instruction about the edit alone."""
+    image = {"type": "image"}
+    if instruction is None:
+        content = [{"type": "text", "text": "You rate an image that an editing model made.\nImage:"}, image]
+    else:
+        task = f"You rate the edit of an image that an editing model made from an instruction.\n{plain(instruction)}"
+        content = [{"type": "text", "text": f"{task}Source:"}, image, {"type": "text", "text": "Edit:"}, image]
+    return [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
+
+
+def _schema(scale: Scale) -> dict[str, Any]:
+    number = {"type": "number", "minimum": 0, "maximum": scale}
+    text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,2}}(\.[0-9]{{1,9}})?\s*(/\s*{scale}\s*)?$"}
+    score = {"type": "array", "items": {"anyOf": [number, text]}, "minItems": 2, "maxItems": 2}
+    return {
+        "type": "object",
+        "properties": {"score": score, "reasoning": {"type": ["string", "null"]}},
+        "required": ["score"],
+        "additionalProperties": False,
+    }
+
+
+def _read(text: str, scale: Scale) -> tuple[tuple[float, ...] | None, float | None, str | None]:
+    """The numbers may be texts ("8", "8/10" on a scale of 10); a wrong count, range or kind is refused, not mended."""
+    number = rf"""["']?[0-9]{{1,2}}(?:\.[0-9]{{1,9}})?(?:/{scale})?["']?"""
+    reply, reason = read_object(text, _schema(scale), "score", rf"\[\s*{number}\s*,\s*{number}\s*\]")
+    if reply is None:
+        return None, None, reason
+    parts = tuple(float(part.split("/")[0]) if isinstance(part, str) else float(part) for part in reply["score"])
+    if max(parts) > scale:
+        return None, None, f"a score lies outside 0..{scale}: {reply['score']}"
+    return parts, min(parts) * 10 / scale, None
+
+
+def overall(semantic: float, perceptual: float) -> float:
+    """VIEScore's overall score in 0..10: sqrt(semantic * perceptual), both in 0..10. ValueError outside."""
+    if not (0 <= semantic <= 10 and 0 <= perceptual <= 10):
+        raise ValueError(f"scores lie in 0..10, not {semantic} and {perceptual}")
+    return math.sqrt(semantic * perceptual)
+
+
+def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | None]:
+    """The winner by two scores: the higher one, or Tie if they differ by `margin` (in 0..10) or less.
+
+    None with the reason where either score is missing. Raises ValueError for a margin outside 0..10.
+    """
+    if not 0 <= margin <= 10:
+        raise ValueError(f"margin must be in 0..10, not {margin}")
+    if a.value is None or b.value is None:
+        missing = [f"{name}: {score.reason}" for name, score in (("Image A", a), ("Image B", b)) if score.value is None]
+        return None, "; ".join(missing)
+    lead = round(a.value - b.value, DIGITS)
+    if abs(lead) <= margin:
+        return "Tie", None
+    return ("Image A" if lead > 0 else "Image B"), None
+
+
+POINTWISE: dict[str, PointStyle] = {
+    "viescore_10": pointwise(10, "visual_consistency"),
+    "viescore_25": pointwise(25, "visual_consistency"),
+}
