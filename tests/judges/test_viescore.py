@@ -58,9 +58,9 @@ def test_real_replies_are_read_as_json_reads_them(judge, parsed, refused):
 
 
 @needs_replies
-@pytest.mark.parametrize("judge", ["gpt4v", "qwenvl"])
-def test_real_replies_broken_are_read_right_or_refused(judge):
-    """300 of them, either key first: cut, in single quotes, quotes unescaped, without commas, twice, with words behind."""
+@pytest.mark.parametrize(("judge", "parsed", "refused"), [("gpt4v", 4124, 4876), ("qwenvl", 4011, 4989)])
+def test_real_replies_broken_are_read_right_or_refused(judge, parsed, refused):
+    """300, either key first: cut, in single quotes, quotes unescaped, without commas, twice, with words behind."""
     draw, counts = random.Random(0), Counter()
     for reply in draw.sample(published(judge), 300):
         truth = expected(reply["score"], 10)
@@ -74,8 +74,7 @@ def test_real_replies_broken_are_read_right_or_refused(judge):
                 parts = POINTWISE["viescore_10"].read(form)[0]
                 assert parts in (truth, None), form
                 counts[parts is not None] += 1
-    assert counts[True] > 2000
-    assert counts[False] > 2000
+    assert (counts[True], counts[False]) == (parsed, refused)
 
 
 @pytest.mark.parametrize(("scale", "aspect"), EVERY)
@@ -167,6 +166,7 @@ def test_anything_else_is_refused_with_a_reason(scale, score):
         "{'score': [8, 7]} {'score': [1, 2]}",
         '{"score": [8, 7]} Or rather 5.0.',
         '{"score": [8, 7], "score2": 3}',
+        '{"score": [8, 7]} 5',
         '{"reasoning": "I said "score": [8, 7], but no',
         '{"reasoning": "I said "score": [8, 7], but no", "score": [1, 2]}',
         '<think>{"score": [8, 7]}',

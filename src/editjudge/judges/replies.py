@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 END_OF_THINKING = "</think>"
+CLOSING = "`|V^= \t\r\n"  # after the object: a fence, or the delimiter ||V^=^V|| of VIEScore's replies
 QUOTED = 200  # characters of a reply that a reason quotes
 
 
@@ -26,7 +27,7 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
         return None, f"the reply holds no JSON object: {text[:QUOTED]!r}"
     try:
         found, end = _DECODER.raw_decode(body, start)
-        if re.search(r"\w{2}|[{}]", body[end:]):
+        if body[end:].strip(CLOSING):
             return None, f"the reply goes on after its JSON object: {body[end : end + QUOTED]!r}"
     except (ValueError, RecursionError):
         found = _mended(body[start:], key, value)
@@ -53,7 +54,7 @@ def _mended(text: str, key: str, value: str) -> Any:
     """What json_repair makes of text that starts with a brace; None where the decision in it is not clear."""
     import json_repair
 
-    text = text.rstrip("`|V^= \n")  # a closing fence, and the delimiter of VIEScore's replies
+    text = text.rstrip(CLOSING)
     decision = rf"""["']?{key}["']?\s*:\s*["']?(?:{value})["']?\s*"""
     first, last = rf"\{{\s*{decision}(?:[,}}]|$)", rf",\s*{decision},?\s*\}}$"
     clear = re.match(first, text) or re.search(last, text)
