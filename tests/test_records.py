@@ -16,6 +16,7 @@ def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
         "origin": "coffee",
         "regions": [{"label": "cup", "box": [1, 2, 3, 4]}],
         "edit": None,
+        "source": "probe",
     }
     return row | changes
 

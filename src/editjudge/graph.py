@@ -19,6 +19,7 @@ DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
 # Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
+SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`; under data/sources
 RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
 COLLECTED = {
     "candidates": {"data/pools/{0}.parquet": "tasks"},
@@ -59,6 +60,8 @@ def _contracts(source: Path) -> set[str]:
 
 def collected(stage: str, values: dict[str, Any]) -> list[str]:
     """What a collector collects, in the order of params.yaml."""
+    if stage == "raw_pairs":
+        return _sources(values["raw_pairs"].get("sources"))
     lists = COLLECTED.get(stage, {}).items()
     files = [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
     return files + (_local(values["benchmarks"]) if stage == "judge_vcreward" else [])
@@ -70,11 +73,17 @@ def _local(benchmarks: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(entry[key] for entry in entries for key in BENCHMARK_FILES if entry.get(key)))
 
 
+def _sources(sources: dict[str, Any] | None) -> list[str]:
+    """The files and folders that raw pairs are read from; the probe set and what is downloaded have none."""
+    entries = [entry for task in (sources or {}).values() for entry in (task or {}).values()]
+    return list(dict.fromkeys(entry[key] for entry in entries for key in SOURCE_FILES if entry.get(key)))
+
+
 def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
     """The stage's deps as they should be: code first, then collected files, then the others as they stand."""
     ours = [*code_deps(stage), *collected(stage, values)]
     patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
-    patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+"]
+    patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+", r"data/sources/.+"]
     others = (dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))
     return [*ours, *(dep for dep in others if dep not in ours)]
 

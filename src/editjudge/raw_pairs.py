@@ -1,10 +1,25 @@
-"""Stage raw_pairs: the raw (image, instruction) pairs of one edit task, from the probe set's training photos."""
+"""Stage raw_pairs: the raw (image, instruction) pairs of one edit task, from the probe set's training photos or from
+published sources (`raw_pairs.sources.<task>` of params.yaml).
+
+A row that cannot be used is counted in metrics/raw_pairs/<task>.json, and stands with its reason in
+data/refused/<task>.csv.
+"""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from editjudge import params, records
 from editjudge.probe import scenes
+from editjudge.sources import formats, importing, settings
+from editjudge.sources.record import SourceError
+from editjudge.sources.writing import RowWriter, TableWriter
+
+
+def probe_pairs(values: dict[str, Any], task: str) -> list[records.Row]:
+    """The probe set's pairs of a task, as params.yaml asks for them."""
+    count, side = params.positive(values, "raw_pairs.per_task"), params.positive(values, "raw_pairs.image_side")
+    return scenes.make_pairs(task, "train", count, side, params.leaf(values, "raw_pairs.seed"))
 
 
 def main() -> None:
@@ -12,9 +27,15 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     task = parser.parse_args().task
     values = params.load()
-    count, side = params.positive(values, "raw_pairs.per_task"), params.positive(values, "raw_pairs.image_side")
-    rows = scenes.make_pairs(task, "train", count, side, params.leaf(values, "raw_pairs.seed"))
-    records.write(Path(f"data/raw_pairs/{task}.parquet"), rows, "raw_pairs")
+    plan = settings.plan(values, task, formats.FORMATS)
+    with (
+        RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
+        TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
+    ):
+        report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, Path("work"))
+    records.write_json(Path(f"metrics/raw_pairs/{task}.json"), report)
+    if not report["records"]:
+        raise SourceError(f"{task}: no pair was kept; data/refused/{task}.csv says why")
 
 
 if __name__ == "__main__":

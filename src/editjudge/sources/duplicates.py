@@ -1,0 +1,95 @@
+"""Pairs that stand already: by key, by bytes, or nearly, by perceptual hash. Memory is bounded, time about linear.
+
+A pair is a duplicate where an earlier one has the same instruction, cases and white space aside, and the same image;
+the same image with another instruction is a pair of its own. Two 64-bit hashes that differ in at most n bits are equal
+in at least one of n + 1 bands of them, so only those with an equal band are compared (Norouzi, Punjani and Fleet 2012,
+multi-index hashing). All is kept in SQLite, on disk beyond its page cache. Pairs are numbered as they are kept, from 0.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from editjudge.sources.record import RowError
+
+HASH_BITS = 64
+CACHE_KIB = 65_536
+
+
+class Seen:
+    """The pairs that were kept. The file is emptied when it is opened, and removed when it is closed."""
+
+    def __init__(self, file: Path, near_bits: int) -> None:
+        """near_bits: as `Filters.near_bits`."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        self.near_bits, self.count, self._file = near_bits, 0, file
+        self._db = sqlite3.connect(file, isolation_level=None)
+        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}", "locking_mode=EXCLUSIVE"):
+            self._db.execute(f"PRAGMA {setting}")
+        self._db.execute("CREATE TABLE seen (name BLOB PRIMARY KEY, kept INTEGER) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE near (band BLOB, hash INTEGER, kept INTEGER, PRIMARY KEY (band, hash)) WITHOUT ROWID"
+        )
+        self._db.execute("BEGIN")  # one transaction without a journal: nothing here outlives the run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+        self._file.unlink(missing_ok=True)
+
+    def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
+        """Keep a pair; `hashed` is its image's perceptual hash (uint64). Raises RowError where it stands already."""
+        told = " ".join(instruction.split()).casefold().encode()
+        names = {"duplicate key": _digest(b"key", key.encode()), "duplicate pair": _digest(b"pair", told, image)}
+        for reason, name in names.items():
+            found = self._db.execute("SELECT kept FROM seen WHERE name = ?", (name,)).fetchone()
+            if found is not None:
+                raise RowError(reason, f"as pair {found[0]}")
+        bands = list(self._bands(told, hashed))
+        self._compare(bands, hashed)
+        self._db.executemany("INSERT INTO seen VALUES (?, ?)", [(name, self.count) for name in names.values()])
+        rows = [(band, _signed(hashed), self.count) for band in bands]
+        self._db.executemany("INSERT OR IGNORE INTO near VALUES (?, ?, ?)", rows)
+        self.count += 1
+
+    def _bands(self, told: bytes, hashed: int) -> Iterator[bytes]:
+        """A name for each band of the hash; those of one instruction lie together in the table."""
+        number, under = self.near_bits + 1, _digest(told)
+        for band in range(number):
+            low, high = band * HASH_BITS // number, (band + 1) * HASH_BITS // number
+            value = hashed >> low & (1 << high - low) - 1
+            yield under + bytes([band]) + value.to_bytes(8, "big")
+
+    def _compare(self, bands: list[bytes], hashed: int) -> None:
+        """Raises RowError for the first pair kept that has an equal band and is near enough."""
+        found = self._db.execute(f"SELECT kept, hash FROM near WHERE band IN ({', '.join('?' * len(bands))})", bands)
+        near = [(kept, bits) for kept, other in found if (bits := _differ(other, hashed)) <= self.near_bits]
+        if near:
+            kept, bits = min(near)
+            raise RowError("near duplicate", f"{bits} bits from pair {kept}")
+
+
+def _differ(signed: int, hashed: int) -> int:
+    """How many bits differ."""
+    return (signed % 2**HASH_BITS ^ hashed).bit_count()
+
+
+def _signed(hashed: int) -> int:
+    """SQLite's integers are signed."""
+    return hashed - 2**HASH_BITS if hashed >= 2 ** (HASH_BITS - 1) else hashed
+
+
+def _digest(*parts: bytes) -> bytes:
+    """128 bits of SHA-256; lengths keep the parts apart."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()[:16]

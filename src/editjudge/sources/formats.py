@@ -1,0 +1,206 @@
+"""The published formats: which fields hold what, and what an upstream row becomes.
+
+Rows carry no truth of their edit, and no regions but ImgEdit's grounded ones: the embedded editors and the measures
+that need boxes take them as failed records with a reason.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from editjudge.sources import tables
+from editjudge.sources.record import Draft, Record, RowError, box, number, picture, text
+from editjudge.sources.settings import Source
+
+NANO_PREFIX = "Nano-150k/"
+# ImgEdit's grounded records have boxes and no instruction: what can be asked of an object by its name alone.
+GROUNDED = {
+    "subject_remove": "Remove the {} from the picture.",
+    "object_extraction": "Extract the {} onto a plain white background.",
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a data set is read.
+
+    build: a row's pair. name: what upstream calls its task; None: it does not say. fields: the columns read of a table,
+    none: all. readers: by the ending of the file.
+    """
+
+    build: Callable[[Record, Source, str], Draft]
+    name: Callable[[Record], str | None]
+    fields: tuple[str, ...]
+    readers: Mapping[str, tables.Reader]
+
+
+def _pico(record: Record, source: Source, _task: str) -> Draft:
+    """Pico-Banana-400k; the local copy of an image where there is one and `images` is given, else its address."""
+    local = source.images is not None and record.get("local_input_image") is not None
+    image = record.text("local_input_image" if local else "open_image_input_url")
+    return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
+
+
+def _nano(record: Record, source: Source, _task: str) -> Draft:
+    """Nano-Consistent-150k. Paths begin with the name of the folder that the archive unpacks to."""
+    image = text(_first(record.get("input_images"), "input_images"), "input_images")
+    key = f"nano_consistent_150k_{record.index:08d}"
+    return Draft(key, record.text(source.instruction or "instruction"), image.removeprefix(NANO_PREFIX))
+
+
+def _unicedit(record: Record, source: Source, _task: str) -> Draft:
+    image = picture(record.get("src_image"), "src_image")
+    return Draft(record.text("key"), record.text(source.instruction or "prompt_en"), image)
+
+
+def _imgedit(record: Record, source: Source, _task: str) -> Draft:
+    """ImgEdit's table of one turn a row; of a dialogue (`data`) the first turn, which alone stands by itself."""
+    turn = record.get("data")
+    values = record.values if turn is None else _first(turn, "data")
+    if not isinstance(values, Mapping):
+        raise RowError("wrong type", f"data: an object a turn expected, not {type(values).__name__}")
+    image = text(_first(values.get("input_images"), "input_images"), "input_images")
+    instruction = text(values.get(source.instruction or "prompt"), source.instruction or "prompt")
+    return Draft(f"imgedit_{record.index:08d}", instruction, image)
+
+
+def _grounded(record: Record, _source: Source, task: str) -> Draft:
+    """ImgEdit's grounded record: an object that stands once in the photo, the surest one, and its box."""
+    if task not in GROUNDED:
+        raise RowError("no instruction", f"{task}: a grounded record serves {' and '.join(GROUNDED)}")
+    found = _objects(record)
+    names = [name for name, _, _ in found]
+    once = [item for item in found if names.count(item[0]) == 1]
+    if not once:
+        raise RowError("no object that stands once")
+    name, corners, _ = max(once, key=lambda item: item[2])
+    width, height = _resolution(record)
+    region = {"label": name, "box": [x / side for x, side in zip(corners, (width, height) * 2, strict=True)]}
+    key = f"imgedit_grounded_{record.index:08d}"
+    return Draft(key, GROUNDED[task].format(name), record.text("path"), (region,))
+
+
+def _resolution(record: Record) -> tuple[float, float]:
+    """Width and height of the photo that a grounded record's boxes are in."""
+    sides = record.get("resolution")
+    if not isinstance(sides, Mapping):
+        raise RowError("missing field", "resolution")
+    width, height = (number(sides.get(name), f"resolution.{name}") for name in ("width", "height"))
+    if min(width, height) < 1:
+        raise RowError("wrong type", "resolution: sides of at least a pixel expected")
+    return width, height
+
+
+def _objects(record: Record) -> list[tuple[str, list[float], float]]:
+    """The objects of a grounded record: name, box, score."""
+    segmentation = record.get("segmentation")
+    objects = segmentation.get("object") if isinstance(segmentation, Mapping) else None
+    if not isinstance(objects, list) or not all(isinstance(item, Mapping) for item in objects):
+        raise RowError("missing field", "segmentation.object: a list of objects")
+    if segmentation.get("box_format", "xyxy") != "xyxy":
+        raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {segmentation['box_format']!r:.40}")
+    return [_object(item) for item in objects]
+
+
+def _object(item: Mapping[str, Any]) -> tuple[str, list[float], float]:
+    where = "segmentation.object"
+    corners, score = box(item.get("bbox"), f"{where}.bbox"), number(item.get("score"), f"{where}.score")
+    return text(item.get("class_name"), f"{where}.class_name"), corners, score
+
+
+def _magicbrush(record: Record, source: Source, _task: str) -> Draft:
+    key = f"magicbrush_{record.index:08d}"
+    return Draft(key, record.text(source.instruction or "instruction"), record.text("input"))
+
+
+def _unicbench(record: Record, source: Source, _task: str) -> Draft:
+    return Draft(record.text("key"), record.text(source.instruction or "en"), record.text("image_path"))
+
+
+def _gedit(record: Record, source: Source, _task: str) -> Draft:
+    return Draft(record.text("key"), record.text(source.instruction or "prompt"), record.text("id"))
+
+
+def _plain(record: Record, source: Source, _task: str) -> Draft:
+    """One's own table, or a data set on disk; the fields may have other names."""
+    image = picture(record.get(source.image or "image"), source.image or "image")
+    return Draft(_key(record, source), record.text(source.instruction or "instruction"), image)
+
+
+def _key(record: Record, source: Source) -> str:
+    """A number serves too; a data set without keys has its rows' numbers if no field is named."""
+    value = record.get(source.key or "key")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None and source.key is None and source.format == "datasets":
+        return f"{record.index:08d}"
+    return text(value, source.key or "key")
+
+
+def _first(value: Any, field: str) -> Any:
+    if value is None:
+        raise RowError("missing field", field)
+    if not isinstance(value, list) or not value:
+        raise RowError("wrong type", f"{field}: a list with something in it expected")
+    return value[0]
+
+
+def _field(name: str) -> Callable[[Record], str | None]:
+    return lambda record: record.text(name)
+
+
+def _optional_task(record: Record) -> str | None:
+    return record.text("task") if record.get("task") is not None else None
+
+
+def _stem(record: Record) -> str:
+    """The file's name without what follows the task: background_cleaned, remove_part5."""
+    stem = Path(record.file).stem
+    return stem.removesuffix("_cleaned").partition("_part")[0]
+
+
+def _unnamed(_record: Record) -> None:
+    return None
+
+
+LINES: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl}
+LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": tables.jsonl}
+TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
+PLAIN = {".csv": tables.comma_separated, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
+UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
+
+FORMATS: dict[str, Format] = {
+    "pico_banana": Format(_pico, _field("edit_type"), (), LINES),
+    "nano_consistent": Format(_nano, _stem, (), LINES),
+    "unicedit": Format(_unicedit, _field("edit_subtask"), UNICEDIT, TABLES),
+    "imgedit": Format(_imgedit, _stem, (), TABLES),
+    "imgedit_grounded": Format(_grounded, _unnamed, (), LISTS),
+    "magicbrush": Format(_magicbrush, _optional_task, (), LISTS),
+    "unicbench": Format(_unicbench, _field("subtask"), (), LINES),
+    "gedit": Format(_gedit, _field("edit_type"), (), {".json": tables.json_map}),
+    "plain": Format(_plain, _unnamed, (), PLAIN),
+    "datasets": Format(_plain, _unnamed, (), {}),
+}
+
+
+def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record]:
+    """All rows of a source, file by file in the order of their names. Raises SourceError."""
+    index = 0
+    if source.format == "datasets":
+        for split, number, values in tables.on_disk(source.root(), source.files):
+            yield Record(Path(split or source.root().name), number, index, values)
+            index += 1
+        return
+    form = FORMATS[source.format]
+    columns = (*form.fields, source.instruction) if form.fields and source.instruction else form.fields
+    for file, name in source.tables(form.readers):
+        rows = form.readers[file.suffix](file, columns, partial(_is_wanted, wanted, name))
+        for number, values in enumerate(rows):
+            yield Record(name, number, index, values)
+            index += 1
+
+
+def _is_wanted(wanted: Callable[[Record], bool], file: Path, values: Mapping[str, Any]) -> bool:
+    return wanted(Record(file, 0, 0, values))

@@ -1,0 +1,214 @@
+"""From the published rows of a task's sources to raw pairs: which rows are its own, and why others are not kept.
+
+Rows are read, their images had and checked on threads a little ahead, and kept or refused in the order of the source:
+the same files give the same pairs.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from editjudge.benchmarks.item import plain
+from editjudge.records import Row
+from editjudge.sources import formats
+from editjudge.sources.downloads import Downloads
+from editjudge.sources.duplicates import Seen
+from editjudge.sources.names import TASK_OF, plain_name, task_of
+from editjudge.sources.pictures import Picture, Pictures
+from editjudge.sources.record import Draft, Record, RowError
+from editjudge.sources.settings import PROBE, Filters, Plan, Source
+
+REFUSED = ("source", "file", "row", "reason", "detail")
+LONGEST_KEY = 120  # later stages append the names of two models
+SHOWN = 80  # characters of an upstream name
+MOST_NAMES = 1_000  # different upstream names that are told apart: one that holds free text has no end of them
+DETAIL = 200
+AHEAD = 4  # rows in flight a thread
+
+
+@dataclass
+class Tally:
+    """What became of a source's rows: rows = kept + refused + other_task + unmapped."""
+
+    rows: int = 0
+    kept: int = 0
+    other_task: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    unmapped: Counter[str] = field(default_factory=Counter)
+
+    def report(self, name: str, form: str) -> dict[str, Any]:
+        """The counts as metrics; of an unmapped name also whether `names.py` lists it as one."""
+        return {
+            "source": name,
+            "format": form,
+            "rows": self.rows,
+            "kept": self.kept,
+            "other_task": self.other_task,
+            "refused": self.reasons.total(),
+            "reasons": [{"reason": reason, "rows": n} for reason, n in sorted(self.reasons.items())],
+            "unmapped": [
+                {"name": name, "rows": n, "listed": plain_name(name) in TASK_OF}
+                for name, n in sorted(self.unmapped.items())
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class OtherTask:
+    """A row that is not the task's; `name` is what upstream calls its task."""
+
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row after its image was asked for: a draft and its picture, why there is none, or that it is not the task's."""
+
+    record: Record
+    found: tuple[Draft, Picture] | RowError | OtherTask
+
+
+def collect(
+    plan: Plan, probe: Callable[[], list[Row]], keep: Callable[[Row], None], refuse: Callable[[Row], None], work: Path
+) -> dict[str, Any]:
+    """All pairs of a task to `keep`, all refused rows to `refuse`; metrics/raw_pairs/<task>.json.
+
+    probe: makes the probe set's pairs. work: the folder of downloads and, for the time of the run, of what was seen.
+    Raises SourceError for a source that cannot be read.
+    """
+    tallies = {name: Tally() for name in plan.sources}
+    downloads = Downloads(work / "downloads", plan.limits)
+    pictures = Pictures(downloads, plan.filters)
+    with Seen(work / "raw_pairs" / f"{plan.task}.sqlite", plan.filters.near_bits) as seen:
+        for name, source in plan.sources.items():
+            if source.format == PROBE:
+                _keep_probe(name, probe(), tallies[name], keep)
+                continue
+            outcomes = _outcomes(source, plan, pictures)
+            with tqdm(outcomes, f"{plan.task} of {name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
+                _settle(bar, tallies[name], source, Sink(plan.task, name, seen, keep, refuse))
+            outcomes.close()  # where `most` are kept, rows are still ahead
+    downloads.close()
+    reports = [tallies[name].report(name, source.format) for name, source in plan.sources.items()]
+    return {"records": sum(tally.kept for tally in tallies.values()), "sources": reports}
+
+
+def _keep_probe(name: str, rows: Iterable[Row], tally: Tally, keep: Callable[[Row], None]) -> None:
+    """The probe set is made to measure: its crops of few photos would fall to the filters."""
+    for row in rows:
+        keep(row | {"source": name})
+        tally.rows += 1
+        tally.kept += 1
+
+
+def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
+    """What the row is if it is not the task's. A row whose name cannot be read is, and is refused where it is built."""
+    try:
+        name = formats.FORMATS[source.format].name(record)
+    except RowError:
+        return None
+    return None if _is_own(name, source, task) else OtherTask(name)
+
+
+def _is_own(name: str | None, source: Source, task: str) -> bool:
+    """Whether a row under an upstream name is the task's; one without a name is, unless names were asked for."""
+    if source.names is not None:
+        return name is not None and plain_name(name) in map(plain_name, source.names)
+    return name is None or task_of(name) == task
+
+
+def _outcomes(source: Source, plan: Plan, pictures: Pictures) -> Generator[Outcome]:
+    """The rows with their images, in order; no more than AHEAD a thread are in memory."""
+    pool = ThreadPoolExecutor(plan.limits.at_once)
+    folder = source.folder()
+    waiting: deque[Future[Outcome] | Outcome] = deque()
+    try:
+        for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
+            other = _other_task(record, source, plan.task)
+            job = Outcome(record, other) if other else pool.submit(_outcome, record, source, plan, pictures, folder)
+            waiting.append(job)
+            if len(waiting) >= AHEAD * plan.limits.at_once:
+                yield _done(waiting.popleft())
+        while waiting:
+            yield _done(waiting.popleft())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _done(job: Future[Outcome] | Outcome) -> Outcome:
+    return job if isinstance(job, Outcome) else job.result()
+
+
+def _outcome(record: Record, source: Source, plan: Plan, pictures: Pictures, folder: Path) -> Outcome:
+    form = formats.FORMATS[source.format]
+    try:
+        form.name(record)
+        draft = form.build(record, source, plan.task)
+        _check_length(draft.instruction, plan.filters)
+        return Outcome(record, (draft, pictures.take(draft, folder)))
+    except RowError as error:
+        return Outcome(record, error)
+
+
+def _check_length(instruction: str, filters: Filters) -> None:
+    if len(instruction) < filters.instruction_least:
+        raise RowError("instruction too short", f"{len(instruction)} characters")
+    if len(instruction) > filters.instruction_most:
+        raise RowError("instruction too long", f"{len(instruction)} characters")
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the rows of one source of a task are kept or refused."""
+
+    task: str
+    source: str
+    seen: Seen
+    keep: Callable[[Row], None]
+    refuse: Callable[[Row], None]
+
+    def accept(self, record: Record, draft: Draft, picture: Picture) -> None:
+        """Keep a pair. Raises RowError where it stands already."""
+        key = plain(f"{self.task}.{self.source}.{draft.key}", LONGEST_KEY)
+        self.seen.add(key, draft.instruction, picture.data, picture.hashed)
+        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
+        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data, "edit": None}
+        self.keep(row | {"origin": origin, "regions": list(picture.regions), "source": self.source})
+
+    def reject(self, record: Record, error: RowError) -> None:
+        """Write down a row that is not kept, and why."""
+        values = (self.source, str(record.file), record.number, error.reason, error.detail[:DETAIL])
+        self.refuse(dict(zip(REFUSED, values, strict=True)))
+
+
+def _settle(outcomes: Iterable[Outcome], tally: Tally, source: Source, sink: Sink) -> None:
+    """Keeps, refuses or counts each row in turn, until `most` are kept."""
+    for outcome in outcomes:
+        tally.rows += 1
+        if isinstance(outcome.found, OtherTask):
+            _count_other(outcome.found.name, source, tally)
+            continue
+        try:
+            if isinstance(outcome.found, RowError):
+                raise outcome.found
+            sink.accept(outcome.record, *outcome.found)
+        except RowError as error:
+            tally.reasons[error.reason] += 1
+            sink.reject(outcome.record, error)
+            continue
+        tally.kept += 1
+        if tally.kept == source.most:
+            return
+
+
+def _count_other(name: str | None, source: Source, tally: Tally) -> None:
+    if name is None or source.names is not None or task_of(name) is not None:
+        tally.other_task += 1
+        return
+    known = name[:SHOWN] in tally.unmapped or len(tally.unmapped) < MOST_NAMES
+    tally.unmapped[name[:SHOWN] if known else "(other names)"] += 1

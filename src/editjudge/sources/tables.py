@@ -1,0 +1,193 @@
+"""Rows of published files, one after the other: no file is in memory as a whole.
+
+A row that cannot be read is a RowError in its place. A file that cannot be read is a SourceError.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from editjudge.sources.record import RowError, SourceError
+
+BATCH = 64  # rows of a Parquet file in memory at a time
+CHUNK = 1 << 16
+LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
+SPACE = " \t\r\n"
+
+Values = Mapping[str, Any] | RowError
+Wanted = Callable[[Mapping[str, Any]], bool]
+Reader = Callable[[Path, tuple[str, ...], Wanted], Iterator[Values]]
+
+
+def jsonl(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+    """An object a line; empty lines are none."""
+    with file.open("rb") as lines:
+        while line := lines.readline(LONGEST):
+            if len(line) == LONGEST and not line.endswith(b"\n"):
+                _to_line_end(lines)
+                yield RowError("line too long", f"more than {LONGEST} bytes")
+            elif line.strip():
+                yield _object(line)
+
+
+def _to_line_end(lines: BinaryIO) -> None:
+    while (line := lines.readline(LONGEST)) and not line.endswith(b"\n"):
+        pass
+
+
+def _object(line: bytes) -> Values:
+    try:
+        return _mapping(json.loads(line.decode("utf-8-sig")))
+    except UnicodeDecodeError as error:
+        return RowError("not UTF-8", str(error))
+    except RecursionError:
+        return RowError("not JSON", "nested too deeply")
+    except ValueError as error:
+        return RowError("not JSON", str(error))
+
+
+def _mapping(value: Any) -> Values:
+    if isinstance(value, dict):
+        return value
+    return RowError("wrong type", f"an object expected, not {type(value).__name__}")
+
+
+def json_list(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+    """The items of a list, or one object. A break in it is an error of the file: nothing after it can be trusted."""
+    for value in _items(file):
+        yield _mapping(value)
+
+
+def json_map(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+    """The values of an object of objects, each with its `key`; such files are small."""
+    for whole in _items(file):
+        if not isinstance(whole, dict):
+            raise SourceError(f"{file}: an object expected, not {type(whole).__name__}")
+        for key, value in whole.items():
+            yield {"key": key} | value if isinstance(value, dict) else _mapping(value)
+
+
+def _items(file: Path) -> Iterator[Any]:
+    """The items of a list, one in memory at a time; or the one value that there is."""
+    number = 0
+    with file.open(encoding="utf-8-sig") as stream:
+        text = _Text(stream)
+        try:
+            listed = text.next() == "["
+            text.drop(listed)
+            while not (listed and text.next() == "]"):
+                yield text.value()
+                number += 1
+                if not listed:
+                    break
+                if text.next() not in (",", "]"):
+                    raise ValueError("a comma or the list's end expected")
+                text.drop(text.next() == ",")
+            text.drop(listed)
+            if text.next():
+                raise ValueError("something follows the end")
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{file}: row {number}: not JSON: {error}") from error
+
+
+class _Text:
+    """A stream of JSON and the part of it that is in memory."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._text, self._decoder = stream, "", json.JSONDecoder()
+
+    def next(self) -> str:
+        """The next character that is no white space; none at the end."""
+        while not (found := self._text.lstrip(SPACE)):
+            found = self._stream.read(CHUNK)
+            if not found:
+                return ""
+            self._text = found
+        self._text = found
+        return found[0]
+
+    def drop(self, count: int) -> None:
+        """Go on after so many characters."""
+        self._text = self._text[count:]
+
+    def value(self) -> Any:
+        """The next value; what is in memory is doubled until it holds it. Raises ValueError."""
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text)
+            except ValueError:
+                more = self._stream.read(max(CHUNK, len(self._text)))
+                if not more or len(self._text) > LONGEST:
+                    raise
+                self._text += more
+            else:
+                self.drop(end)
+                return value
+
+
+def parquet(file: Path, fields: tuple[str, ...], wanted: Wanted) -> Iterator[Values]:
+    """The rows with the columns of `fields` that there are; none: all.
+
+    A row group without a row that is `wanted`, which is asked of text columns alone, is read without the others: what
+    belongs to other tasks costs no image.
+    """
+    try:
+        table = pq.ParquetFile(file)
+        there = [name for name in table.schema_arrow.names if not fields or name in fields]
+        light = [name for name in there if _is_text(table.schema_arrow.field(name).type)]
+        for group in range(table.num_row_groups):
+            rows = [] if light == there else _batches(table, group, light)
+            some = light == there or any(wanted(row) for row in rows)
+            yield from _batches(table, group, there if some else light)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise SourceError(f"{file}: not readable as Parquet: {error}") from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
+    for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns):
+        yield from batch.to_pylist()
+
+
+def comma_separated(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+    """A table with names in its first line. What is no UTF-8 becomes surrogates, which `record.text` refuses."""
+    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
+        rows = csv.DictReader(lines)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield RowError("not CSV", str(error))
+                continue
+            more = row.pop(None, None)  # DictReader's name for cells beyond the last column
+            yield RowError("wrong type", "more cells than columns") if more else row
+
+
+def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]]:
+    """(split, row in it, values) of a folder that `datasets` saved; images as {bytes, path}. Raises SourceError."""
+    from datasets import Dataset, Image, load_from_disk
+
+    try:
+        found = load_from_disk(str(folder))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{folder}: not a folder that datasets saved: {error}") from error
+    splits = {"": found} if isinstance(found, Dataset) else dict(sorted(found.items()))
+    if split is not None and split not in splits:
+        raise SourceError(f"{folder}: no split {split}; it has {', '.join(splits) or 'none'}")
+    for name in [split] if split is not None else splits:
+        table, numbers = splits[name], count()
+        for column, feature in table.features.items():
+            table = table.cast_column(column, Image(decode=False)) if isinstance(feature, Image) else table
+        for batch in table.with_format("arrow").iter(BATCH):
+            yield from ((name, next(numbers), row) for row in batch.to_pylist())
