@@ -14,6 +14,7 @@ import yaml
 from editjudge import images, judge_vcreward, records, schemas, vcreward_bench
 from editjudge.benchmarks.item import Item
 from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.params import ParamsError
 from editjudge.probe import scenes
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +61,7 @@ def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     ]
     accuracy = judge_vcreward.judge_report(items, rows)["accuracy"]
     assert (accuracy["n"], accuracy["unparsed"], accuracy["accuracy"]) == (2, 1, 0.5)
-    summary = judge_vcreward.summary("bench", {"form": "genai"}, items, {"j": rows})
+    summary = judge_vcreward.summary("bench", {"form": "genai"}, items, {"j": rows}, {})
     assert summary["benchmark"][0]["failed"] == 2
     assert summary["benchmark"][0]["items"] == 3
 
@@ -181,9 +182,28 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     assert metrics["accuracy"]["measures"] == 1
     assert metrics["benchmark"][0]["items"] == 3
     assert all(isinstance(metrics[key], list) for key in set(metrics) - {"accuracy", "accuracy_low"})
+    [cost] = metrics["cost"]
+    assert (cost["judge"], cost["answers"], cost["unknown_cost"], cost["money"]) == ("measures", 6, 6, None)
+    assert json.loads((repository / "metrics/resume/judge_small.json").read_text())["measures"]["failed"] == 0
     plot = pd.read_csv(repository / "plots/psychometric/small.csv")
     assert plot["questions"].sum() == 3
     assert (plot["measures"] == 1).all()
+
+
+def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path) -> None:
+    values = yaml.safe_load((repository / "params.yaml").read_text())
+    values["judges"]["gpt"] = {
+        "backend": "endpoint",
+        "arena": False,
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "rule": "probability",
+        "api_key_env": "NO_SUCH_KEY",
+    }
+    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ParamsError, match="set the environment variable NO_SUCH_KEY"):
+        judge_vcreward.main()
+    assert not (repository / "work").exists()
 
 
 def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: Path) -> None:

@@ -16,6 +16,7 @@ from editjudge import choosing, params, records, resume
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.spending import Account, cost_rows, run_report
 from editjudge.matches import OUTCOMES, numbered
 from editjudge.measures.recipe import Recipe, load_recipe
 
@@ -81,6 +82,7 @@ def ask(
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
     cache: resume.RecordCache,
+    account: Account,
 ) -> list[BothOrders]:
     """The judge's answers, in the order of the pairs."""
     questions, contexts = [], {}
@@ -89,7 +91,7 @@ def ask(
         questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second))
         if p.get("regions") is not None and p["task"] in recipes:
             contexts[key] = Context(recipes[p["task"]], tuple(tuple(region["box"]) for region in p["regions"]))
-    return asking.ask(setting, questions, contexts, cache)
+    return asking.ask(setting, questions, contexts, cache, account)
 
 
 def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
@@ -115,8 +117,10 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
     ]
 
 
-def report(matches: Rows, possible: int, without_image: int) -> dict[str, Any]:
-    """metrics/compare_models.json: how many of the questions each judge was asked, and how wide the intervals are."""
+def report(matches: Rows, possible: int, without_image: int, accounts: Mapping[str, Account]) -> dict[str, Any]:
+    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, and
+    what it cost.
+    """
     by_judge: dict[str, Rows] = {}
     for match in matches:
         by_judge.setdefault(match["judge"], []).append(match)
@@ -127,28 +131,40 @@ def report(matches: Rows, possible: int, without_image: int) -> dict[str, Any]:
         "questions": {judge: len(rows) for judge, rows in by_judge.items()},
         "questions_possible": possible,
         "interval_width": {judge: interval_width(rows) for judge, rows in by_judge.items()},
+        "cost": cost_rows(accounts),
     }
+
+
+def ask_judges(
+    values: Mapping[str, Any], pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
+) -> Rows:
+    """The matches of every judge of the arena."""
+    tasks = values["tasks"]
+    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    matches: Rows = []
+    for judge, account in accounts.items():
+        setting = values["judges"][judge]
+        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+            ask_all = functools.partial(ask, setting, gallery=gallery, recipes=recipes, cache=cache, account=account)
+            matches += to_matches(judge, *ask_within(values["compare_models"], pairs, ask_all), gallery)
+    return matches
 
 
 def main() -> None:
     values = params.load()
+    judges = params.leaf(values, "judges")
+    arena = [judge for judge in judges if params.leaf(values, f"judges.{judge}.arena")]
+    accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
     prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
     gallery = {
         model: {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
         for model in params.leaf(values, "editors")
     }
-    tasks = params.leaf(values, "tasks")
-    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     pairs, without_image = pairs_of(prompts, gallery)
-    matches: Rows = []
-    plan = params.leaf(values, "compare_models")
-    judges = {name: setting for name, setting in params.leaf(values, "judges").items() if setting["arena"]}
-    for judge, setting in judges.items():
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            ask_all = functools.partial(ask, setting, gallery=gallery, recipes=recipes, cache=cache)
-            matches += to_matches(judge, *ask_within(plan, pairs, ask_all), gallery)
+    matches = ask_judges(values, pairs, gallery, accounts)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    records.write_json(Path("metrics/compare_models.json"), report(matches, len(pairs), without_image))
+    records.write_json(Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, accounts))
+    records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
 
 
 if __name__ == "__main__":

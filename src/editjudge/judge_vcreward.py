@@ -15,6 +15,7 @@ from editjudge.benchmarks.item import VERDICTS, BenchmarkError, Item
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.spending import Account, cost_rows, run_report
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.transitivity import transitivity
 
@@ -153,7 +154,11 @@ def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[
 
 
 def summary(
-    name: str, setting: Mapping[str, Any], items: Sequence[Item], verdicts: Mapping[str, Rows]
+    name: str,
+    setting: Mapping[str, Any],
+    items: Sequence[Item],
+    verdicts: Mapping[str, Rows],
+    accounts: Mapping[str, Account],
 ) -> dict[str, Any]:
     """metrics/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists, which DVC leaves out."""
     reports = {judge: judge_report(items, rows) for judge, rows in verdicts.items()}
@@ -166,6 +171,7 @@ def summary(
         "judges": [{"judge": judge, **report} for judge, report in reports.items()],
         "between_judges": [comparison.compare_judges(answers, [row["truth"] for row in first], clusters)],
         "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
+        "cost": cost_rows(accounts),
     }
 
 
@@ -183,23 +189,37 @@ def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
         sys.exit(f"judge_vcreward: {error}")
 
 
+def ask_judges(
+    judges: Mapping[str, Mapping[str, Any]],
+    items: Sequence[Item],
+    recipes: Mapping[str, Recipe],
+    accounts: Mapping[str, Account],
+) -> dict[str, Rows]:
+    """Every judge's verdicts on the items."""
+    verdicts: dict[str, Rows] = {}
+    questions, contexts = questions_of(items), contexts_of(items, recipes)
+    for judge, how in judges.items():
+        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+            answers = asking.ask(how, questions, contexts, cache, accounts[judge])
+        verdicts[judge] = to_verdicts(judge, items, answers)
+    return verdicts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--benchmark", required=True)
     name, values = parser.parse_args().benchmark, params.load()
-    setting = params.leaf(values, f"benchmarks.{name}")
+    setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
+    accounts = asking.open_accounts(judges)
     items = _load(name, setting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    verdicts: dict[str, Rows] = {}
-    for judge, how in params.leaf(values, "judges").items():
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = asking.ask(how, questions_of(items), contexts_of(items, recipes), cache)
-        verdicts[judge] = to_verdicts(judge, items, answers)
+    verdicts = ask_judges(judges, items, recipes, accounts)
     records.write(
         Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
     )
-    records.write_json(Path(f"metrics/{name}.json"), summary(name, setting, items, verdicts))
+    records.write_json(Path(f"metrics/{name}.json"), summary(name, setting, items, verdicts, accounts))
+    records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
 
 

@@ -1,12 +1,16 @@
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from editjudge import images, resume
+from editjudge import images, params, resume
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
-from editjudge.judges.protocol import Question
+from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.spending import Account
 from editjudge.measures.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -73,3 +77,66 @@ def test_unknown_backends_and_missing_models_are_named(question: Question, tmp_p
             asking.ask(setting(tmp_path) | {"backend": "oracle"}, [question], {}, cache)
         with pytest.raises(FileNotFoundError, match="no model in"):
             asking.ask(setting(tmp_path / "none"), [question], {}, cache)
+
+
+def differing(question: Question, count: int) -> list[Question]:
+    return [replace(question, key=f"k{n}", instruction=f"Make it {n}.") for n in range(count)]
+
+
+def asked(how: dict, questions: list[Question], file: Path) -> tuple[list[BothOrders], Account]:
+    account = asking.open_accounts({"j": how})["j"]
+    with resume.RecordCache(file) as cache:
+        return asking.ask(how, questions, {}, cache, account), account
+
+
+def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
+    question: Question, base_dir: Path, tmp_path: Path
+) -> None:
+    how = setting(base_dir) | {"temperature": 1.0, "passes": 2, "price": {"image": 0.5}}
+    broken = replace(question, key="broken", a=b"no image")
+    first, account = asked(how, [*differing(question, 2), broken], tmp_path / "c")
+    assert (account.asked, account.failures, account.cost()["images"]) == (8, {"image": 4}, 24)
+    assert account.cost()["money"] == 12.0
+    assert account.cost()["tokens_in"] > 0
+    assert "a: not a PNG" in first[2].forward.reason
+    again, account = asked(how | {"passes": 3}, differing(question, 2), tmp_path / "c")
+    assert (account.reused, account.asked) == (8, 4)
+    assert again[0].forward.reply.startswith(first[0].forward.reply)
+    assert len(set(again[0].forward.reply.splitlines())) > 1, "passes are drawn apart"
+
+
+def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
+    how = setting(base_dir) | {"budget": {"questions": 3}}
+    answers, account = asked(how, differing(question, 3), tmp_path / "c")
+    assert (account.asked, account.unasked, account.cost()["answers"]) == (3, 3, 3)
+    assert "budget spent" in answers[2].combined.reason
+    most = account.cost()["tokens_in"] + account.cost()["tokens_out"]
+    _, account = asked(how | {"budget": {"tokens": 2 * most}}, differing(question, 9), tmp_path / "c")
+    assert account.unasked > 0
+    assert account.cost()["tokens_in"] + account.cost()["tokens_out"] <= 2 * most
+
+
+def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
+    how = setting(base_dir) | {"prompt": "viescore_25"}
+    turned = replace(question, key="t", a=question.b, b=question.a)
+    answers, account = asked(how, [question, turned], tmp_path / "c")
+    assert account.asked == 2
+    assert all(answer.combined.winner or answer.combined.reason for answer in answers)
+    assert [answer.backward for answer in answers] == [mirrored(answer.forward) for answer in answers]
+
+
+def test_a_served_model_answers_over_http_what_it_answers_in_this_process(
+    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = params.load(ROOT / "params.yaml")
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": values["serve"] | {"port": 0}}))
+    monkeypatch.chdir(tmp_path)
+    how = setting(base_dir) | {"backend": "served", "reply_tries": 1}
+    served, account = asked(how, differing(question, 2), tmp_path / "c")
+    assert (account.asked, account.failures.total()) == (4, 0)
+    local, _ = asked(setting(base_dir), differing(question, 2), tmp_path / "d")
+    assert [answer.combined.reply for answer in served] == [answer.combined.reply for answer in local]
+    monkeypatch.setattr(subprocess, "Popen", None)
+    again, account = asked(how, differing(question, 2), tmp_path / "c")
+    assert again == served, "nothing is served where nothing is asked"
+    assert account.reused == 4

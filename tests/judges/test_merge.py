@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.sft import TrainSettings, lora, save_adapter
+from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
 
 
@@ -49,7 +51,7 @@ def test_merged_equals_adapted(base_dir: Path, adapter_dir: Path, tmp_path: Path
     torch.testing.assert_close(logits(load_model(out), out, png), adapted, rtol=1e-4, atol=1e-4)
     assert (adapted - logits(load_model(base_dir), base_dir, png)).abs().max() > 0.1
     assert [path.name for path in out.parent.iterdir()] == ["merged"]
-    judge = TransformersJudge(load_model(out), load_processor(out), max_new_tokens=2)
+    judge = TransformersJudge(load_model(out), load_processor(out), style=replace(STYLES["decision"], max_new_tokens=2))
     assert len(judge.compare_many([Question("k", "x", png(0), png(1), png(2))])) == 1
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,18 @@ from PIL import Image
 from editjudge.judges.checkpoint import load_model
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import completion, messages
-from editjudge.judges.protocol import Question, swapped
-from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.judges.protocol import PointQuestion, Question, Usage, swapped
+from editjudge.judges.styles import STYLES
+from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
+
+SHORT = replace(STYLES["decision"], max_new_tokens=12)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def judge(base_dir: Path) -> TransformersJudge:
     """Trained on nothing: its replies are noise."""
-    return TransformersJudge(load_model(base_dir), load_processor(base_dir), batch_size=2, max_new_tokens=12)
+    return TransformersJudge(load_model(base_dir), load_processor(base_dir), batch_size=2, style=SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ class Scripted:
     """Forces a judge's model to say each row's reply: a logits processor for `generate`."""
 
     def __init__(self, judge: TransformersJudge, replies: list[str]) -> None:
-        tokenizer = judge.processor.tokenizer
+        tokenizer = judge.chat_model.processor.tokenizer
         self.ids = [[*tokenizer(reply)["input_ids"], tokenizer.eos_token_id] for reply in replies]
         self.step = 0
 
@@ -49,38 +54,74 @@ class Scripted:
         return forced
 
 
+def say(judge: TransformersJudge, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the model says these replies, whatever it would say: row by row of a batch of this size."""
+    plain = judge.chat_model.model.generate
+    monkeypatch.setattr(
+        judge.chat_model.model,
+        "generate",
+        lambda **inputs: plain(
+            **inputs | {"logits_processor": [*inputs["logits_processor"], Scripted(judge, replies)]}
+        ),
+    )
+    monkeypatch.setattr(judge, "batch_size", len(replies))
+
+
 def test_replies_and_probabilities(
     judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
     replies = [completion("Image A"), completion("Image B"), completion("Tie"), "I cannot"]
-    plain = judge.model.generate
-    monkeypatch.setattr(
-        judge.model,
-        "generate",
-        lambda **inputs: plain(**inputs, logits_processor=[Scripted(judge, replies)]),
-    )
-    monkeypatch.setattr(judge, "batch_size", 4)
+    say(judge, replies, monkeypatch)
     verdicts = judge.compare_many(questions[:4])
     assert [v.winner for v in verdicts] == ["Image A", "Image B", "Tie", None]
     assert [v.reply for v in verdicts] == replies
     assert [v.p_a is None for v in verdicts] == [False, False, True, True]
-    assert verdicts[0].p_a == pytest.approx(probability(judge, questions[0]), abs=1e-5)
-    assert verdicts[1].p_a == pytest.approx(probability(judge, questions[1]), abs=1e-5)
+    assert verdicts[0].p_a == pytest.approx(probability(judge, questions[0], completion("Image A")), abs=1e-5)
+    assert verdicts[1].p_a == pytest.approx(probability(judge, questions[1], completion("Image A")), abs=1e-5)
 
 
-def probability(judge: TransformersJudge, question: Question) -> float:
-    """p_a from one unpadded forward pass over prompt and reply: independent of generate and of the batch."""
-    tokenizer = judge.processor.tokenizer
-    text = judge.processor.apply_chat_template(
-        messages(question.instruction), tokenize=False, add_generation_prompt=True
+def test_a_probability_is_read_where_the_winner_is_written(
+    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+):
+    replies = [
+        '{"reason": "Image B lost \u00e9clat", "winner": "Image A"}',
+        '{"winner": "Image B", "reason": "Image A is dim"}',
+    ]
+    monkeypatch.setattr(judge, "style", replace(STYLES["decision"], max_new_tokens=80, read=read_any))
+    say(judge, replies, monkeypatch)
+    first, last = judge.compare_many(questions[:2])
+    assert (first.winner, last.winner) == ("Image A", "Image B")
+    assert first.p_a == pytest.approx(probability(judge, questions[0], replies[0]), abs=1e-5)
+    other = replies[1][: replies[1].index("B")] + "A"
+    assert last.p_a == pytest.approx(probability(judge, questions[1], other + '"}'), abs=1e-5)
+
+
+def test_no_probability_where_two_places_name_a_winner_or_other_tokens_do(
+    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+):
+    replies = ['{"reason": "winner: Image B at first", "winner": "Image A"}', '{"winner": "Image  A"}']
+    monkeypatch.setattr(
+        judge, "style", replace(STYLES["decision"], max_new_tokens=80, read=lambda _: ("Image A", None))
     )
+    say(judge, replies, monkeypatch)
+    verdicts = judge.compare_many(questions[:2])
+    assert [(v.winner, v.p_a) for v in verdicts] == [("Image A", None)] * 2
+
+
+def read_any(text: str) -> tuple:
+    """The winner in a reply that also gives a reason."""
+    return ("Image A" if '"winner": "Image A"' in text else "Image B"), None
+
+
+def probability(judge: TransformersJudge, question: Question, reply: str) -> float:
+    """p_a from one unpadded forward pass over the prompt and a reply up to its last " A": without generate or batch."""
+    processor = judge.chat_model.processor
+    text = processor.apply_chat_template(messages(question.instruction), tokenize=False, add_generation_prompt=True)
     shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
-    inputs = judge.processor(
-        images=[shown], text=[text + completion("Image A").removesuffix(' A"}')], return_tensors="pt"
-    )
+    inputs = processor(images=[shown], text=[text + reply[: reply.rindex(" A")]], return_tensors="pt")
     with torch.no_grad():
-        logits = judge.model(**inputs).logits[0, -1]
-    a, b = (tokenizer(f" {side}")["input_ids"][0] for side in "AB")
+        logits = judge.chat_model.model(**inputs).logits[0, -1]
+    a, b = (processor.tokenizer(f" {side}")["input_ids"][0] for side in "AB")
     return torch.softmax(logits[[a, b]], 0)[0].item()
 
 
@@ -113,14 +154,9 @@ def test_any_size_and_shape_of_image(judge: TransformersJudge, png: Callable[...
 def test_an_image_three_pixels_high_is_read_row_by_row(judge: TransformersJudge, png: Callable[..., bytes]):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
     data = png(0, 3, 9)
-    grids = []
-    plain = judge.model.generate
-    judge.model.generate = lambda **inputs: grids.append(inputs["image_grid_thw"]) or plain(**inputs)
-    try:
-        judge.compare_many([Question("k", "x", data, data, data)])
-    finally:
-        del judge.model.generate
-    assert (grids[0][:, 2] > grids[0][:, 1]).all()
+    judge.compare_many([Question("k", "x", data, data, data)])
+    _, height, width = judge.chat_model.features[data].grid
+    assert width > height
 
 
 def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path):
@@ -137,5 +173,75 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
 
 
 def test_bfloat16(base_dir: Path, questions: list[Question]):
-    judge = TransformersJudge(load_model(base_dir, "bfloat16"), load_processor(base_dir), max_new_tokens=2)
+    judge = TransformersJudge(load_model(base_dir, "bfloat16"), load_processor(base_dir), style=SHORT)
     assert len(judge.compare_many(questions[:2])) == 2
+
+
+def test_usage(judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
+    say(judge, [completion("Tie")], monkeypatch)
+    question = questions[0]
+    shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
+    text = judge.chat_model.render(messages(question.instruction))
+    tokens_in = judge.chat_model.processor(images=[shown], text=[text])["input_ids"][0]
+    tokens_out = judge.chat_model.processor.tokenizer(completion("Tie"))["input_ids"]
+    assert judge.compare_many([question])[0].usage == Usage(1, len(tokens_in), len(tokens_out) + 1, 3)
+
+
+def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
+    def replies(asked: list[Question], passes: list[int], seed: int, batch_size: int) -> list[str]:
+        judge = TransformersJudge(net, processor, batch_size, SHORT, 1.0, seed)
+        return [verdict.reply for verdict in judge.compare_many(asked, passes)]
+
+    net, processor = load_model(base_dir), load_processor(base_dir)
+    asked = [questions[0], questions[0], swapped(questions[0]), questions[1]]
+    first = replies(asked, [0, 1, 0, 0], 0, 16)
+    assert len(set(first)) == 4, "other draws for each pass, order and question"
+    assert replies(asked[1:3], [1, 0], 0, 2) == first[1:3], "whatever else is in the batch"
+    assert replies([replace(asked[0], key="other")], [0], 0, 1) == first[:1]
+    assert replies(asked, [0, 1, 0, 0], 1, 16) != first
+
+
+@dataclass(frozen=True)
+class Points:
+    """Any reply scores its length."""
+
+    images: tuple[str, ...] = ("source", "edited")
+    max_new_tokens: int = 4
+
+    def messages(self, instruction: str) -> list[dict]:
+        content = [{"type": "text", "text": instruction}, *[{"type": "image"}] * len(self.images)]
+        return [{"role": "user", "content": content}]
+
+    def read(self, text: str) -> tuple:
+        return (float(len(text)),), float(len(text)), None
+
+
+def test_scores(base_dir: Path, png: Callable[..., bytes]):
+    scorer = TransformersScorer(load_model(base_dir), load_processor(base_dir), Points(), batch_size=2)
+    asked = [PointQuestion("good", "x", png(0), png(1)), PointQuestion("bad", "x", png(0), b"no image")]
+    good, bad = scorer.score_many(asked)
+    assert (good.value, good.parts) == (len(good.reply), (len(good.reply),))
+    assert good.usage is not None
+    assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
+    assert (bad.key, bad.value, bad.parts, bad.usage) == ("bad", None, (), None)
+    assert str(bad.reason).startswith("edited: ")
+    alone = TransformersScorer(scorer.chat_model.model, scorer.chat_model.processor, Points(images=("edited",)))
+    assert alone.score_many(asked[:1])[0].usage.images == 1  # type: ignore[union-attr]
+
+
+def test_the_committed_base_answers_as_by_plain_generation(png: Callable[..., bytes]):
+    """A trained model, both orders in one batch, against processor and generate, one unpadded question at a time."""
+    judge = TransformersJudge(load_model(ROOT / "models/base"), load_processor(ROOT / "models/base"))
+    made = [Question(f"q{i}", "x " * i, png(0), png(1, 64 + i), png(2, 40, 90 - i)) for i in range(3)]
+    asked = [order for question in made for order in (question, swapped(question))]
+    for question, verdict in zip(asked, judge.compare_many(asked), strict=True):
+        shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
+        text = judge.chat_model.render(messages(question.instruction))
+        inputs = judge.chat_model.processor(images=[shown], text=[text], return_tensors="pt")
+        new = judge.chat_model.model.generate(**inputs, max_new_tokens=24, do_sample=False)
+        [reply] = judge.chat_model.processor.batch_decode(
+            new[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        assert verdict.reply == reply
+        assert verdict.winner in ("Image A", "Image B")
+        assert verdict.p_a == pytest.approx(probability(judge, question, completion("Image A")), abs=1e-5)

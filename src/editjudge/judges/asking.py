@@ -1,82 +1,238 @@
-"""Asking judges that stand in params.yaml, with every answer kept in work/, so that none is asked for twice."""
+"""Asking judges that stand in params.yaml, with every answer kept in work/, so that none is asked for twice.
+
+An answer is found again by what was asked (instruction, images, pass) and by what decides the reply: the model, the
+prompt, the sampling, the limits of the images, and the code that writes questions and reads replies. Not by where and
+how an endpoint was reached: its address, its key, waits and tries. A model in a folder is known by its weights, one
+behind an endpoint by its name only: other weights behind the same name are another judge, with a name of its own in
+params.yaml.
+"""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from editjudge import resume
+from editjudge.judges import chat
+from editjudge.judges.endpoint_judge import EndpointJudge, Keep, Task, answered, grouped
+from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.measures_judge import Context, MeasuresJudge
-from editjudge.judges.prompt import PROMPT_VERSION
-from editjudge.judges.protocol import BothOrders, Judge, Question, Usage, Verdict, combine, swapped
+from editjudge.judges.protocol import (
+    BothOrders,
+    PointQuestion,
+    Question,
+    Score,
+    Usage,
+    Verdict,
+    combine,
+    mirrored,
+    swapped,
+)
+from editjudge.judges.settings import (
+    ChatSetting,
+    EndpointSetting,
+    MeasuresSetting,
+    ModelSetting,
+    ServedSetting,
+    TransformersSetting,
+    read_setting,
+)
+from editjudge.judges.spending import Account
+from editjudge.judges.styles import STYLES
+from editjudge.judges.viescore import POINTWISE, winner_of
 
-CHUNK = 256  # questions between two writes to the cache
-CODE = (
-    "editjudge.judges.asking",
+CHUNK = 256  # questions between two writes to the cache, of a model in this process
+LOCAL_CODE = (
+    "editjudge.judges.chat_model",
     "editjudge.judges.checkpoint",
-    "editjudge.judges.measures_judge",
     "editjudge.judges.processor",
-    "editjudge.judges.prompt",
     "editjudge.judges.transformers_judge",
 )
+Asked: TypeAlias = Question | PointQuestion
+
+
+def open_accounts(judges: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
+    """An account for each judge of params.yaml, after all their settings and keys have been checked (ParamsError)."""
+    settings = {name: read_setting(f"judges.{name}", given) for name, given in judges.items()}
+    return {name: _account(name, setting) for name, setting in settings.items()}
+
+
+def _account(name: str, setting: MeasuresSetting) -> Account:
+    return Account(name, setting.price, setting.budget) if isinstance(setting, ModelSetting) else Account(name)
 
 
 def ask(
-    setting: Mapping[str, Any],
+    given: Mapping[str, Any],
     questions: Sequence[Question],
     contexts: Mapping[str, Context],
     cache: resume.RecordCache,
+    account: Account | None = None,
 ) -> list[BothOrders]:
     """The answers of the judge that `judges.<name>` describes, each question asked in both orders.
 
-    `backend` is transformers (with `model`, `dtype`, `batch_size`) or measures. Raises ValueError for another one.
+    A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. What it costs is
+    added to the account. ParamsError: a setting that is wrong. EndpointError: an endpoint that refuses key or model.
     """
-    if setting["backend"] == "measures":
-        verdicts = MeasuresJudge(contexts, cache).compare_many(_both(questions))
-    elif setting["backend"] == "transformers":
-        verdicts = _resumed(setting, _both(questions), cache)
+    setting = read_setting("judges." + (account.judge if account else "judge"), given)
+    account = account or _account("judge", setting)
+    both = [order for question in questions for order in (question, swapped(question))]
+    if not isinstance(setting, ModelSetting):
+        verdicts = MeasuresJudge(contexts, cache).compare_many(both)
+        for n, verdict in enumerate(verdicts):
+            account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
+    elif setting.prompt in POINTWISE:
+        return _by_scores(setting, questions, cache, account)
     else:
-        raise ValueError(f"unknown judge backend {setting['backend']!r}; known: measures, transformers")
-    pairs = zip(verdicts[::2], verdicts[1::2], strict=True)
-    return [BothOrders(f, b, combine(f, b, setting["rule"], setting["tie_margin"])) for f, b in pairs]
+        verdicts = [majority(passes) for passes in _answers(setting, both, cache, account)]
+    pairs = grouped(verdicts, 2)
+    return [BothOrders(f, b, combine(f, b, setting.rule, setting.tie_margin)) for f, b in pairs]
 
 
-def _both(questions: Sequence[Question]) -> list[Question]:
-    return [order for question in questions for order in (question, swapped(question))]
+def _by_scores(
+    setting: ModelSetting, questions: Sequence[Question], cache: resume.RecordCache, account: Account
+) -> list[BothOrders]:
+    """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
+    edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
+    scores = [mean_score(passes) for passes in _answers(setting, edits, cache, account)]
+    answers = []
+    for question, (a, b) in zip(questions, grouped(scores, 2), strict=True):
+        winner, reason = winner_of(a, b, setting.score_margin)
+        verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
+        answers.append(BothOrders(verdict, mirrored(verdict), verdict))
+    return answers
 
 
-def _resumed(setting: Mapping[str, Any], questions: Sequence[Question], cache: resume.RecordCache) -> list[Verdict]:
-    """The answers of a model in this process; only those that the cache has not are asked for."""
-    identity = resume.fingerprint(
-        resume.code_version(CODE), PROMPT_VERSION, weights_hash(Path(setting["model"])), setting["dtype"]
-    )
-    names = [resume.fingerprint(identity, q.instruction, q.source, q.a, q.b) for q in questions]
-    found = {name: record[0] for name in names if (record := cache.get(name)) is not None}
-    missing = [(name, q) for name, q in dict(zip(names, questions, strict=True)).items() if name not in found]
+def _answers(
+    setting: ModelSetting, questions: Sequence[Asked], cache: resume.RecordCache, account: Account
+) -> list[list[Any]]:
+    """The answers to each question, one a pass: kept ones, or asked for and kept; equal questions are asked once."""
+    tasks = _tasks(setting, questions)
+    found, missing = _kept(tasks, setting, cache, account)
+
+    def keep(task: Task) -> None:
+        assert task.answer is not None
+        usage = None if task.answer.usage is None else vars(task.answer.usage)
+        cache.put(task.name, vars(task.answer) | {"usage": usage, "replies": task.replies})
+
     if missing:
-        judge = _load(setting)
-        for start in range(0, len(missing), CHUNK):
-            part = missing[start : start + CHUNK]
-            for (name, _), verdict in zip(part, judge.compare_many([q for _, q in part]), strict=True):
-                found[name] = asdict(verdict)
-                cache.put(name, found[name])
-    return [_verdict(found[name], q.key) for name, q in zip(names, questions, strict=True)]
+        found.update(zip((task.name for task in missing), _ask_all(setting, missing, keep, account), strict=True))
+    return grouped([replace(found[task.name], key=task.question.key) for task in tasks], setting.passes)
 
 
-def _verdict(record: Mapping[str, Any], key: str) -> Verdict:
-    """A verdict as it was kept, for the question that has this key now."""
-    usage = record["usage"]
-    return Verdict(**(dict(record) | {"key": key, "usage": None if usage is None else Usage(**usage)}))
+def _tasks(setting: ModelSetting, questions: Sequence[Asked]) -> list[Task]:
+    """Every question in every pass, under the name of its record. Each image is hashed once."""
+    identity = _identity(setting)
+    images = {data for question in questions for data in question_images(question)}
+    digests = {data: resume.fingerprint(data) for data in images}
+    tasks = []
+    for question in questions:
+        asked = [question.instruction, *(digests[data] for data in question_images(question))]
+        for number in range(setting.passes):
+            sampling = [setting.temperature, setting.seed + number]
+            tasks.append(Task(resume.fingerprint(identity, asked, sampling), question, number))
+    return tasks
 
 
-def _load(setting: Mapping[str, Any]) -> Judge:
+def question_images(question: Asked) -> tuple[bytes, ...]:
+    """The images of a question, the source first."""
+    if isinstance(question, PointQuestion):
+        return question.source, question.edited
+    return question.source, question.a, question.b
+
+
+def _identity(setting: ModelSetting) -> str:
+    """Of all that decides a reply beside the question, the pass and the temperature."""
+    parts: list[Any] = [resume.code_version(chat.CODE), setting.prompt, chat.form(setting.prompt).version]
+    if isinstance(setting, ChatSetting):
+        parts += [setting.logprobs, setting.max_new_tokens, setting.min_pixels, setting.max_pixels]
+    if isinstance(setting, EndpointSetting):
+        parts += [setting.model]
+    if isinstance(setting, ServedSetting | TransformersSetting):
+        parts += [weights_hash(Path(setting.model)), setting.dtype]
+    if isinstance(setting, TransformersSetting):
+        parts += [resume.code_version(LOCAL_CODE)]
+    return resume.fingerprint(*parts)
+
+
+def _kept(
+    tasks: Sequence[Task], setting: ModelSetting, cache: resume.RecordCache, account: Account
+) -> tuple[dict[str, chat.Answer], list[Task]]:
+    """The answers that the cache has, by name, and the tasks that must be asked, with what is known of them."""
+    found: dict[str, chat.Answer] = {}
+    missing: list[Task] = []
+    tries = setting.reply_tries if isinstance(setting, ChatSetting) else 1
+    for task in {task.name: task for task in tasks}.values():
+        record = cache.get(task.name)
+        if record is None:
+            missing.append(task)
+            continue
+        answer, replies = _restored(record[0], task)
+        account.use(task.name, answer.usage, answered(answer))
+        if answered(answer) or replies >= tries:
+            account.reused += 1
+            found[task.name] = answer
+        else:
+            missing.append(replace(task, answer=answer, replies=replies))
+    return found, missing
+
+
+def _restored(record: Mapping[str, Any], task: Task) -> tuple[chat.Answer, int]:
+    """An answer as it was kept, and how many replies it took."""
+    usage = None if record["usage"] is None else Usage(**record["usage"])
+    values = {name: value for name, value in record.items() if name != "replies"} | {"usage": usage}
+    if isinstance(task.question, PointQuestion):
+        return Score(**values | {"parts": tuple(values["parts"])}), record["replies"]
+    return Verdict(**values), record["replies"]
+
+
+def _ask_all(setting: ModelSetting, tasks: Sequence[Task], keep: Keep, account: Account) -> list[chat.Answer]:
+    """Asks the model, wherever it runs."""
+    if isinstance(setting, EndpointSetting):
+        return EndpointJudge(setting, setting.base_url, setting.key(), account).answer_all(tasks, keep)
+    if isinstance(setting, ServedSetting):
+        from editjudge.judges.serving import served
+
+        with served(setting) as base_url:
+            return EndpointJudge(setting, base_url, None, account).answer_all(tasks, keep)
+    return _in_process(cast(TransformersSetting, setting), tasks, keep, account)
+
+
+def _in_process(setting: TransformersSetting, tasks: Sequence[Task], keep: Keep, account: Account) -> list[chat.Answer]:
+    """Asks a model in this process, a chunk at a time."""
+    answer_all, start = _load(setting), time.monotonic()
+    answers: list[chat.Answer] = []
+    waiting = list(tasks)
+    while waiting and account.left():
+        size = min(CHUNK, account.left())
+        part, waiting = waiting[:size], waiting[size:]
+        replies = answer_all([task.question for task in part], [task.number for task in part])
+        for task, answer in zip(part, replies, strict=True):
+            if answer.usage is None:  # not asked: its images cannot be used
+                account.failures["image"] += 1
+            else:
+                account.asked += 1
+                account.use(task.name, answer.usage, answered(answer))
+                keep(replace(task, answer=answer, replies=1))
+        answers += replies
+    account.unasked += len(waiting)
+    account.seconds += time.monotonic() - start
+    form = chat.form(setting.prompt)
+    return answers + [form.nothing(task.question.key, account.closed()) for task in waiting]
+
+
+def _load(setting: TransformersSetting) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
+    """What answers questions in passes with a model in this process."""
     from editjudge.judges.checkpoint import load_model
     from editjudge.judges.processor import load_processor
-    from editjudge.judges.transformers_judge import TransformersJudge
+    from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
 
-    model = load_model(setting["model"], setting["dtype"])
-    return TransformersJudge(model, load_processor(setting["model"]), setting["batch_size"])
+    model, processor = load_model(setting.model, setting.dtype), load_processor(setting.model)
+    size, temperature, seed = setting.batch_size, setting.temperature, setting.seed
+    if setting.prompt in POINTWISE:
+        return TransformersScorer(model, processor, POINTWISE[setting.prompt], size, temperature, seed).score_many
+    return TransformersJudge(model, processor, size, STYLES[setting.prompt], temperature, seed).compare_many
 
 
 def weights_hash(model_dir: Path) -> str:

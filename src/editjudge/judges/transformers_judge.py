@@ -1,103 +1,160 @@
 """A judge that runs a Qwen3-VL checkpoint in this process, on the CPU or a GPU, through transformers."""
 
+import re
 import sys
-from collections.abc import Sequence
-from typing import Any, cast
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
-import torch
+from scipy.special import expit
 from tqdm import tqdm
-from transformers import GenerationConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from editjudge import images
-from editjudge.judges.prompt import completion, messages, parse_reply
-from editjudge.judges.protocol import Question, Verdict
+from editjudge.judges.chat_model import Chat, ChatModel, Reply, decode
+from editjudge.judges.prompt import Winner, completion
+from editjudge.judges.protocol import PointQuestion, Question, Score, Usage, Verdict
+from editjudge.judges.styles import STYLES, Style
 
-LONGEST_ASPECT = 200
+SIDES = ("source", "a", "b")
+_VERDICT = re.compile(r"""winner["']?\s*:\s*["']?Image (?=[AB]\b)""")
+
+
+class PointPrompt(Protocol):
+    """One way of asking for the score of a single edit; see `viescore`."""
+
+    @property
+    def images(self) -> tuple[str, ...]: ...
+    @property
+    def messages(self) -> Callable[[str], list[dict]]: ...
+    @property
+    def read(self) -> Callable[[str], tuple[tuple[float, ...] | None, float | None, str | None]]: ...
+    @property
+    def max_new_tokens(self) -> int: ...
 
 
 class TransformersJudge:
-    """Answers questions in batches, by greedy decoding."""
+    """Compares two edits, in batches.
+
+    temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
+    pass, not on the batch.
+    """
 
     def __init__(
         self,
         model: Qwen3VLForConditionalGeneration,
         processor: Qwen3VLProcessor,
         batch_size: int = 16,
-        max_new_tokens: int = 24,
+        style: Style = STYLES["decision"],
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> None:
-        self.model, self.processor, self.batch_size = model, processor, batch_size
-        self.generation = GenerationConfig(
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            repetition_penalty=1.0,
-            eos_token_id=model.generation_config.eos_token_id,
-            pad_token_id=processor.tokenizer.pad_token_id,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
+        self.chat_model, self.batch_size, self.style = ChatModel(model, processor), batch_size, style
+        self.temperature, self.seed = temperature, seed
         a, b = (processor.tokenizer(completion(side))["input_ids"] for side in ("Image A", "Image B"))
-        differ = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-        self.prefix, self.sides = a[:differ], [a[differ], b[differ]]
+        self.sides = next((x, y) for x, y in zip(a, b, strict=False) if x != y)
 
-    def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
+    def compare_many(self, questions: Sequence[Question], passes: Sequence[int] | None = None) -> list[Verdict]:
         """One verdict a question, in the same order.
 
-        A question with a broken image gets winner None and the reason, and the others are answered. p_a is read
-        where the replies "Image A" and "Image B" first differ: the softmax over the two tokens that stand there.
-        It is None when the reply has not begun as both of them do (a Tie, or words of the model's own).
+        A question with a broken image gets winner None and the reason, and the others are answered. p_a is read where
+        the reply names the winner: the model's probabilities (at temperature 1) of the two tokens that tell "Image A"
+        from "Image B", as shares of their sum. It is None for a Tie and for a winner written in other tokens.
+
+        passes: 0, 1, ... for a question that is asked several times; another draw each, where there is a temperature.
         """
-        verdicts: list[Verdict] = []
-        with tqdm(total=len(questions), desc="judge", unit="question", file=sys.stderr) as bar:
-            for start in range(0, len(questions), self.batch_size):
-                batch = questions[start : start + self.batch_size]
-                verdicts += self._compare(batch)
-                bar.update(len(batch))
-        return verdicts
+        numbers = passes or [0] * len(questions)
+        asked = [self._chat(question, number) for question, number in zip(questions, numbers, strict=True)]
+        replies = replies_to(self.chat_model, asked, SIDES, self.batch_size, self.sides)
+        return [self._verdict(question.key, reply) for question, reply in zip(questions, replies, strict=True)]
 
-    def _compare(self, questions: Sequence[Question]) -> list[Verdict]:
-        decoded = decode_all({data for q in questions for data in (q.source, q.a, q.b)})
-        faults = [fault(question, decoded) for question in questions]
-        sound = [q for q, found in zip(questions, faults, strict=True) if found is None]
-        answers = iter(self._ask(sound, decoded) if sound else [])
-        return [
-            next(answers) if found is None else Verdict(q.key, None, None, "", found)
-            for q, found in zip(questions, faults, strict=True)
-        ]
+    def _chat(self, question: Question, number: int) -> Chat:
+        text = self.chat_model.render(self.style.messages(question.instruction))
+        shown = (question.source, question.a, question.b)
+        return Chat(text, shown, self.style.max_new_tokens, self.temperature, seed=self.seed + number)
 
-    @torch.inference_mode()
-    def _ask(self, questions: Sequence[Question], decoded: dict[bytes, np.ndarray | str]) -> list[Verdict]:
-        inputs = self.processor(
-            images=[[decoded[data] for data in (q.source, q.a, q.b)] for q in questions],
-            text=[self._prompt(q.instruction) for q in questions],
-            padding=True,
-            padding_side="left",
-            input_data_format="channels_last",
-            return_tensors="pt",
-        ).to(self.model.device)
-        model = cast(Any, self.model)  # the annotations of generate do not admit this class
-        output = model.generate(**inputs, generation_config=self.generation)
-        new = output.sequences[:, inputs["input_ids"].shape[1] :].cpu()
-        replies = self.processor.batch_decode(new, skip_special_tokens=True)
-        rows = zip(questions, replies, self._p_a(new, output.logits), strict=True)
-        return [verdict(question.key, reply, p_a) for question, reply, p_a in rows]
+    def _verdict(self, key: str, reply: Reply | str) -> Verdict:
+        if isinstance(reply, str):
+            return Verdict(key, None, None, "", reply)
+        winner, reason = self.style.read(reply.text)
+        return Verdict(key, winner, self._p_a(reply, winner), reply.text, reason, usage(reply, len(SIDES)))
 
-    def _prompt(self, instruction: str) -> str:
-        return self.processor.apply_chat_template(messages(instruction), tokenize=False, add_generation_prompt=True)
-
-    def _p_a(self, new: torch.Tensor, logits: tuple[torch.Tensor, ...]) -> list[float | None]:
-        """For each row of new tokens (n, T) and the T logits (n, vocabulary) they were taken from."""
-        differ = len(self.prefix)
-        if len(logits) <= differ:
-            return [None] * len(new)
-        p_a = logits[differ][:, self.sides].float().softmax(dim=1)[:, 0].tolist()
-        return [p if row[:differ] == self.prefix else None for row, p in zip(new.tolist(), p_a, strict=True)]
+    def _p_a(self, reply: Reply, winner: Winner | None) -> float | None:
+        found = [match.end() for match in _VERDICT.finditer(reply.text)]
+        if len(found) != 1 or winner != f"Image {reply.text[found[0]]}":
+            return None
+        text = self.chat_model.processor.decode
+        places = range(len(reply.tokens))
+        place = bisect_right(places, found[0], key=lambda n: len(text(reply.tokens[: n + 1], skip_special_tokens=True)))
+        if reply.tokens[place] != self.sides[winner == "Image B"]:
+            return None
+        a, b = reply.watched[place].tolist()
+        return float(expit(a - b))
 
 
-def verdict(key: str, reply: str, p_a: float | None) -> Verdict:
-    """The verdict that a reply gives; p_a only beside a winner."""
-    winner, reason = parse_reply(reply)
-    return Verdict(key, winner, None if winner is None else p_a, reply, reason)
+class TransformersScorer:
+    """Scores single edits, in batches; temperature and seed as in TransformersJudge."""
+
+    def __init__(
+        self,
+        model: Qwen3VLForConditionalGeneration,
+        processor: Qwen3VLProcessor,
+        style: PointPrompt,
+        batch_size: int = 16,
+        temperature: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.chat_model, self.style, self.batch_size = ChatModel(model, processor), style, batch_size
+        self.temperature, self.seed = temperature, seed
+
+    def score_many(self, questions: Sequence[PointQuestion], passes: Sequence[int] | None = None) -> list[Score]:
+        """One score a question, in the same order; one with a broken image gets value None and the reason.
+
+        passes: as in TransformersJudge.compare_many.
+        """
+        numbers = passes or [0] * len(questions)
+        asked = [self._chat(question, number) for question, number in zip(questions, numbers, strict=True)]
+        replies = replies_to(self.chat_model, asked, self.style.images, self.batch_size)
+        return [self._score(question.key, reply) for question, reply in zip(questions, replies, strict=True)]
+
+    def _chat(self, question: PointQuestion, number: int) -> Chat:
+        text = self.chat_model.render(self.style.messages(question.instruction))
+        both = {"source": question.source, "edited": question.edited}
+        shown = tuple(both[name] for name in self.style.images)
+        return Chat(text, shown, self.style.max_new_tokens, self.temperature, seed=self.seed + number)
+
+    def _score(self, key: str, reply: Reply | str) -> Score:
+        if isinstance(reply, str):
+            return Score(key, None, (), "", reply)
+        parts, value, reason = self.style.read(reply.text)
+        return Score(key, value, parts or (), reply.text, reason, usage(reply, len(self.style.images)))
+
+
+def usage(reply: Reply, shown: int) -> Usage:
+    """What a reply cost. No seconds: the same question shall give the same record, and a batch has no time for each."""
+    return Usage(1, reply.tokens_in, reply.tokens_out, shown)
+
+
+def replies_to(
+    model: ChatModel, chats: Sequence[Chat], names: Sequence[str], batch_size: int, watch: Sequence[int] = ()
+) -> list[Reply | str]:
+    """The reply to each chat, or the words that say why it could not be asked; with a progress bar.
+
+    names: what the images of every chat are called in those words.
+    """
+    replies: list[Reply | str] = []
+    with tqdm(total=len(chats), desc="judge", unit="question", file=sys.stderr) as bar:
+        for start in range(0, len(chats), batch_size):
+            batch = chats[start : start + batch_size]
+            decoded = decode_all({image for chat in batch for image in chat.images})
+            faults = [fault(chat.images, names, decoded) for chat in batch]
+            sound = [chat for chat, found in zip(batch, faults, strict=True) if found is None]
+            pixels = {data: image for data, image in decoded.items() if not isinstance(image, str)}
+            answers = iter(model.reply(sound, pixels, watch))
+            replies += [next(answers) if found is None else found for found in faults]
+            bar.update(len(batch))
+    return replies
 
 
 def decode_all(encoded: set[bytes]) -> dict[bytes, np.ndarray | str]:
@@ -105,19 +162,15 @@ def decode_all(encoded: set[bytes]) -> dict[bytes, np.ndarray | str]:
     decoded: dict[bytes, np.ndarray | str] = {}
     for data in encoded:
         try:
-            decoded[data] = images.decode(data)
+            decoded[data] = decode(data)
         except images.ImageError as error:
             decoded[data] = str(error)
     return decoded
 
 
-def fault(question: Question, decoded: dict[bytes, np.ndarray | str]) -> str | None:
-    """What keeps a question from being asked, with the image's name; None if nothing does."""
-    for name, data in (("source", question.source), ("a", question.a), ("b", question.b)):
-        image = decoded[data]
-        if isinstance(image, str):
-            return f"{name}: {image}"
-        height, width = image.shape[:2]
-        if max(height, width) > LONGEST_ASPECT * min(height, width):
-            return f"{name}: {width} x {height} pixels is too long and thin"
-    return None
+def fault(shown: Sequence[bytes], names: Sequence[str], decoded: Mapping[bytes, np.ndarray | str]) -> str | None:
+    """What keeps a chat from being asked, with the image's name; None if nothing does."""
+    found = (
+        f"{name}: {decoded[data]}" for name, data in zip(names, shown, strict=True) if isinstance(decoded[data], str)
+    )
+    return next(found, None)

@@ -1,0 +1,148 @@
+"""A judge in this process: batches that share images and beginnings, against the plain way on the same questions.
+
+`OMP_NUM_THREADS=1 pytest benchmarks/test_judge.py -s`; the committed base on one core. Times of a shared machine vary;
+read the ratios, and the counts, which are what a larger model saves.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from editjudge import images, params
+from editjudge.editors import procedural
+from editjudge.judges.checkpoint import load_model
+from editjudge.judges.processor import load_processor
+from editjudge.judges.prompt import messages
+from editjudge.judges.protocol import Question
+from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.probe import scenes
+
+ROOT = Path(__file__).parents[1]
+BATCH = 32
+
+
+@pytest.fixture(scope="module")
+def judge() -> TransformersJudge:
+    return TransformersJudge(load_model(ROOT / "models/base"), load_processor(ROOT / "models/base"), BATCH)
+
+
+@pytest.fixture(scope="module")
+def arena() -> list[Question]:
+    """All 30 ordered pairs of six edits, of each of four prompts on held-out photos."""
+    amounts = params.load(ROOT / "params.yaml")["vcreward_bench"]["amounts"]
+    asked = []
+    for prompt in scenes.make_pairs("color_alter", "benchmark", 4, 192, 9):
+        source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
+        rng = np.random.default_rng(0)
+        edits = [procedural.edit_image(source, edit, kind, amounts[kind], rng).image for kind in amounts]
+        encoded = [images.encode_png(each) for each in edits]
+        for a, b in permutations(range(len(edits)), 2):
+            asked.append(Question(prompt["key"], prompt["instruction"], prompt["image"], encoded[a], encoded[b]))
+    return asked
+
+
+@pytest.fixture(scope="module")
+def both_orders() -> list[Question]:
+    """Both orders of 32 questions, each on a source of its own."""
+    amounts = params.load(ROOT / "params.yaml")["vcreward_bench"]["amounts"]
+    asked = []
+    for prompt in scenes.make_pairs("tone_transfer", "benchmark", 32, 192, 9):
+        source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
+        rng = np.random.default_rng(0)
+        a, b = (
+            images.encode_png(procedural.edit_image(source, edit, kind, amounts[kind], rng).image)
+            for kind in ("precise", "regenerated")
+        )
+        for first, second in ((a, b), (b, a)):
+            asked.append(Question(prompt["key"], prompt["instruction"], prompt["image"], first, second))
+    return asked
+
+
+@torch.inference_mode()
+def plain(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
+    """Every image of every question through the processor and the model, as they come."""
+    model, processor, replies = judge.chat_model.model, judge.chat_model.processor, []
+    for start in range(0, len(questions), BATCH):
+        batch = questions[start : start + BATCH]
+        decoded = {data: images.decode(data) for q in batch for data in (q.source, q.a, q.b)}
+        inputs = processor(
+            images=[[decoded[data] for data in (q.source, q.a, q.b)] for q in batch],
+            text=[judge.chat_model.render(messages(q.instruction)) for q in batch],
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+        new = model.generate(**inputs, max_new_tokens=24, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+        replies += processor.batch_decode(new, skip_special_tokens=True)
+    return replies
+
+
+def shared(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
+    judge.chat_model.features.clear()
+    return [verdict.reply for verdict in judge.compare_many(questions)]
+
+
+@contextmanager
+def counted(judge: TransformersJudge) -> Iterator[dict[str, int]]:
+    """Patches through the vision tower, and tokens of prompts through the language model, padding included."""
+    counts = {"patches": 0, "prompt tokens": 0}
+
+    def seen(module: object, given: tuple, named: dict) -> None:
+        counts["patches"] += len(given[0] if given else named["hidden_states"])
+
+    def read(module: object, given: tuple, named: dict) -> None:
+        rows, columns = named["inputs_embeds"].shape[:2]
+        counts["prompt tokens"] += rows * columns if columns > 1 else 0
+
+    net = judge.chat_model.model.model
+    hooks = [
+        net.visual.register_forward_pre_hook(seen, with_kwargs=True),
+        net.language_model.register_forward_pre_hook(read, with_kwargs=True),
+    ]
+    yield counts
+    for hook in hooks:
+        hook.remove()
+
+
+def compare(
+    benchmark: BenchmarkFixture, judge: TransformersJudge, questions: Sequence[Question], least: dict[str, float]
+) -> None:
+    """The same replies, `least` times fewer patches and tokens, and in less time."""
+    with counted(judge) as few:
+        replies = shared(judge, questions)
+    with counted(judge) as many:
+        assert plain(judge, questions) == replies
+    saved = {name: many[name] / few[name] for name in few}
+    took = {}
+    for name, way in (("plain", plain), ("shared", shared)):
+        rounds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            way(judge, questions)
+            rounds.append(time.perf_counter() - start)
+        took[name] = min(rounds)
+    benchmark.pedantic(shared, (judge, questions), rounds=3)
+    words = ", ".join(f"{ratio:.2f} times fewer {name}" for name, ratio in saved.items())
+    print(
+        f"\n{len(questions)} questions: {words}; plain {took['plain']:.2f} s, shared {took['shared']:.2f} s: "
+        f"{took['plain'] / took['shared']:.2f} times as fast"
+    )
+    assert all(saved[name] > least[name] for name in least)
+    assert took["shared"] < took["plain"]
+
+
+@pytest.mark.benchmark(group="judge, both orders of 32 questions")
+def test_both_orders(benchmark: BenchmarkFixture, judge: TransformersJudge, both_orders: list[Question]) -> None:
+    compare(benchmark, judge, both_orders, {"patches": 1.99, "prompt tokens": 1.1})
+
+
+@pytest.mark.benchmark(group="judge, all ordered pairs of 6 edits of 4 sources")
+def test_arena(benchmark: BenchmarkFixture, judge: TransformersJudge, arena: list[Question]) -> None:
+    compare(benchmark, judge, arena, {"patches": 8.0, "prompt tokens": 1.3})

@@ -1,0 +1,227 @@
+"""An OpenAI-compatible chat endpoint over HTTP: many calls in flight, each tried until it is answered or hopeless.
+
+Plain aiohttp instead of the openai client: a call with three small images and the probabilities of its tokens takes
+that one 3.6 ms of the one core that it can use, so 270 calls a second; this takes 0.9 ms. 64 in flight at an endpoint
+that answers in 50 ms would go at a fifth of their pace (benchmarks/test_asking.py compares the two). What is sent is
+what the openai client sends, which a test holds.
+"""
+
+import asyncio
+import email.utils
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import orjson
+from aiolimiter import AsyncLimiter
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
+HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
+QUOTA = "insufficient_quota"  # a 429 that does not pass
+LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+QUOTED = 300  # characters of an endpoint's words in a reason
+HIDDEN = "[key]"
+REAL = 16  # characters of a key that no reply contains by chance
+
+
+class EndpointError(RuntimeError):
+    """The endpoint answers no question at all: the key, the model or the address is wrong. Ends the run."""
+
+
+class CallFailed(Exception):
+    """A call without an answer. kind: of the failure (a status, or what happened); requests: how many were sent."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.requests = kind, reason, 1
+
+
+class Refused(CallFailed):
+    """The endpoint refuses what was sent; status and text: its answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(str(status), f"the endpoint refuses the question ({status}): {text[:QUOTED]}")
+        self.status, self.text = status, text
+
+
+class TryFailed(Exception):
+    """A try that may be repeated. kind: status or what happened; wait: seconds that the endpoint asks for."""
+
+    def __init__(self, kind: str, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.wait = kind, reason, wait
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back. tokens: `choices[0].logprobs.content`, empty where there are none. requests: tries that it took.
+
+    tokens_in, tokens_out: None where the endpoint does not say. seconds: from the first try, waits included.
+    """
+
+    text: str
+    tokens: list[dict[str, Any]]
+    tokens_in: int | None
+    tokens_out: int | None
+    requests: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute: requests; 0: no limit."""
+
+    base_url: str
+    key: str | None = field(default=None, repr=False)
+    max_in_flight: int = 64
+    per_minute: int = 0
+    timeout: float = 120.0
+    connect_timeout: float = 10.0
+    tries: int = 6
+
+
+class Endpoint:
+    """A session of calls; `async with` opens and closes its connections. Tries that are repeated are counted by kind in
+    `retries`.
+    """
+
+    def __init__(self, line: Line, retries: Counter[str]) -> None:
+        self.line, self.retries = line, retries
+        self._url = f"{line.base_url.rstrip('/')}/chat/completions"
+        self._slots = asyncio.Semaphore(line.max_in_flight)
+        self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
+        self._backoff = wait_random_exponential(multiplier=0.5, max=60)
+        self._again = AsyncRetrying(
+            retry=retry_if_exception_type(TryFailed),
+            stop=stop_after_attempt(line.tries),
+            wait=self._wait,
+            before_sleep=self._count,
+            reraise=True,
+        )
+
+    async def __aenter__(self) -> Self:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.line.key is not None:
+            headers["Authorization"] = f"Bearer {self.line.key}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self.line.timeout, sock_connect=self.line.connect_timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=proxy_of(self.line.base_url),
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._session.close()
+
+    async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Reply:
+        """The reply to a chat completion request, whose body `write` gives anew for each try.
+
+        A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, a reply that is no chat
+        completion) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
+        `max_in_flight` places meanwhile. CallFailed: no try left. Refused: the endpoint refuses this request (400 and
+        other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
+        """
+        sent, start = Counter[str](), time.monotonic()
+        try:
+            reply: Reply = await self._again(self._try, write, sent)
+        except TryFailed as last:
+            failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
+            failure.requests = sent["tries"]
+            raise failure from None
+        except CallFailed as failure:
+            failure.requests = sent["tries"]
+            raise
+        return replace(reply, requests=sent["tries"], seconds=time.monotonic() - start)
+
+    async def _try(self, write: Callable[[], Awaitable[bytes]], sent: Counter[str]) -> Reply:
+        if self._pace is not None:
+            await self._pace.acquire()
+        async with self._slots:
+            body = await write()
+            sent["tries"] += 1
+            try:
+                async with self._session.post(self._url, data=body, allow_redirects=False) as response:
+                    raw, wait = await response.read(), response.headers.get("Retry-After")
+            except TimeoutError:
+                raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
+        return self._read(response.status, raw, wait)
+
+    def _hidden(self, text: str) -> str:
+        return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
+
+    def _read(self, status: int, raw: bytes, wait: str | None) -> Reply:
+        """A response with status 200 as a reply; raises what any other one means."""
+        if status == 200:
+            key = self.line.key or ""
+            return read_completion(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
+        text = self._hidden(" ".join(raw.decode(errors="replace").split()))
+        if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
+            why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
+            raise EndpointError(f"{self._url} answers {status}, {why}: {text[:QUOTED]}")
+        if status not in AGAIN and status < 500:
+            raise Refused(status, text)
+        seconds = retry_after(wait)
+        if seconds > LONGEST_WAIT:
+            raise CallFailed(str(status), f"the endpoint asks to wait {seconds:.0f} s ({status}): {text[:QUOTED]}")
+        raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
+
+    def _wait(self, state: RetryCallState) -> float:
+        asked = _failure(state).wait
+        return asked + self._backoff(state) * (0.1 if asked else 1.0)
+
+    def _count(self, state: RetryCallState) -> None:
+        self.retries[_failure(state).kind] += 1
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address (HTTPS_PROXY, NO_PROXY); looked up once, not each call."""
+    parts = urlsplit(url)
+    direct = parts.hostname in LOOPBACK or proxy_bypass(parts.netloc)
+    return None if direct else getproxies().get(parts.scheme)
+
+
+def _failure(state: RetryCallState) -> TryFailed:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, TryFailed)
+    return error
+
+
+def retry_after(header: str | None) -> float:
+    """The seconds that a Retry-After header asks for, as seconds or as a date; 0 without a header of this form."""
+    if header is None:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        date = email.utils.parsedate_tz(header)
+    return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+
+
+def read_completion(raw: bytes) -> Reply:
+    """The first choice of a chat completion (JSON); a refusal is text.
+
+    Raises TryFailed for anything else, such as an error of a gateway with status 200.
+    """
+    try:
+        completion = orjson.loads(raw)
+        [choice, *_] = completion["choices"]
+        text = choice["message"].get("content") or choice["message"].get("refusal") or ""
+        tokens = (choice.get("logprobs") or {}).get("content") or []
+        usage = completion.get("usage") or {}
+        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise TryFailed("malformed", f"no chat completion: {raw[:QUOTED].decode(errors='replace')}") from None
+    if not isinstance(text, str) or not isinstance(tokens, list):
+        raise TryFailed("malformed", f"no text in the completion: {raw[:QUOTED].decode(errors='replace')}")
+    return Reply(text, tokens, read if isinstance(read, int) else None, written if isinstance(written, int) else None)

@@ -1,0 +1,62 @@
+"""Several answers to the same question become one: the majority of the verdicts, the mean of the scores."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from editjudge.judges.prompt import Winner
+from editjudge.judges.protocol import Score, Usage, Verdict
+
+
+def majority(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict over the passes of one question; those without a winner have no vote.
+
+    Tie if more than half of the votes say so, or if both sides have the same number of votes; else the side with more
+    votes, though it may have fewer than half. p_a is the mean of the passes' p_a where all votes have one, else the
+    share of the votes, a Tie being half a vote for each. Without any vote: no winner, and each pass's reason. A single
+    pass is given back as it is. Raises ValueError for none.
+    """
+    if not verdicts:
+        raise ValueError("no passes to take the majority of")
+    if len(verdicts) == 1:
+        return verdicts[0]
+    votes = [verdict for verdict in verdicts if verdict.winner is not None]
+    key, replies, usage = verdicts[0].key, "\n".join(v.reply for v in verdicts), _total([v.usage for v in verdicts])
+    if not votes:
+        return Verdict(key, None, None, replies, _reasons([v.reason for v in verdicts]), usage)
+    count = Counter(vote.winner for vote in votes)
+    known = [vote.p_a for vote in votes if vote.p_a is not None]
+    share = (count["Image A"] + count["Tie"] / 2) / len(votes)
+    p_a = fmean(known) if len(known) == len(votes) else share
+    return Verdict(key, _most(count, len(votes)), p_a, replies, None, usage)
+
+
+def _most(count: Counter, votes: int) -> Winner:
+    if 2 * count["Tie"] > votes or count["Image A"] == count["Image B"]:
+        return "Tie"
+    return "Image A" if count["Image A"] > count["Image B"] else "Image B"
+
+
+def mean_score(scores: Sequence[Score]) -> Score:
+    """The score over the passes of one edit: the mean of those that have one, parts alike; without any, no score and
+    each pass's reason. A single pass is given back as it is. Raises ValueError for none.
+    """
+    if not scores:
+        raise ValueError("no passes to take the mean of")
+    if len(scores) == 1:
+        return scores[0]
+    key, replies, usage = scores[0].key, "\n".join(s.reply for s in scores), _total([s.usage for s in scores])
+    values = [score.value for score in scores if score.value is not None]
+    if not values:
+        return Score(key, None, (), replies, _reasons([s.reason for s in scores]), usage)
+    parts = zip(*(score.parts for score in scores if score.value is not None), strict=True)
+    return Score(key, fmean(values), tuple(fmean(each) for each in parts), replies, None, usage)
+
+
+def _reasons(reasons: Sequence[str | None]) -> str:
+    return "; ".join(f"pass {n}: {reason}" for n, reason in enumerate(reasons, 1))
+
+
+def _total(usages: Sequence[Usage | None]) -> Usage | None:
+    known = [usage for usage in usages if usage is not None]
+    return sum(known, Usage()) if len(known) == len(usages) else None

@@ -1,0 +1,57 @@
+"""Serves a judge's checkpoint over the OpenAI-compatible chat API, until it is interrupted.
+
+`python -m editjudge.serve --judge pvc_judge` for a judge of params.yaml that has a model in a folder, or `--model DIR`;
+the section `serve` of params.yaml says how.
+"""
+
+import argparse
+import dataclasses
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from editjudge import params
+from editjudge.judges import serving
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder to be served, and how it is computed."""
+
+    model: str
+    dtype: str
+    batch_size: int
+
+
+def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> Checkpoint:
+    """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
+    how = serving.read_serving(values)
+    if judge is None:
+        return Checkpoint(str(model), how.dtype, how.max_num_seqs)
+    names = [field.name for field in dataclasses.fields(Checkpoint)]
+    return Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--judge", help="a judge of params.yaml")
+    which.add_argument("--model", help="folder of a checkpoint")
+    parser.add_argument("--engine", choices=sorted(serving.COMMANDS), help="instead of serve.engine")
+    parser.add_argument("--port", type=int, help="instead of serve.port; 0: a free one")
+    given, values = parser.parse_args(), params.load()
+    values["serve"] |= {name: vars(given)[name] for name in ("engine", "port") if vars(given)[name] is not None}
+    try:
+        checkpoint = checkpoint_of(values, given.judge, given.model)
+        with serving.running(checkpoint, serving.read_serving(values)) as server:
+            print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
+            code = server.process.wait()
+    except KeyboardInterrupt:
+        sys.exit("serve: stopped")
+    except (FileNotFoundError, params.ParamsError, serving.ServingError) as error:
+        sys.exit(f"serve: {error}")
+    sys.exit(f"serve: the server ended with code {code}{serving.tail(server.log)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""A small OpenAI-compatible server for the tests: `python chat_server.py '{"delay": 0.05, ...}'` prints its port.
+
+Settings: delay (s); failures, the share of requests that fail, evenly by 429 with Retry-After 0.2, 500, hanging and a
+cut connection; by the request's bytes and how often they came, so that the same questions meet the same failures.
+replies, to the n-th request of an instruction (the last one goes on); key; refuse, options answered with 400; status,
+of every answer; bad, instructions answered with bad_status and bad_words; wait, the Retry-After of the first answer to
+each request, 429; tell_tokens, whether usage is given; bodies, whether to log them. GET /log: what was answered and how
+often; POST /log forgets it.
+"""
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+import socket
+import sys
+from collections import Counter
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+KINDS = ("429", "500", "hang", "cut")
+INSTRUCTION = re.compile(rb"Instruction: (.*?)\\n")
+settings = {"delay": 0.0, "failures": 0.0, "tell_tokens": True} | json.loads(sys.argv[1])
+came: Counter[str] = Counter()
+answered: Counter[str] = Counter()
+kinds: Counter[str] = Counter()
+instructions: Counter[str] = Counter()
+last: dict = {}
+bodies: list[str] = []
+fates: dict[str, list[str | None]] = {}
+flight = {"now": 0, "most": 0}
+
+
+def fate(name: str) -> str | None:
+    """How this request fails, if it does."""
+    digest = hashlib.sha256(f"{name} {came[name]}".encode()).digest()
+    draw = int.from_bytes(digest[:8], "little") / 2**64
+    return KINDS[int(draw / settings["failures"] * len(KINDS))] if draw < settings["failures"] else None
+
+
+def tokens_of(text: str) -> list[dict]:
+    """The reply in tokens, the likeliest ones beside each; at a side's letter A has 3 times the probability of B."""
+    tokens = []
+    for piece in re.findall(r"\w+|\W", text):
+        sides = {"A": 0.75, "B": 0.25} if piece in ("A", "B") else {piece: 1.0}
+        others = {f"other{n}": 0.0001 for n in range(20 - len(sides))}
+        top = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in (sides | others).items()]
+        tokens.append({"token": piece, "logprob": -0.1, "bytes": list(piece.encode()), "top_logprobs": top})
+    return tokens
+
+
+written: dict[tuple[str, bool], bytes] = {}
+
+
+def completion(text: str, likeliest: bool) -> bytes:
+    if (text, likeliest) not in written:
+        choice: dict = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        choice["logprobs"] = {"content": tokens_of(text)} if likeliest else None
+        body = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        if settings["tell_tokens"]:
+            body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        written[text, likeliest] = json.dumps(body).encode()
+    return written[text, likeliest]
+
+
+async def fail(kind: str) -> Response:
+    if kind == "hang":
+        await asyncio.sleep(600)
+    if kind == "429":
+        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.2"})
+    if kind == "cut":
+        return StreamingResponse(iter([b'{"id": ']), 200, {"Content-Length": "1000"})
+    return JSONResponse({"error": {"message": "worker died"}}, 500)
+
+
+def name_of(body: bytes) -> str:
+    found = INSTRUCTION.search(body)
+    return found[1].decode() if found else ""
+
+
+def hashed(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def refusal(request: Request, body: bytes) -> Response | None:
+    """What is wrong with the request, by the settings."""
+    given = request.headers.get("authorization", "")
+    if settings.get("key") and given != f"Bearer {settings['key']}":
+        return JSONResponse({"error": {"message": f"Incorrect API key provided: {given}"}}, 401)
+    for option in settings.get("refuse", []):
+        if f'"{option}":'.encode() in body:
+            return JSONResponse({"error": {"message": f"Unsupported parameter: '{option}'"}}, 400)
+    if name_of(body) in settings.get("bad", []):
+        words = settings.get("bad_words", "this image is not allowed")
+        return JSONResponse({"error": {"message": words}}, settings.get("bad_status", 400))
+    if "wait" in settings and came[hashed(body)] == 1:
+        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": settings["wait"]})
+    if "status" in settings:
+        return JSONResponse({"error": {"message": "as set"}}, settings["status"])
+    return None
+
+
+async def chat(request: Request) -> Response:
+    flight["now"] += 1
+    flight["most"] = max(flight.values())
+    try:
+        body = await request.body()
+        return await answer(request, body)
+    finally:
+        flight["now"] -= 1
+
+
+async def answer(request: Request, body: bytes) -> Response:
+    name = hashed(body)
+    came[name] += 1
+    wrong = refusal(request, body)
+    if wrong is not None:
+        kinds[str(wrong.status_code)] += 1
+        return wrong
+    kind = fate(name)
+    fates.setdefault(name, []).append(kind)
+    if kind != "hang":
+        await asyncio.sleep(settings["delay"])
+    if kind is not None:
+        kinds[kind] += 1
+        return await fail(kind)
+    instruction = name_of(body)
+    replies = settings.get("replies", {}).get(instruction, ['{"winner": "Image A"}'])
+    text = replies[min(instructions[instruction], len(replies) - 1)]
+    instructions[instruction] += 1
+    answered[name] += 1
+    kinds["200"] += 1
+    last.update(body=body.decode(), headers=dict(request.headers))
+    if settings.get("bodies"):
+        bodies.append(last["body"])
+    return Response(completion(text, b'"logprobs": true' in body), media_type="application/json")
+
+
+async def log(request: Request) -> Response:
+    counts = {"answered": answered, "kinds": kinds, "instructions": instructions, "came": came}
+    response = JSONResponse(counts | {"last": last, "bodies": bodies, "flight": flight, "fates": fates})
+    if request.method == "POST":
+        for counter in counts.values():
+            counter.clear()
+        bodies.clear()
+    return response
+
+
+if __name__ == "__main__":
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    print(listener.getsockname()[1], flush=True)
+    routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log, methods=["GET", "POST"])]
+    config = uvicorn.Config(Starlette(routes=routes), log_level="critical", access_log=False)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
