@@ -1,0 +1,8 @@
+"""Options of the benchmarks."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--layers", type=int, default=8, help="of the merge's random base: 36 is all of 8B, 35 GB of disk")
+    parser.addoption("--vocabulary", type=int, default=32000, help="of that base; 151936 in 8B")
