@@ -30,6 +30,8 @@ from editjudge.judges.merge import merge_adapter
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
+from editjudge.judges.sft import TrainSettings, lora
+from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
