@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate.data_loader import SeedableRandomSampler
+from datasets import Dataset
 from peft import get_peft_model
 from safetensors import safe_open
+from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from editjudge import images
-from editjudge.judges import sft
+from editjudge.judges import sft, sft_data
 from editjudge.judges.checkpoint import load_model
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import completion
@@ -33,14 +36,14 @@ SETTINGS = sft.TrainSettings(
 
 
 @pytest.fixture(scope="module")
-def samples(png: Callable[..., bytes]) -> list[sft.Sample]:
+def samples(png: Callable[..., bytes]) -> list[sft_data.Sample]:
     """Sixteen pairs of eight prompts; the winner is the source."""
     made = []
     for i in range(16):
         source, other, first = png(i), png(100 + i), i % 2 == 0
         a, b = (source, other) if first else (other, source)
         winner = "Image A" if first else "Image B"
-        made.append(sft.Sample(f"k{i}", f"p{i // 2}", "Remove the cup", source, a, b, winner))
+        made.append(sft_data.Sample(f"k{i}", f"p{i // 2}", "Remove the cup", source, a, b, winner))
     return made
 
 
@@ -87,9 +90,9 @@ def test_adapters_of_the_8b_model():
         assert adapted_modules(model) == expected
 
 
-def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, samples: list[sft.Sample]):
+def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, samples: list[sft_data.Sample]):
     processor = load_processor(base_dir)
-    rows = sft.dataset(samples[:3]).with_transform(sft.Prepare(processor, SETTINGS, None))
+    rows = sft_data.dataset(samples[:3]).with_transform(sft_data.Prepare(processor, 0, None))
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)([*rows])
     for labels, sample in zip(batch["labels"], samples, strict=False):
         text = processor.tokenizer.decode(labels[labels >= 0])
@@ -102,7 +105,7 @@ def test_images_are_resized_as_the_processor_resizes_them(
     base_dir: Path, png: Callable[..., bytes], shape: tuple[int, int]
 ):
     processor = load_processor(base_dir)
-    ours = sft.Prepare(processor, SETTINGS, None).load("k", "source", png(1, *shape))
+    ours = sft_data.Prepare(processor, 0, None).load("k", "source", png(1, *shape))
     theirs = processor.image_processor(
         [images.decode(png(1, *shape))], input_data_format="channels_last", return_tensors="pt"
     )
@@ -112,31 +115,72 @@ def test_images_are_resized_as_the_processor_resizes_them(
     torch.testing.assert_close(mine["pixel_values"], theirs["pixel_values"], rtol=0, atol=1e-6)
 
 
-def test_split_keeps_prompts_together_whatever_the_order(samples: list[sft.Sample]):
-    train, held = sft.split(sft.dataset(samples), 0.25, 1)
+def test_split_keeps_prompts_together_whatever_the_order(samples: list[sft_data.Sample]):
+    train, held = sft_data.split(sft_data.dataset(samples), 0.25, 1)
     assert held is not None
     assert len(set(held["prompt"])) == 2
     assert not set(train["prompt"]) & set(held["prompt"])
     assert len(train) + len(held) == 16
-    again = sft.split(sft.dataset(samples[::-1]), 0.25, 1)[1]
+    again = sft_data.split(sft_data.dataset(samples[::-1]), 0.25, 1)[1]
     assert again is not None
     assert set(again["key"]) == set(held["key"])
-    assert sft.split(sft.dataset(samples), 0.0, 1)[1] is None
+    assert sft_data.split(sft_data.dataset(samples), 0.0, 1)[1] is None
     with pytest.raises(ValueError, match="too few"):
-        sft.split(sft.dataset(samples[:2]), 0.5, 1)
+        sft_data.split(sft_data.dataset(samples[:2]), 0.5, 1)
     with pytest.raises(ValueError, match="held_out_share"):
-        sft.split(sft.dataset(samples), 1.0, 1)
+        sft_data.split(sft_data.dataset(samples), 1.0, 1)
 
 
-def test_augmentation_is_alike_for_all_three_and_repeats(base_dir: Path, samples: list[sft.Sample]):
+def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(
+    base_dir: Path, samples: list[sft_data.Sample]
+):
     row = vars(samples[0])
-    first, again = (sft.Prepare(load_processor(base_dir), SETTINGS, sft.flips) for _ in range(2))
-    drawn = [first.shown(row) for _ in range(8)]
-    for shown in drawn:
-        assert np.array_equal(shown[0], shown[1])  # A is the source here
+    first, again = (sft_data.Prepare(load_processor(base_dir), 0, sft_data.flips) for _ in range(2))
+    drawn = []
+    for epoch in range(8):
+        first.epoch.fill_(epoch)
+        drawn.append(first.shown(row))
+        assert np.array_equal(drawn[-1][0], drawn[-1][1])  # A is the source here
     assert len({shown[0].tobytes() for shown in drawn}) > 1
-    for shown in drawn:
-        assert all(np.array_equal(x, y) for x, y in zip(shown, again.shown(row), strict=True))
+    for epoch in reversed(range(8)):
+        again.epoch.fill_(epoch)
+        for _ in range(2):
+            assert all(np.array_equal(x, y) for x, y in zip(drawn[epoch], again.shown(row), strict=True))
+
+
+def test_decoded_images_are_kept_up_to_so_many_bytes(base_dir: Path, samples: list[sft_data.Sample]):
+    room = 3 * 64 * 64 * 3
+    prepare = sft_data.Prepare(load_processor(base_dir), 0, None, cache_bytes=2 * room + room // 2)
+    for _ in range(2):
+        for sample in samples[:4]:
+            prepare.shown(vars(sample))
+    assert list(prepare.cache) == ["k0", "k1"]
+
+
+def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, samples: list[sft_data.Sample]):
+    """Thirteen rows, four a step: the last step has one row and three fillers, on which there is no loss."""
+    rows = sft_data.dataset(samples[:13])
+    assert sft_data.filled(rows, 1) is rows
+    table = sft_data.filled(rows, 4)
+    assert table["key"][:13] == rows["key"][:]
+    order = sft_data.EpochOrder(len(rows), len(table) - len(rows), seed=5)
+    theirs = SeedableRandomSampler(rows, generator=torch.Generator(), data_seed=5)
+    for epoch in range(3):
+        order.epoch = epoch
+        assert list(order) == [*theirs, 13, 14, 15]
+    processor = load_processor(base_dir)
+    shown = table.with_transform(sft_data.Prepare(processor, 0, None))
+    collate = sft_data.Collate(DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True))
+    labels = collate([shown[i] for i in (12, 13, 14, 15)])["labels"]
+    assert (labels >= 0).any(1).tolist() == [True, False, False, False]
+
+
+def test_a_table_on_disk_is_the_table_in_memory(samples: list[sft_data.Sample], tmp_path: Path):
+    sft_data.write(iter(samples), tmp_path / "pairs.arrow")
+    table = Dataset.from_file(str(tmp_path / "pairs.arrow"))
+    assert table.cache_files, "mapped, not read"
+    assert table.to_list() == sft_data.dataset(samples).to_list()
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.arrow"]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -144,10 +188,32 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def test_training_learns_and_repeats(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
-    table = sft.dataset(samples)
-    history = sft.train_adapter(base_dir, table, tmp_path / "one", SETTINGS, sft.flips)
-    assert history == sft.train_adapter(base_dir, table, tmp_path / "two", SETTINGS, sft.flips)
+def test_the_loss_is_that_of_the_reply(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
+    """The trainer's loss of the untrained adapter, against transformers' own of the base over the reply's tokens."""
+    settings = replace(SETTINGS, max_steps=1, eval_steps=1)
+    trained = sft.train_adapter(base_dir, sft_data.dataset(samples), tmp_path / "adapter", settings)
+    processor, model = load_processor(base_dir), load_model(base_dir)
+    _, held = sft_data.split(sft_data.dataset(samples), settings.held_out_share, settings.seed)
+    assert held is not None
+    rows = [*held.with_transform(sft_data.Prepare(processor, 0, None))]
+    batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)(rows)
+    reply = len(processor.tokenizer(completion("Image A") + "<|im_end|>\n").input_ids)
+    with torch.no_grad():
+        logits = model(**{name: value for name, value in batch.items() if name != "labels"}).logits
+    losses = []
+    for tokens, mask, scores in zip(batch["input_ids"], batch["attention_mask"], logits, strict=True):
+        end = int(mask.sum())
+        losses.append(cross_entropy(scores[end - reply - 1 : end - 1], tokens[end - reply : end]))
+    assert trained.history[0]["eval_loss"] == pytest.approx(float(torch.stack(losses).mean()), abs=1e-5)
+
+
+def test_training_learns_and_repeats(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
+    table = sft_data.dataset(samples)
+    one, two = (
+        sft.train_adapter(base_dir, table, tmp_path / name, SETTINGS, sft_data.flips) for name in ("one", "two")
+    )
+    history = one.history
+    assert (history, one.tokens) == (two.history, two.tokens)
     assert {p.name for p in (tmp_path / "one").iterdir()} == {
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -160,12 +226,35 @@ def test_training_learns_and_repeats(base_dir: Path, samples: list[sft.Sample], 
     assert history[-1]["eval_loss"] < history[0]["eval_loss"]
 
 
-def test_the_best_adapter_is_kept(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
+    base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path
+):
+    """From the middle of the second epoch, from the end of the first, and past a checkpoint that is half-written."""
+    table, folder = sft_data.dataset(samples[:15]), tmp_path / "checkpoints"
+    settings = replace(SETTINGS, max_steps=6, batch_size=4, eval_steps=2, logging_steps=1, save_steps=1)
+    settings = replace(settings, kept_checkpoints=9)
+    plain = sft.train_adapter(base_dir, table, tmp_path / "plain", settings, sft_data.flips)
+    saved = sft.train_adapter(base_dir, table, tmp_path / "saved", settings, sft_data.flips, folder)
+    assert (saved.history, saved.tokens) == (plain.history, plain.tokens), "saving changes nothing"
+    assert not (folder / "checkpoint-6").exists()
+    for step in (5, 3):
+        (folder / f"checkpoint-{step + 1}" / "whole.json").unlink(missing_ok=True)
+        again = sft.train_adapter(base_dir, table, tmp_path / f"from{step}", settings, sft_data.flips, folder)
+        assert again.resumed_from == step
+        assert (again.history, again.tokens) == (plain.history, plain.tokens)
+        assert 0 < again.tokens_now < again.tokens
+        for path in (tmp_path / "plain").iterdir():
+            assert path.read_bytes() == (tmp_path / f"from{step}" / path.name).read_bytes()
+        for later in range(step, 6):
+            (folder / f"checkpoint-{later}" / "whole.json").unlink(missing_ok=True)
+
+
+def test_the_best_adapter_is_kept(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
     """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
     settings = replace(SETTINGS, max_steps=4, eval_steps=2, learning_rate=100.0)
     for name, keep_best in (("best", True), ("last", False)):
         run = replace(settings, keep_best=keep_best)
-        history = sft.train_adapter(base_dir, sft.dataset(samples), tmp_path / name, run)
+        history = sft.train_adapter(base_dir, sft_data.dataset(samples), tmp_path / name, run).history
         untrained, *later = [row["eval_loss"] for row in history if row["eval_loss"] is not None]
         assert len(later) == 2
         assert untrained < min(later)
@@ -173,26 +262,26 @@ def test_the_best_adapter_is_kept(base_dir: Path, samples: list[sft.Sample], tmp
     assert any(value.any() for name, value in weights(tmp_path / "last").items() if "lora_B" in name)
 
 
-def test_a_broken_sample_is_named(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+def test_a_broken_sample_is_named(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
     broken = [*samples[:-1], replace(samples[-1], key="bad", b=b"nothing")]
     with pytest.raises(ValueError, match="training sample bad: b: not a PNG"):
-        sft.train_adapter(base_dir, sft.dataset(broken), tmp_path / "adapter", SETTINGS)
+        sft.train_adapter(base_dir, sft_data.dataset(broken), tmp_path / "adapter", SETTINGS)
     with pytest.raises(ValueError, match="winner must be one of"):
         sft.train_adapter(
             base_dir,
-            sft.dataset([replace(sample, winner="A") for sample in samples]),  # type: ignore[arg-type]
+            sft_data.dataset([replace(sample, winner="A") for sample in samples]),  # type: ignore[arg-type]
             tmp_path / "adapter",
             SETTINGS,
         )
     with pytest.raises(ValueError, match="1 of 17 training samples repeat a key"):
-        sft.train_adapter(base_dir, sft.dataset([*samples, samples[0]]), tmp_path / "adapter", SETTINGS)
+        sft.train_adapter(base_dir, sft_data.dataset([*samples, samples[0]]), tmp_path / "adapter", SETTINGS)
     assert not (tmp_path / "adapter").exists()
 
 
-def test_no_held_out_rows_with_bf16_and_checkpointing(base_dir: Path, samples: list[sft.Sample], tmp_path: Path):
+def test_no_held_out_rows_with_bf16_and_checkpointing(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
     settings = replace(
         SETTINGS, held_out_share=0.0, max_steps=2, logging_steps=1, bf16=True, gradient_checkpointing=True
     )
-    history = sft.train_adapter(base_dir, sft.dataset(samples), tmp_path, settings)
+    history = sft.train_adapter(base_dir, sft_data.dataset(samples), tmp_path, settings).history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None

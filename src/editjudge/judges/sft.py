@@ -1,74 +1,47 @@
 """Supervised fine-tuning of a judge: LoRA adapters on the language model of a Qwen3-VL checkpoint.
 
-trl's SFTTrainer and its collator do the training. This module brings the rows into their shape, holds prompts out,
-and keeps the adapter that did best on them.
+trl's SFTTrainer does the training and writes the checkpoints, in one process or as one of several. This module holds
+prompts out, keeps the adapter that did best on them, and goes on from a checkpoint so that the end is the same.
 """
 
-import copy
+import json
+import os
+import resource
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-import numpy as np
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
-from PIL import Image
-from transformers import (
-    Qwen3VLProcessor,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
-from editjudge import images
 from editjudge.judges.checkpoint import Precision, load_model
 from editjudge.judges.processor import load_processor
-from editjudge.judges.prompt import Winner, completion, messages
+from editjudge.judges.sft_data import Augment, Collate, EpochOrder, Prepare, filled, split
 
-Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
-"""Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
 Row: TypeAlias = dict[str, float | None]
-IMAGES = ("source", "a", "b")
-COLUMNS = ("key", "prompt", "instruction", *IMAGES, "winner")
 OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
-ZERO_2 = {
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": "auto",
-    "bf16": {"enabled": "auto"},
-    "zero_optimization": {"stage": 2, "overlap_comm": True, "contiguous_gradients": True},
-    "zero_allow_untested_optimizer": True,
-}
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One training pair. Images are encoded bytes; pairs of one prompt are held out together or not at all."""
-
-    key: str
-    prompt: str
-    instruction: str
-    source: bytes
-    a: bytes
-    b: bytes
-    winner: Winner
 
 
 @dataclass(frozen=True)
 class TrainSettings:
     """The published training, but for its length and size. max_steps > 0 overrides epochs.
 
-    learning_rate is the peak of a cosine with warm-up; batch_size and accumulation are per process. keep_best saves
-    the adapter of the evaluation with the lowest loss (which says more than the accuracy on few rows), instead of the
-    last one; the untrained adapter is evaluated too. cached_rows bounds how many decoded rows stay in memory.
+    learning_rate is the peak of a cosine with warm-up. batch_size and accumulation are per process: the published
+    batch is their product with the number of processes. deepspeed names a configuration in DeepSpeed's own form.
+    keep_best saves the adapter of the evaluation with the lowest loss (which says more than the accuracy on few rows),
+    instead of the last one; the untrained adapter is evaluated too. cached_bytes bounds the decoded images that a
+    process keeps. save_steps is the distance of checkpoints; a multiple of logging_steps, for the loss that is logged
+    after one is the mean since the last that was logged before it.
     """
 
     rank: int = 64
@@ -83,136 +56,149 @@ class TrainSettings:
     accumulation: int = 1
     bf16: bool = True
     gradient_checkpointing: bool = True
-    deepspeed: Literal["zero2"] | None = None
+    deepspeed: Path | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     held_out_share: float = 0.1
     eval_steps: int = 100
     logging_steps: int = 10
+    save_steps: int = 100
+    kept_checkpoints: int = 2
     keep_best: bool = True
-    cached_rows: int = 4096
+    cached_bytes: int = 1 << 30
     workers: int = 0
     seed: int = 42
 
 
-def dataset(samples: Iterable[Sample]) -> Dataset:
-    """The samples as the table that `train_adapter` takes; a memory-mapped one with these columns does as well."""
-    rows = [asdict(sample) for sample in samples]
-    return Dataset.from_dict({name: [row[name] for row in rows] for name in COLUMNS})
+@dataclass(frozen=True)
+class Trained:
+    """What a training gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None where nothing was measured;
+    losses are mean nats a token of the reply, eval_accuracy is that of `HeldOut.measure`. `tokens`: all that were shown
+    in training, those of the images and of the question included, padding not.
 
-
-def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Training rows, and the rows of `share` of the prompts (at least one prompt when share > 0, else None).
-
-    Which prompts are held out depends on their names and the seed, not on the order of the rows. ValueError: a share
-    outside 0..1, or no prompt left to train on.
-    """
-    if not 0.0 <= share < 1.0:
-        raise ValueError(f"held_out_share must be in 0..1 and below 1, not {share}")
-    prompts = rows["prompt"]
-    ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
-    count = max(1, round(share * len(ranked))) if share > 0 else 0
-    if count >= len(ranked):
-        raise ValueError(f"{len(ranked)} prompts are too few to hold out {share}")
-    held_out = set(ranked[:count])
-    train = rows.select([i for i, prompt in enumerate(prompts) if prompt not in held_out])
-    return train, rows.select([i for i, prompt in enumerate(prompts) if prompt in held_out]) if count else None
-
-
-def flips(rng: np.random.Generator, shown: list[np.ndarray]) -> list[np.ndarray]:
-    """An `Augment`: mirrors all three images alike, left to right and top to bottom, each half of the time."""
-    across, down = (-1 if rng.random() < 0.5 else 1 for _ in range(2))
-    return [image[::down, ::across] for image in shown]
-
-
-class Prepare:
-    """The dataset's transform: rows to the images, prompt and completion columns of trl.
-
-    Images are decoded and resized once, as the processor would resize them. A row's augmentation depends on the
-    seed, its key and how often the row was drawn, so the workers' number and order do not matter to it.
+    The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
+    and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident.
     """
 
-    def __init__(self, processor: Qwen3VLProcessor, settings: TrainSettings, augment: Augment | None) -> None:
-        self.image_processor, self.settings, self.augment = processor.image_processor, settings, augment
-        self.cache: dict[str, list[np.ndarray]] = {}
-        self.drawn: dict[str, int] = {}
+    history: list[Row]
+    tokens: int
+    resumed_from: int | None
+    seconds: float
+    tokens_now: int
+    peak_memory: int
 
-    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
-        rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-        return {
-            "images": [[Image.fromarray(image) for image in self.shown(row)] for row in rows],
-            "prompt": [messages(row["instruction"]) for row in rows],
-            "completion": [
-                [{"role": "assistant", "content": [{"type": "text", "text": completion(row["winner"])}]}]
-                for row in rows
-            ],
-        }
 
-    def shown(self, row: dict) -> list[np.ndarray]:
-        """Source, A and B of a row, uint8 (H, W, 3), resized and augmented."""
-        key = row["key"]
-        shown = self.cache.get(key)
-        if shown is None:
-            shown = [self.load(key, name, row[name]) for name in IMAGES]
-            if len(self.cache) < self.settings.cached_rows:
-                self.cache[key] = shown
-        if self.augment is None:
-            return shown
-        self.drawn[key] = self.drawn.get(key, 0) + 1
-        name = int.from_bytes(sha256(key.encode()).digest()[:8])
-        rng = np.random.default_rng([self.settings.seed, name, self.drawn[key]])
-        return [np.ascontiguousarray(image) for image in self.augment(rng, shown)]
+class Trainer(SFTTrainer):
+    """trl's trainer, which shows the training rows in the given order."""
 
-    def load(self, key: str, name: str, data: bytes) -> np.ndarray:
-        """A decoded image at the size that the model sees; ValueError with the sample's key if it is broken."""
-        try:
-            image = Image.fromarray(images.decode(data))
-            size = self.image_processor.size
-            height, width = smart_resize(
-                image.height,
-                image.width,
-                factor=self.image_processor.patch_size * self.image_processor.merge_size,
-                min_pixels=size["shortest_edge"],
-                max_pixels=size["longest_edge"],
-            )
-        except ValueError as error:
-            raise ValueError(f"training sample {key}: {name}: {error}") from error
-        return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+    def __init__(self, order: EpochOrder, **arguments: Any) -> None:
+        self.order = order
+        super().__init__(**arguments)
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:
+        return self.order
+
+
+class Epochs(TrainerCallback):
+    """Tells the transform and the order, before an epoch, which one it is."""
+
+    def __init__(self, prepare: Prepare, order: EpochOrder) -> None:
+        self.prepare, self.order = prepare, order
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.order.epoch = int(state.epoch or 0)
+        self.prepare.epoch.fill_(self.order.epoch)
 
 
 class HeldOut(TrainerCallback):
-    """After each evaluation: the accuracy on the held-out rows, and the best adapter so far."""
+    """After each evaluation: the accuracy on the held-out rows, and the best adapter so far (in the first process)."""
 
     def __init__(self, rows: Dataset, batch_size: int) -> None:
         self.rows, self.batch_size = rows, batch_size
-        self.collate: Callable[[list[dict]], dict[str, torch.Tensor]] | None = None
+        self.trainer: SFTTrainer | None = None
         self.accuracy: dict[int, float] = {}
         self.lowest = float("inf")
         self.best: dict[str, torch.Tensor] = {}
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The trainer calls this, with the model and the evaluation's metrics among the keywords."""
-        model, metrics = kwargs["model"], kwargs["metrics"]
-        self.accuracy[state.global_step] = self.measure(model)
-        if metrics["eval_loss"] < self.lowest:
-            self.lowest = metrics["eval_loss"]
-            self.best = {
-                name: weight.detach().cpu().clone() for name, weight in model.named_parameters() if weight.requires_grad
-            }
+        self.accuracy[state.global_step] = self.measure()
+        if kwargs["metrics"]["eval_loss"] < self.lowest:
+            self.lowest = kwargs["metrics"]["eval_loss"]
+            weights = adapter_weights(kwargs["model"])
+            self.best = weights if state.is_world_process_zero else {}
 
     @torch.no_grad()
-    def measure(self, model: PeftModel) -> float:
+    def measure(self) -> float:
         """Share of held-out rows, 0..1, where every token of the right reply is the likeliest one at its place.
 
-        These are the rows that greedy decoding answers rightly.
+        These are the rows that greedy decoding answers rightly. Each process takes a part of them; all run the model
+        equally often, which ZeRO-3 needs, so one whose rows are done runs it on the first row and does not count it.
         """
-        assert self.collate is not None
-        right = 0
-        for start in range(0, len(self.rows), self.batch_size):
-            chosen = [self.rows[i] for i in range(start, min(start + self.batch_size, len(self.rows)))]
-            inputs = {name: value.to(model.device) for name, value in self.collate(chosen).items()}
-            output = model(**inputs, fused_lm_head=True)
-            right += int((output.is_top1.sum(1) == output.label_mask.sum(1)).sum())
-        return right / len(self.rows)
+        assert self.trainer is not None
+        accelerator, model = self.trainer.accelerator, self.trainer.model_wrapped
+        part = -(-len(self.rows) // accelerator.num_processes)
+        mine = range(len(self.rows))[accelerator.process_index * part :][:part]
+        right = torch.zeros((), device=accelerator.device)
+        for start in range(0, part, self.batch_size):
+            chosen = mine[start : start + self.batch_size]
+            batch = self.trainer.data_collator([self.rows[i] for i in chosen or [0]])
+            output = model(**{name: value.to(accelerator.device) for name, value in batch.items()}, fused_lm_head=True)
+            if chosen:
+                right += (output.is_top1.sum(1) == output.label_mask.sum(1)).sum()
+        return float(accelerator.reduce(right)) / len(self.rows)
+
+
+class Checkpoints(TrainerCallback):
+    """Completes the trainer's checkpoints: adds what `HeldOut` knows, and last, through a temporary name, the file
+    without which a checkpoint counts as half-written.
+    """
+
+    WHOLE = "whole.json"
+    BEST = "best.safetensors"
+
+    def __init__(self, folder: Path, held_out: HeldOut | None) -> None:
+        self.folder, self.held_out = folder, held_out
+        self.trainer: SFTTrainer | None = None
+
+    def latest(self) -> Path | None:
+        """The newest whole checkpoint."""
+        whole = [file.parent for file in self.folder.glob(f"checkpoint-*/{self.WHOLE}")]
+        return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+    def drop_half_written(self) -> None:
+        """Those of a run that was killed would count among the last ones that are kept."""
+        for folder in self.folder.glob("checkpoint-*"):
+            if not (folder / self.WHOLE).exists():
+                shutil.rmtree(folder)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Gives `HeldOut` back what it knew at the checkpoint."""
+        if self.held_out:
+            known = json.loads((checkpoint / self.WHOLE).read_text())
+            self.held_out.lowest = known["lowest"]
+            self.held_out.accuracy = {int(step): share for step, share in known["accuracy"].items()}
+            self.held_out.best = load_file(checkpoint / self.BEST)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """None at the end, where the trainer would add one: from there it would train a step too many."""
+        if state.global_step >= state.max_steps:
+            control.should_save = False
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        assert self.trainer is not None
+        self.trainer.accelerator.wait_for_everyone()  # each process has written its part
+        if not state.is_world_process_zero:
+            return
+        folder = self.folder / f"checkpoint-{state.global_step}"
+        known: dict[str, Any] = {}
+        if self.held_out:
+            known = {"lowest": self.held_out.lowest, "accuracy": self.held_out.accuracy}
+            save_file(self.held_out.best, folder / self.BEST)
+        partial = folder / f"{self.WHOLE}.partial"
+        partial.write_text(json.dumps(known))
+        partial.replace(folder / self.WHOLE)
 
 
 def lora(settings: TrainSettings) -> LoraConfig:
@@ -228,34 +214,44 @@ def lora(settings: TrainSettings) -> LoraConfig:
     )
 
 
-def trainer_config(settings: TrainSettings, output_dir: str, evaluate: bool) -> SFTConfig:
-    """trl's settings: loss on the reply, no checkpoints, no reports, nothing sent anywhere."""
+def optimisation(settings: TrainSettings) -> dict[str, Any]:
+    """Length, rate and batches, as trl names them."""
+    return {
+        "num_train_epochs": settings.epochs,
+        "max_steps": settings.max_steps,
+        "learning_rate": settings.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": settings.warmup_share,
+        "weight_decay": settings.weight_decay,
+        "per_device_train_batch_size": settings.batch_size,
+        "per_device_eval_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.accumulation,
+    }
+
+
+def trainer_config(settings: TrainSettings, output_dir: Path, evaluate: bool, save: bool) -> SFTConfig:
+    """trl's settings: loss on the reply, no reports."""
     return SFTConfig(
-        output_dir=output_dir,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=settings.warmup_share,
-        weight_decay=settings.weight_decay,
-        num_train_epochs=settings.epochs,
-        max_steps=settings.max_steps,
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.accumulation,
+        **optimisation(settings),
+        output_dir=str(output_dir),
         gradient_checkpointing=settings.gradient_checkpointing,
         bf16=settings.bf16,
         use_cpu=settings.device == "cpu",
-        deepspeed=copy.deepcopy(ZERO_2) if settings.deepspeed else None,
+        ddp_backend="gloo" if settings.device == "cpu" and "WORLD_SIZE" in os.environ else None,
+        ddp_find_unused_parameters=False,
+        deepspeed=str(settings.deepspeed) if settings.deepspeed else None,
         completion_only_loss=True,
         max_length=None,
         remove_unused_columns=False,
         dataloader_num_workers=settings.workers,
-        dataloader_persistent_workers=settings.workers > 0,
         dataloader_pin_memory=settings.device == "cuda",
         eval_strategy="steps" if evaluate else "no",
         eval_steps=settings.eval_steps if evaluate else None,
-        eval_on_start=evaluate,
         logging_steps=settings.logging_steps,
-        save_strategy="no",
+        save_strategy="steps" if save else "no",
+        save_steps=settings.save_steps,
+        save_total_limit=settings.kept_checkpoints,
+        include_num_input_tokens_seen="non_padding",
         report_to="none",
         seed=settings.seed,
         data_seed=settings.seed,
@@ -263,41 +259,127 @@ def trainer_config(settings: TrainSettings, output_dir: str, evaluate: bool) -> 
 
 
 def train_adapter(
-    base_dir: Path, rows: Dataset, out_dir: Path, settings: TrainSettings, augment: Augment | None = None
-) -> list[Row]:
-    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (`COLUMNS`) and saves them in out_dir.
+    base_dir: Path,
+    rows: Dataset,
+    out_dir: Path,
+    settings: TrainSettings,
+    augment: Augment | None = None,
+    checkpoints: Path | None = None,
+) -> Trained:
+    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (`sft_data.COLUMNS`) and saves them in out_dir.
 
-    Returns the history, by step: {step, loss, eval_loss, eval_accuracy}, None where nothing was measured; the losses
-    are mean nats a token of the reply, eval_accuracy is that of `HeldOut.measure`. The same rows, settings and thread
-    count give the same bytes on a CPU. ValueError names the key of a sample that cannot be used.
+    With `checkpoints`, a folder of this very training, it goes on from the last whole one there. The same rows,
+    settings, number of processes and thread count give the same bytes on a CPU, whether the training was killed and
+    went on or not. Of several processes all call this, and the first one saves. ValueError names the key of a sample
+    that cannot be used.
     """
     keys = rows["key"]
     if len(set(keys)) < len(keys):
         raise ValueError(f"{len(keys) - len(set(keys))} of {len(keys)} training samples repeat a key")
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer, held_out, saved = assemble(base_dir, rows, settings, augment, checkpoints, Path(scratch))
+        last = saved.latest() if saved else None
+        if saved and trainer.is_world_process_zero():
+            saved.drop_half_written()
+        trainer.args.eval_on_start = held_out is not None and last is None
+        if saved and last:
+            saved.restore(last)
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    weights = held_out.best if held_out and settings.keep_best else adapter_weights(cast(PeftModel, trainer.model))
+    if trainer.is_world_process_zero():
+        save_adapter(cast(PeftModel, trainer.model), out_dir, weights)
+    return Trained(
+        history(trainer.state.log_history, held_out.accuracy if held_out else {}),
+        tokens=trainer.state.num_input_tokens_seen,
+        resumed_from=int(last.name.rpartition("-")[2]) if last else None,
+        seconds=time.perf_counter() - began,
+        tokens_now=trainer.state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
+        peak_memory=peak_memory(trainer),
+    )
+
+
+def assemble(
+    base_dir: Path,
+    rows: Dataset,
+    settings: TrainSettings,
+    augment: Augment | None,
+    checkpoints: Path | None,
+    scratch: Path,
+) -> tuple[SFTTrainer, HeldOut | None, Checkpoints | None]:
+    """The trainer with its callbacks."""
     processor = load_processor(base_dir)
     train_rows, held_rows = split(rows, settings.held_out_share, settings.seed)
-    train_data = train_rows.with_transform(Prepare(processor, settings, augment))
-    held_data = held_rows.with_transform(Prepare(processor, settings, None)) if held_rows else None
+    prepare = Prepare(processor, settings.seed, augment, settings.cached_bytes)
+    shown = Prepare(processor, settings.seed, None, settings.cached_bytes)
+    held_data = held_rows.with_transform(shown) if held_rows else None
     processor.image_processor.do_resize = False
-    precision: Precision = "bfloat16" if settings.bf16 else "float32"
     held_out = HeldOut(held_data, settings.batch_size) if held_data else None
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = SFTTrainer(
-            model=load_model(base_dir, precision, "cpu"),
-            args=trainer_config(settings, scratch, held_data is not None),
-            train_dataset=train_data,
-            eval_dataset=held_data,
-            processing_class=processor,
-            peft_config=lora(settings),
-            callbacks=[held_out] if held_out else None,
-        )
-        if held_out:
-            held_out.collate = trainer.data_collator
-        trainer.train()
-    if trainer.is_world_process_zero():
-        best = held_out.best if held_out and settings.keep_best else {}
-        save_adapter(cast(PeftModel, trainer.model), out_dir, best)
-    return history(trainer.state.log_history, held_out.accuracy if held_out else {})
+    saved = Checkpoints(checkpoints, held_out) if checkpoints else None
+    callbacks = [callback for callback in (held_out, saved) if callback]
+    precision: Precision = "bfloat16" if settings.bf16 else "float32"
+    # Before the model: under ZeRO-3 it is then loaded in parts.
+    config = trainer_config(settings, checkpoints or scratch, held_out is not None, saved is not None)
+    if settings.deepspeed:
+        start_deepspeed(settings.device)
+    train_data = filled(train_rows, settings.batch_size * config.world_size if config.world_size > 1 else 1)
+    order = EpochOrder(len(train_rows), len(train_data) - len(train_rows), settings.seed)
+    trainer = Trainer(
+        order=order,
+        model=load_model(base_dir, precision, settings.device if is_deepspeed_zero3_enabled() else "cpu"),
+        args=config,
+        train_dataset=train_data.with_transform(prepare),
+        eval_dataset=held_data,
+        processing_class=processor,
+        peft_config=lora(settings),
+        callbacks=[Epochs(prepare, order), *callbacks],
+    )
+    trainer.data_collator = Collate(trainer.data_collator)
+    trainer.model_accepts_loss_kwargs = True  # the mean is then over all tokens of a step, whichever process has them
+    for callback in callbacks:
+        callback.trainer = trainer
+    return trainer, held_out, saved
+
+
+def start_deepspeed(device: Literal["cpu", "cuda"]) -> None:
+    """Lets DeepSpeed know the other processes before the model is loaded, which ZeRO-3 does in parts.
+
+    On a CPU it would compile a reduction through shared memory; gloo does without.
+    """
+    import deepspeed
+
+    if device == "cpu":
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("gloo" if device == "cpu" else "nccl")
+
+
+def adapter_weights(model: PeftModel) -> dict[str, torch.Tensor]:
+    """A copy of the trained weights by parameter name, on the CPU. All processes must call it: ZeRO-3 holds parts."""
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    with whole(list(trained.values())):
+        return {name: weight.detach().cpu().clone() for name, weight in trained.items()}
+
+
+@contextmanager
+def whole(weights: list[torch.nn.Parameter]) -> Iterator[None]:
+    """The weights with all their elements, also under ZeRO-3."""
+    if is_deepspeed_zero3_enabled():
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters(weights):
+            yield
+    else:
+        yield
+
+
+def peak_memory(trainer: SFTTrainer) -> int:
+    """The most memory that one of the processes has held so far, bytes."""
+    if trainer.args.use_cpu:
+        mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    else:
+        mine = torch.cuda.max_memory_allocated()
+    device = trainer.accelerator.device
+    return int(trainer.accelerator.gather(torch.tensor([mine], dtype=torch.int64, device=device)).max())
 
 
 def save_adapter(model: PeftModel, out_dir: Path, weights: dict[str, torch.Tensor]) -> None:
@@ -306,11 +388,11 @@ def save_adapter(model: PeftModel, out_dir: Path, weights: dict[str, torch.Tenso
     The configuration's module names are sorted, and peft's empty model card is left out: the same adapter gives
     the same bytes.
     """
-    if weights:
-        model.load_state_dict(weights, strict=False)
     config = cast(LoraConfig, model.peft_config["default"])
     config.target_modules = sorted(config.target_modules or ())
-    model.save_pretrained(str(out_dir), safe_serialization=True, save_embedding_layers=False)
+    model.save_pretrained(
+        str(out_dir), safe_serialization=True, save_embedding_layers=False, state_dict=weights or None
+    )
     (out_dir / "README.md").unlink()
 
 
