@@ -37,12 +37,13 @@ import torch
 from random_base import SHAPES, Shape
 
 from editjudge import images
-from editjudge.judges import sft
+from editjudge.judges import sft, sft_data
 from editjudge.judges.checkpoint import load_model
 from editjudge.judges.merge import merge_adapter
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import WINNERS, completion, messages
 from editjudge.judges.protocol import Question, ask_both_orders
+from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +122,7 @@ def flops(shape: Shape, load: Load) -> Flops:
 
 def needs(shape: Shape, micro: int, judge_batch: int) -> dict[str, float]:
     """About how many GB it takes of the GPU's memory, of the host's and of the disk."""
-    tokens = len(sft.IMAGES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
+    tokens = len(sft_data.IMAGES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
     weights = sum(torch.Size(size).numel() for size in random_base.sizes(config_of(shape)).values())
     lora = linear_weights(shape)[1]
     kept = 2 * shape.layers * shape.hidden  # bytes a token: what checkpointing keeps, the input of each layer
@@ -148,26 +149,26 @@ def picture(rng: np.random.Generator, pixels: int) -> bytes:
     return images.encode_png(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def samples(count: int, pixels: int) -> list[sft.Sample]:
+def samples(count: int, pixels: int) -> list[sft_data.Sample]:
     """Training pairs, each of three pictures of its own."""
     rng = np.random.default_rng(0)
     return [
-        sft.Sample(
+        sft_data.Sample(
             f"pair_{i:04}",
             f"prompt_{i:04}",
             "Change the colour of the cup on the table to green",
-            *(picture(rng, pixels) for _ in sft.IMAGES),
+            *(picture(rng, pixels) for _ in sft_data.IMAGES),
             WINNERS[i % 2],
         )
         for i in range(count)
     ]
 
 
-def load_of(base: Path, sample: sft.Sample) -> Load:
+def load_of(base: Path, sample: sft_data.Sample) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
     text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(getattr(sample, name)) for name in sft.IMAGES]
+    shown = [images.decode(getattr(sample, name)) for name in sft_data.IMAGES]
     inputs = processor(images=[shown], text=[text], input_data_format="channels_last", return_tensors="pt")
     reply = len(processor.tokenizer(completion(sample.winner))["input_ids"]) + 2  # its end, and the line's
     patches = tuple(inputs["image_grid_thw"].prod(dim=1).tolist())
@@ -195,7 +196,9 @@ def seconds(start: float) -> float:
     return time.perf_counter() - start
 
 
-def train(base: Path, folder: Path, pairs: list[sft.Sample], steps: Sequence[int], words: argparse.Namespace) -> float:
+def train(
+    base: Path, folder: Path, pairs: list[sft_data.Sample], steps: Sequence[int], words: argparse.Namespace
+) -> float:
     """Seconds of one training step: the difference between the last two of the runs, which have so many `steps`."""
     took = []
     for run, count in enumerate(steps):
@@ -209,7 +212,7 @@ def train(base: Path, folder: Path, pairs: list[sft.Sample], steps: Sequence[int
             held_out_share=0.0,
             workers=words.workers,
         )
-        rows = sft.dataset(pairs[: count * BATCH])
+        rows = sft_data.dataset(pairs[: count * BATCH])
         start = time.perf_counter()
         sft.train_adapter(base, rows, folder / f"adapter_{run}", settings)
         took.append(seconds(start))
@@ -217,12 +220,12 @@ def train(base: Path, folder: Path, pairs: list[sft.Sample], steps: Sequence[int
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])
 
 
-def judge(model: Path, pairs: Sequence[sft.Sample], words: argparse.Namespace) -> float:
+def judge(model: Path, pairs: Sequence[sft_data.Sample], words: argparse.Namespace) -> float:
     """Questions a second, each asked in both orders."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     asked = [Question(pair.key, pair.instruction, pair.source, pair.a, pair.b) for pair in pairs[: words.questions]]
-    net = load_model(model, "bfloat16", device)
-    judging = TransformersJudge(net, load_processor(model), words.judge_batch, max_new_tokens=REPLY)
+    net, style = load_model(model, "bfloat16", device), replace(STYLES["decision"], max_new_tokens=REPLY)
+    judging = TransformersJudge(net, load_processor(model), words.judge_batch, style)
     judging.compare_many(asked[:1])
     start = time.perf_counter()
     answers = ask_both_orders(judging, asked, "probability")

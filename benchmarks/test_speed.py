@@ -13,37 +13,8 @@ import pyarrow as pa
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy import optimize
-from sklearn.metrics import pairwise_distances
 
 from editjudge import matches, ratings
-from editjudge.coreset import k_center_greedy
-
-ROWS, DIMENSIONS, CENTRES = 20_000, 1_024, 50
-
-
-@pytest.fixture(scope="module")
-def embeddings() -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((ROWS, DIMENSIONS), np.float32)
-
-
-def plain_k_center(embeddings: np.ndarray) -> list[int]:
-    """The loop that normalises the whole matrix for every centre."""
-    chosen, nearest = [0], np.full(len(embeddings), np.inf)
-    for _ in range(CENTRES - 1):
-        nearest = np.minimum(nearest, pairwise_distances(embeddings, embeddings[chosen[-1:]], metric="cosine")[:, 0])
-        chosen.append(int(nearest.argmax()))
-    return chosen
-
-
-@pytest.mark.benchmark(group="k-center, 50 centres of 20,000 x 1,024")
-def test_k_center_greedy(benchmark: BenchmarkFixture, embeddings: np.ndarray) -> None:
-    chosen = benchmark.pedantic(k_center_greedy, (embeddings, CENTRES), {"start": "first"}, rounds=3)
-    assert len(chosen.indices) == CENTRES
-
-
-@pytest.mark.benchmark(group="k-center, 50 centres of 20,000 x 1,024")
-def test_k_center_with_scikit_learn(benchmark: BenchmarkFixture, embeddings: np.ndarray) -> None:
-    assert len(benchmark.pedantic(plain_k_center, (embeddings,), rounds=1)) == CENTRES
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from editjudge import graph, params
 ROOT = graph.ROOT
 STAGES = sorted(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 LEAVES = {"images", "params", "progress", "records", "regions", "resume", "workers", "schemas"}
-NEED_TORCH = {"base_model", "embed", "train_judge", "merge_judge"}
+NEED_TORCH = {"base_model", "train_judge", "merge_judge"}
 
 
 def body(stage: str) -> dict:

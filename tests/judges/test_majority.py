@@ -18,8 +18,9 @@ def verdict(winner: str | None, p_a: float | None = None) -> Verdict:
         ([A, A, B], A),
         ([A, B, TIE], TIE),  # the sides are equal
         ([TIE, TIE, A], TIE),
-        ([A, TIE], A),  # half of the votes say Tie, not more
-        ([A, A, B, TIE, TIE], A),  # no side has half, one has more than the other
+        ([A, TIE], TIE),  # as many as each other
+        ([A, A, B, TIE, TIE, TIE], TIE),
+        ([A, A, B, TIE], A),  # the most, though not more than half
         ([None, None, B], B),
         ([A, B, None], TIE),
     ],

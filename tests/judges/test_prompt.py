@@ -2,7 +2,7 @@
 
 import pytest
 
-from editjudge.judges.prompt import WINNERS, completion, messages, parse_reply
+from editjudge.judges.prompt import completion, messages
 
 
 def test_three_images_and_the_instruction():
@@ -23,52 +23,6 @@ def test_any_instruction_fits_the_prompt(instruction: str):
     assert instruction in messages(instruction)[0]["content"][0]["text"]
 
 
-@pytest.mark.parametrize("winner", WINNERS)
-def test_every_completion_is_read_back(winner):
-    assert parse_reply(completion(winner)) == (winner, None)
-
-
 def test_completion_of_another_word():
     with pytest.raises(ValueError, match="winner must be one of"):
         completion("A")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("text", "winner"),
-    [
-        ('```json\n{"winner": "Image B"}\n```', "Image B"),
-        ("{'winner': 'Tie'}", "Tie"),
-        ('{"winner": "Image A"', "Image A"),
-        ('Sure: {"winner": "Image A",}', "Image A"),
-    ],
-)
-def test_slips_are_mended(text: str, winner: str):
-    assert parse_reply(text) == (winner, None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Image A",
-        "Image A is better than Image B",
-        "1",
-        "[1, 2]",
-        "{}",
-        '{"winner": 1}',
-        '{"winner": "A"}',
-        '{"winner": null}',
-        '{"winner": "image a"}',
-        '{"winner": "Image A or Image B"}',
-        '{"winner": "Image A", "winner": "Image B"}',
-        '{"winner": "Image A"} {"winner": "Image B"}',
-        '{"winner": {"winner": "Image A"}}',
-        '{"better": "Image A"}',
-        '{"winner": "Image A", "score": 3}',
-        "{" * 5000,
-    ],
-)
-def test_nothing_is_guessed(text: str):
-    winner, reason = parse_reply(text)
-    assert winner is None
-    assert reason

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge.judges.prompt import PROMPT_VERSION, WINNERS, messages, parse_reply
-from editjudge.judges.styles import ANSWERS, CRITERIA, MAX_NEW_TOKENS, STYLES, style
+from editjudge.judges.prompt import PROMPT_VERSION, WINNERS, completion, messages
+from editjudge.judges.styles import ANSWERS, CRITERIA, MAX_NEW_TOKENS, STYLES, read_decision, style
 
 REASONED = ["reason_first", "reason_last"]
 EVERY = [(name, dimension) for name in ANSWERS for dimension in CRITERIA]
@@ -55,7 +55,7 @@ def test_general_prompts_name_each_image_before_it(name):
 def test_the_trained_judges_question_is_its_own():
     assert STYLES["decision"].version == PROMPT_VERSION
     assert STYLES["decision"].messages("Remove the cup") == messages("Remove the cup")
-    assert STYLES["decision"].read is parse_reply
+    assert STYLES["decision"].read is read_decision
 
 
 def test_versions_tell_the_texts_apart():
@@ -187,3 +187,49 @@ def test_a_cut_reply_is_read_only_once_its_decision_stands(name):
     read = [STYLES[name].read(text[:cut])[0] for cut in range(len(text) + 1)]
     assert set(read) == {None, "Image A"}
     assert read.count("Image A") == (1 if name == "reason_first" else read[::-1].index(None))
+
+
+@pytest.mark.parametrize("winner", WINNERS)
+def test_every_completion_is_read_back(winner):
+    assert read_decision(completion(winner)) == (winner, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "winner"),
+    [
+        ('```json\n{"winner": "Image B"}\n```', "Image B"),
+        ("{'winner': 'Tie'}", "Tie"),
+        ('{"winner": "Image A"', "Image A"),
+        ('Sure: {"winner": "Image A",}', "Image A"),
+    ],
+)
+def test_slips_of_a_decision_are_mended(text: str, winner: str):
+    assert read_decision(text) == (winner, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Image A",
+        "Image A is better than Image B",
+        "1",
+        "[1, 2]",
+        "{}",
+        '{"winner": 1}',
+        '{"winner": "A"}',
+        '{"winner": null}',
+        '{"winner": "image a"}',
+        '{"winner": "Image A or Image B"}',
+        '{"winner": "Image A", "winner": "Image B"}',
+        '{"winner": "Image A"} {"winner": "Image B"}',
+        '{"winner": {"winner": "Image A"}}',
+        '{"better": "Image A"}',
+        '{"winner": "Image A", "score": 3}',
+        "{" * 5000,
+    ],
+)
+def test_no_decision_is_guessed(text: str):
+    winner, reason = read_decision(text)
+    assert winner is None
+    assert reason

@@ -224,15 +224,15 @@ def _in_process(setting: TransformersSetting, tasks: Sequence[Task], keep: Keep,
 
 def _load(setting: TransformersSetting) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
     """What answers questions in passes with a model in this process."""
-    from editjudge.judges.checkpoint import load_model
-    from editjudge.judges.processor import load_processor
+    from editjudge.judges import chat_model
     from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
 
-    model, processor = load_model(setting.model, setting.dtype), load_processor(setting.model)
+    loaded = chat_model.load(setting.model, setting.dtype)
+    net, processor = loaded.model, loaded.processor
     size, temperature, seed = setting.batch_size, setting.temperature, setting.seed
     if setting.prompt in POINTWISE:
-        return TransformersScorer(model, processor, POINTWISE[setting.prompt], size, temperature, seed).score_many
-    return TransformersJudge(model, processor, size, STYLES[setting.prompt], temperature, seed).compare_many
+        return TransformersScorer(net, processor, POINTWISE[setting.prompt], size, temperature, seed).score_many
+    return TransformersJudge(net, processor, size, STYLES[setting.prompt], temperature, seed).compare_many
 
 
 def weights_hash(model_dir: Path) -> str:

@@ -11,30 +11,28 @@ from editjudge.judges.protocol import Score, Usage, Verdict
 def majority(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict over the passes of one question; those without a winner have no vote.
 
-    Tie if more than half of the votes say so, or if both sides have the same number of votes; else the side with more
-    votes, though it may have fewer than half. p_a is the mean of the passes' p_a where all votes have one, else the
-    share of the votes, a Tie being half a vote for each. Without any vote: no winner, and each pass's reason. A single
-    pass is given back as it is. Raises ValueError for none.
+    The verdict with the most votes, which need not be half of them; a Tie if several have as many. p_a is the mean of
+    the passes' p_a where all votes have one, else the share of the votes, a Tie being half a vote for each. Without any
+    vote: no winner, and each pass's reason. A single pass is given back as it is. Raises ValueError for none.
     """
     if not verdicts:
         raise ValueError("no passes to take the majority of")
     if len(verdicts) == 1:
         return verdicts[0]
-    votes = [verdict for verdict in verdicts if verdict.winner is not None]
+    votes = [verdict.winner for verdict in verdicts if verdict.winner is not None]
     key, replies, usage = verdicts[0].key, "\n".join(v.reply for v in verdicts), _total([v.usage for v in verdicts])
     if not votes:
         return Verdict(key, None, None, replies, _reasons([v.reason for v in verdicts]), usage)
-    count = Counter(vote.winner for vote in votes)
-    known = [vote.p_a for vote in votes if vote.p_a is not None]
+    count = Counter(votes)
+    known = [verdict.p_a for verdict in verdicts if verdict.winner is not None and verdict.p_a is not None]
     share = (count["Image A"] + count["Tie"] / 2) / len(votes)
     p_a = fmean(known) if len(known) == len(votes) else share
-    return Verdict(key, _most(count, len(votes)), p_a, replies, None, usage)
+    return Verdict(key, _most(count), p_a, replies, None, usage)
 
 
-def _most(count: Counter, votes: int) -> Winner:
-    if 2 * count["Tie"] > votes or count["Image A"] == count["Image B"]:
-        return "Tie"
-    return "Image A" if count["Image A"] > count["Image B"] else "Image B"
+def _most(count: Counter[Winner]) -> Winner:
+    most = [winner for winner, votes in count.items() if votes == max(count.values())]
+    return most[0] if len(most) == 1 else "Tie"
 
 
 def mean_score(scores: Sequence[Score]) -> Score:

@@ -1,4 +1,4 @@
-"""What the judge is asked, what it answers, and how the answer is read.
+"""What a judge that is trained here is asked, and what it answers.
 
 The judge sees the source image, two edits of it (A and B) and the edit instruction, and answers with one JSON
 object that holds only the decision. The prompt is part of a trained judge: change its text, and
@@ -6,7 +6,7 @@ object that holds only the decision. The prompt is part of a trained judge: chan
 """
 
 import re
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
 WINNERS: tuple[Winner, ...] = ("Image A", "Image B", "Tie")
@@ -24,7 +24,6 @@ REPLY_SCHEMA = {
 }
 
 _SPECIAL_TOKEN = re.compile(r"<\|([^|<>]*)\|>")
-_OBJECT = re.compile(r"\{[^{}]*\}?")
 
 
 def messages(instruction: str) -> list[dict]:
@@ -53,25 +52,3 @@ def completion(winner: Winner) -> str:
     if winner not in WINNERS:
         raise ValueError(f"winner must be one of {WINNERS}, not {winner!r}")
     return f'{{"winner": "{winner}"}}'
-
-
-def parse_reply(text: str) -> tuple[Winner | None, str | None]:
-    """The winner in a reply, or None with the reason why there is none: exactly one of the two is None.
-
-    The reply must hold exactly one JSON object (a code fence or words around it are allowed, and so are slips
-    that json_repair mends) and the object must fit `REPLY_SCHEMA` and name one winner. Nothing is guessed from
-    prose, numbers or several objects.
-    """
-    import json_repair
-    from jsonschema import Draft202012Validator
-
-    objects = _OBJECT.findall(text)
-    if len(objects) != 1:
-        return None, f"the reply holds {len(objects)} JSON objects, not 1: {text[:200]!r}"
-    if sum(winner in objects[0] for winner in WINNERS) > 1:
-        return None, f"the reply names more than one winner: {text[:200]!r}"
-    reply = json_repair.loads(objects[0])
-    error = next(Draft202012Validator(REPLY_SCHEMA).iter_errors(reply), None)
-    if error is not None:
-        return None, f"the reply does not fit its schema: {error.message[:200]}"
-    return cast(dict[str, Winner], reply)["winner"], None

@@ -80,7 +80,7 @@ def style(name: str, dimension: Dimension) -> Style:
     large general models.
     """
     if (name, dimension) == ("decision", "visual_consistency"):
-        return Style(prompt.PROMPT_VERSION, prompt.messages, prompt.parse_reply, MAX_NEW_TOKENS[name])
+        return Style(prompt.PROMPT_VERSION, prompt.messages, read_decision, MAX_NEW_TOKENS[name])
     question = f"{CRITERIA[dimension]}\n{FAIRNESS}\n{ANSWERS[name]}"
     schema = prompt.REPLY_SCHEMA if name == "decision" else REASONED_SCHEMA
     return Style(
@@ -103,6 +103,11 @@ def _messages(instruction: str, question: str) -> list[dict]:
     for name in ("Source", "Image A", "Image B"):
         content += [{"type": "text", "text": f"{name}:"}, {"type": "image"}]
     return [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
+
+
+def read_decision(text: str) -> tuple[Winner | None, str | None]:
+    """The winner in a reply that holds nothing but the decision."""
+    return _winner(text, prompt.REPLY_SCHEMA)
 
 
 def _winner(text: str, schema: dict[str, Any]) -> tuple[Winner | None, str | None]:

@@ -3,8 +3,7 @@
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.special import expit
@@ -16,22 +15,10 @@ from editjudge.judges.chat_model import Chat, ChatModel, Reply, decode
 from editjudge.judges.prompt import Winner, completion
 from editjudge.judges.protocol import PointQuestion, Question, Score, Usage, Verdict
 from editjudge.judges.styles import STYLES, Style
+from editjudge.judges.viescore import PointStyle
 
 SIDES = ("source", "a", "b")
 _VERDICT = re.compile(r"""winner["']?\s*:\s*["']?Image (?=[AB]\b)""")
-
-
-class PointPrompt(Protocol):
-    """One way of asking for the score of a single edit; see `viescore`."""
-
-    @property
-    def images(self) -> tuple[str, ...]: ...
-    @property
-    def messages(self) -> Callable[[str], list[dict]]: ...
-    @property
-    def read(self) -> Callable[[str], tuple[tuple[float, ...] | None, float | None, str | None]]: ...
-    @property
-    def max_new_tokens(self) -> int: ...
 
 
 class TransformersJudge:
@@ -100,7 +87,7 @@ class TransformersScorer:
         self,
         model: Qwen3VLForConditionalGeneration,
         processor: Qwen3VLProcessor,
-        style: PointPrompt,
+        style: PointStyle,
         batch_size: int = 16,
         temperature: float = 0.0,
         seed: int = 0,
