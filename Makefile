@@ -23,8 +23,9 @@ repro: setup
 	@echo && dvc metrics show metrics/*.json && dvc plots show -o dvc_plots >/dev/null
 	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
 
+# Two processes: one runs the whole graph, the other all else.
 test: setup
-	python -m pytest
+	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	ruff format --check .

@@ -1,10 +1,18 @@
 """What several tests share: a small source image with a region, and its edit."""
 
 import json
+import os
 
 import cv2
 import numpy as np
 import pytest
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}  # before the libraries read them
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The graph's run takes longest: one process begins with it while the other runs all the rest."""
+    items.sort(key=lambda item: item.path.name != "test_pipeline.py")
 
 
 @pytest.fixture
