@@ -24,7 +24,7 @@ from editjudge import images, params, records, resume
 from editjudge.workers import spread
 
 if TYPE_CHECKING:
-    from editjudge.judges.sft import Row, Trained, TrainSettings
+    from editjudge.judges.sft import Trained, TrainSettings
     from editjudge.judges.sft_data import Sample
     from editjudge.judges.sft_launch import Launch
 
@@ -45,12 +45,62 @@ CODE = (
     "judges.sft_data",
 )
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
+ANY = (0, float("inf"))
+SHARE = (0.0, 0.99)
+# Field of params.yaml: its type and, of numbers, its least and greatest value.
+FIELDS: dict[str, tuple[type, float, float]] = {
+    "lora_rank": (int, 1, 4096),
+    "lora_alpha": (int, 1, 65536),
+    "lora_dropout": (float, *SHARE),
+    "learning_rate": (float, *ANY),
+    "epochs": (float, *ANY),
+    "max_steps": (int, -1, float("inf")),
+    "batch_size": (int, 1, 65536),
+    "accumulation": (int, 1, 65536),
+    "warmup_share": (float, *SHARE),
+    "weight_decay": (float, *ANY),
+    "held_out_share": (float, *SHARE),
+    "min_pixels": (int, *ANY),
+    "max_pixels": (int, *ANY),
+    "log_every": (int, 1, float("inf")),
+    "eval_every": (int, 1, float("inf")),
+    "save_every": (int, 1, float("inf")),
+    "keep_checkpoints": (int, 2, float("inf")),  # the last one may be half-written
+    "skip_failed": (bool, *ANY),
+    "workers": (int, *ANY),
+    "bf16": (bool, *ANY),
+    "gradient_checkpointing": (bool, *ANY),
+    "deepspeed": (str, *ANY),
+    "seed": (int, *ANY),
+    "launch": (dict, *ANY),
+}
+LAUNCH: dict[str, tuple[type, float, float]] = {
+    "launcher": (str, *ANY),
+    "nodes": (int, 1, 4096),
+    "processes": (int, 0, 4096),
+    "address": (str, *ANY),
+    "port": (int, 0, 65535),
+    "hostfile": (str, *ANY),
+}
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",  # trl would report each training to its makers
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same products give the same bytes
 }
+
+
+def check(values: dict[str, Any], section: str, known: dict[str, tuple[type, float, float]]) -> None:
+    """Raises ParamsError for a field of the section that is unknown, missing, of another type or outside its range."""
+    strange = sorted(set(params.leaf(values, section)) - set(known))
+    if strange:
+        raise params.ParamsError(f"params.yaml: {section}.{strange[0]} is unknown; known: {', '.join(sorted(known))}")
+    for name, (kind, least, most) in known.items():
+        value = params.leaf(values, f"{section}.{name}")
+        fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+        if not fits or (kind in (int, float) and not least <= value <= most):
+            wanted = f"{kind.__name__} in {least:g}..{most:g}" if kind in (int, float) else kind.__name__
+            raise params.ParamsError(f"params.yaml: {section}.{name} must be {wanted}, not {value!r}")
 
 
 def settings_of(values: dict[str, Any]) -> "TrainSettings":
@@ -60,11 +110,12 @@ def settings_of(values: dict[str, Any]) -> "TrainSettings":
     from editjudge.judges import sft
 
     setting = params.leaf(values, "train_judge")
+    check(values, "train_judge", FIELDS)
     deepspeed = params.choice(values, "train_judge.deepspeed", DEEPSPEED)
-    if params.positive(values, "train_judge.save_every") % params.positive(values, "train_judge.log_every"):
+    if setting["save_every"] % setting["log_every"]:
         raise params.ParamsError("params.yaml: train_judge.save_every must be a multiple of train_judge.log_every")
-    if params.positive(values, "train_judge.keep_checkpoints") < 2:
-        raise params.ParamsError("params.yaml: train_judge.keep_checkpoints must be 2 or more: one may be half-written")
+    if 0 < setting["max_pixels"] < setting["min_pixels"]:
+        raise params.ParamsError("params.yaml: train_judge.max_pixels must not be below train_judge.min_pixels")
     return sft.TrainSettings(
         rank=setting["lora_rank"],
         alpha=setting["lora_alpha"],
@@ -85,6 +136,8 @@ def settings_of(values: dict[str, Any]) -> "TrainSettings":
         logging_steps=setting["log_every"],
         save_steps=setting["save_every"],
         kept_checkpoints=setting["keep_checkpoints"],
+        min_pixels=setting["min_pixels"],
+        max_pixels=setting["max_pixels"],
         workers=setting["workers"],
         seed=setting["seed"],
     )
@@ -97,8 +150,8 @@ def launch_of(values: dict[str, Any]) -> "Launch":
     from editjudge.judges.sft_launch import Launch
 
     setting = params.leaf(values, "train_judge.launch")
+    check(values, "train_judge.launch", LAUNCH)
     params.choice(values, "train_judge.launch.launcher", ("torchrun", "deepspeed"))
-    params.positive(values, "train_judge.launch.nodes")
     return Launch(**(setting | {"processes": setting["processes"] or max(1, torch.cuda.device_count())}))
 
 
@@ -188,9 +241,9 @@ def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None
     import pandas as pd
 
     for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-        table = pd.DataFrame(trained.history)[["step", *columns]].dropna()
+        table = pd.DataFrame(trained.history, columns=["step", *columns]).dropna()
         table.to_csv(f"plots/{name}.csv", index=False, float_format="%.6g")
-    records.write_json(Path("metrics/train_judge.json"), report(trained.history, trained.tokens, pairs, skipped))
+    records.write_json(Path("metrics/train_judge.json"), report(trained, pairs, skipped))
     now = {
         "resumed_from": trained.resumed_from,
         "seconds": trained.seconds,
@@ -200,10 +253,10 @@ def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None
     records.write_json(Path("metrics/resume/train_judge.json"), now)
 
 
-def report(history: list["Row"], tokens: int, pairs: int, skipped: list[dict[str, str]]) -> dict[str, Any]:
+def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dict[str, Any]:
     """The last training loss, and the evaluation on the held-out prompts whose adapter was kept."""
-    losses = [row["loss"] for row in history if row["loss"] is not None]
-    evaluated = [row for row in history if row["eval_loss"] is not None]
+    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
     return {
         "loss": losses[-1] if losses else None,
@@ -212,8 +265,8 @@ def report(history: list["Row"], tokens: int, pairs: int, skipped: list[dict[str
             {
                 "pairs": pairs,
                 "skipped": skipped,
-                "steps": history[-1]["step"],
-                "tokens": tokens,
+                "steps": trained.steps,
+                "tokens": trained.tokens,
                 "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
                 "kept_step": kept["step"] if kept else None,
             }

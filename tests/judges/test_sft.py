@@ -262,6 +262,27 @@ def test_the_best_adapter_is_kept(base_dir: Path, samples: list[sft_data.Sample]
     assert any(value.any() for name, value in weights(tmp_path / "last").items() if "lora_B" in name)
 
 
+def test_a_training_that_went_on_knows_the_best_adapter_of_before(
+    base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path
+):
+    """The learning rate is ruinous: the best adapter is the untrained one, which only the checkpoint knows."""
+    settings = replace(SETTINGS, max_steps=4, eval_steps=2, logging_steps=1, save_steps=1, learning_rate=100.0)
+    table, folder = sft_data.dataset(samples), tmp_path / "checkpoints"
+    sft.train_adapter(base_dir, table, tmp_path / "whole", settings, None, folder)
+    again = sft.train_adapter(base_dir, table, tmp_path / "again", settings, None, folder)
+    assert again.resumed_from == 3
+    assert all(not value.any() for name, value in weights(tmp_path / "again").items() if "lora_B" in name)
+
+
+def test_images_are_bounded_by_the_settings(base_dir: Path, samples: list[sft_data.Sample]):
+    processor = load_processor(base_dir)
+    row = sft_data.dataset(samples)[0]
+    before = sft_data.Prepare(processor, 0, None).shown(row)[0].shape
+    sft.bound_pixels(processor, 0, 32 * 32)
+    assert before == (64, 64, 3)
+    assert sft_data.Prepare(processor, 0, None).shown(row)[0].shape == (32, 32, 3)
+
+
 def test_a_broken_sample_is_named(base_dir: Path, samples: list[sft_data.Sample], tmp_path: Path):
     broken = [*samples[:-1], replace(samples[-1], key="bad", b=b"nothing")]
     with pytest.raises(ValueError, match="training sample bad: b: not a PNG"):
@@ -285,3 +306,5 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(base_dir: Path, samples: l
     history = sft.train_adapter(base_dir, sft_data.dataset(samples), tmp_path, settings).history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None
+    silent = sft.train_adapter(base_dir, sft_data.dataset(samples), tmp_path, replace(settings, logging_steps=10))
+    assert (silent.steps, silent.history) == (2, [])

@@ -20,7 +20,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Qwen3VLProcessor, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
@@ -41,7 +41,8 @@ class TrainSettings:
     keep_best saves the adapter of the evaluation with the lowest loss (which says more than the accuracy on few rows),
     instead of the last one; the untrained adapter is evaluated too. cached_bytes bounds the decoded images that a
     process keeps. save_steps is the distance of checkpoints; a multiple of logging_steps, for the loss that is logged
-    after one is the mean since the last that was logged before it.
+    after one is the mean since the last that was logged before it. min_pixels and max_pixels bound the images; 0: as
+    the checkpoint's processor does.
     """
 
     rank: int = 64
@@ -65,13 +66,15 @@ class TrainSettings:
     kept_checkpoints: int = 2
     keep_best: bool = True
     cached_bytes: int = 1 << 30
+    min_pixels: int = 0
+    max_pixels: int = 0
     workers: int = 0
     seed: int = 42
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None where nothing was measured;
+    """What a training of `steps` gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None if not measured;
     losses are mean nats a token of the reply, eval_accuracy is that of `HeldOut.measure`. `tokens`: all that were shown
     in training, those of the images and of the question included, padding not.
 
@@ -80,6 +83,7 @@ class Trained:
     """
 
     history: list[Row]
+    steps: int
     tokens: int
     resumed_from: int | None
     seconds: float
@@ -291,6 +295,7 @@ def train_adapter(
         save_adapter(cast(PeftModel, trainer.model), out_dir, weights)
     return Trained(
         history(trainer.state.log_history, held_out.accuracy if held_out else {}),
+        steps=trainer.state.global_step,
         tokens=trainer.state.num_input_tokens_seen,
         resumed_from=int(last.name.rpartition("-")[2]) if last else None,
         seconds=time.perf_counter() - began,
@@ -309,6 +314,7 @@ def assemble(
 ) -> tuple[SFTTrainer, HeldOut | None, Checkpoints | None]:
     """The trainer with its callbacks."""
     processor = load_processor(base_dir)
+    bound_pixels(processor, settings.min_pixels, settings.max_pixels)
     train_rows, held_rows = split(rows, settings.held_out_share, settings.seed)
     prepare = Prepare(processor, settings.seed, augment, settings.cached_bytes)
     shown = Prepare(processor, settings.seed, None, settings.cached_bytes)
@@ -339,6 +345,13 @@ def assemble(
     for callback in callbacks:
         callback.trainer = trainer
     return trainer, held_out, saved
+
+
+def bound_pixels(processor: Qwen3VLProcessor, least: int, most: int) -> None:
+    """Sets the pixels that an image is resized to, at least and at most; 0 leaves a bound as the checkpoint has it."""
+    size = processor.image_processor.size
+    bounds = {"shortest_edge": least or size["shortest_edge"], "longest_edge": most or size["longest_edge"]}
+    processor.image_processor.size = type(size)(**bounds)
 
 
 def start_deepspeed(device: Literal["cpu", "cuda"]) -> None:
