@@ -2,12 +2,14 @@
 
 import copy
 import errno
+import itertools
 import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +29,7 @@ from editjudge.judges import merge, merge_folder, merge_tensors, tiny
 from editjudge.judges.asking import weights_hash
 from editjudge.judges.checkpoint import Precision, load_model
 from editjudge.judges.merge import merge_adapter
+from editjudge.judges.merge_base import read_base
 from editjudge.judges.processor import load_processor
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
@@ -259,6 +262,70 @@ def test_values_that_are_not_finite(bases: dict[str, Path], adapter_dir: Path, t
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_a_fault_in_the_last_tensor(bases: dict[str, Path], in_memory: dict[str, Any], tmp_path: Path):
+    """Found when all others are written, or under way: nothing has the final name, and no thread is left."""
+    adapted(in_memory["float32"], tmp_path / "whole", LoraConfig(r=2, target_modules="all-linear"))
+    names = list(read_base(bases["float32"]).tensors)
+    last = max(
+        load_file(tmp_path / "whole" / "adapter_model.safetensors"),
+        key=lambda part: names.index(re.sub(r"base_model\.model\.|\.lora_[AB]", "", part)),
+    )
+    broken = edited(tmp_path / "whole", tmp_path / "adapter", lambda t, c: t[last].fill_(torch.inf))
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="not finite"):
+        merge_adapter(bases["float32"], broken, tmp_path / "out" / "merged")
+    assert threading.active_count() == before
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["read_piece", "write_piece"])
+def test_a_fault_of_the_disk(
+    step: str, bases: dict[str, Path], adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In a thread that reads or writes, with many pieces before and after."""
+    monkeypatch.setattr(merge_tensors, "PIECE", 1000)
+    monkeypatch.setattr(merge_tensors, "BLOCK", 100)
+    done, before, works = itertools.count(), threading.active_count(), vars(merge)[step]
+
+    def fails(*arguments: Any) -> Any:
+        if next(done) == 50:
+            raise OSError(errno.EIO, "the disk is broken")
+        return works(*arguments)
+
+    monkeypatch.setattr(merge, step, fails)
+    with pytest.raises(OSError, match="the disk is broken"):
+        merge_adapter(bases["float32"], adapter_dir, tmp_path / "out" / "merged")
+    assert threading.active_count() == before
+    assert list((tmp_path / "out").iterdir()) == []
+    assert next(done) < 100
+
+
+@pytest.mark.parametrize(("piece", "block"), [(9000, 2000), (1 << 23, 1)])
+@pytest.mark.parametrize("past_cache", [True, False])
+def test_pieces_of_any_size_past_the_page_cache_or_through_it(
+    piece: int,
+    block: int,
+    past_cache: bool,
+    bases: dict[str, Path],
+    adapter_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Pieces that begin and end within pages, and file systems without O_DIRECT, give the same file."""
+    merge_adapter(bases["float32"], adapter_dir, tmp_path / "expected", "bfloat16")
+    monkeypatch.setattr(merge_tensors, "PIECE", piece)
+    monkeypatch.setattr(merge_tensors, "BLOCK", block)
+    if not past_cache:
+        monkeypatch.setattr(merge_tensors, "_passes_cache", lambda file: False)
+    merge_adapter(bases["float32"], adapter_dir, tmp_path / "merged", "bfloat16")
+    for name, value in stored(tmp_path / "merged").items():
+        assert steps_apart(value, stored(tmp_path / "expected")[name]) <= 1, name
+    records = [json.loads((tmp_path / name / "merge.json").read_text()) for name in ("expected", "merged")]
+    assert records[0] == records[1]
+    for file in bases["float32"].glob("*.safetensors"):
+        assert records[1]["base"]["sha256"][file.name] == merge.sha256(file)
+
+
 def test_pickled_adapters_are_refused(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
     (tmp_path / "adapter").mkdir()
     shutil.copy(adapter_dir / "adapter_config.json", tmp_path / "adapter")
@@ -424,11 +491,11 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from editjudge.judges import merge
-write = merge.write_change
+write = merge.write_piece
 def slowly(*arguments):
     time.sleep(0.2)
     return write(*arguments)
-merge.write_change = slowly
+merge.write_piece = slowly
 print("merging", flush=True)
 merge.merge_adapter(*map(Path, sys.argv[1:]))
 """

@@ -1,21 +1,23 @@
 """Merging a LoRA adapter into its base: a plain checkpoint that any Qwen3-VL runtime serves.
 
-The base's files are streamed: what the adapter does not touch is copied, and what it does is summed in float32, a
-block of rows at a time. So memory does not grow with the model, and the time is about that of copying the files. The
-same base and adapter give the same bytes.
+The base's files are streamed, each read once: what the adapter does not touch is copied, and what it does is summed in
+float32, a block of rows at a time. So memory does not grow with the model: up to 20 pieces of 8 MB are under way, with
+as much for what becomes of each (twice that from bfloat16 to float32) and 4 MB for its sums. The time is about that of
+copying the files. One thread hashes what is read, in order, which bounds the speed where there are many cores: 1.8 GB/s
+with a processor's instructions for SHA-256. The same base and adapter give the same bytes.
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from hashlib import file_digest
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from tqdm import tqdm
@@ -23,15 +25,18 @@ from tqdm import tqdm
 from editjudge.judges.merge_base import INDEX, Base, read_base
 from editjudge.judges.merge_card import card, provenance
 from editjudge.judges.merge_changes import changes, read_adapter
-from editjudge.judges.merge_folder import flush, whole
+from editjudge.judges.merge_folder import whole
 from editjudge.judges.merge_tensors import (
     Change,
+    Piece,
+    Space,
     Stored,
-    copy_range,
     form,
     header_of,
-    write_at,
-    write_change,
+    past_cache,
+    pieces_of,
+    read_piece,
+    write_piece,
 )
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
@@ -39,8 +44,11 @@ STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
 MADE = {INDEX, "config.json", "merge.json", "README.md"}
 MOST_WORKERS = 8
-Job: TypeAlias = Callable[[int], int]
-"""Writes a part of the open file that it is given; returns the bytes."""
+READERS = 2
+READ_AHEAD = 4  # pieces
+T = TypeVar("T")
+Started: TypeAlias = tuple[Piece, Space, Future[T]]
+"""A piece, the memory that it has, and what is being done with it."""
 
 
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
@@ -103,64 +111,92 @@ def _size(base: Base, dtype: Dtype) -> int:
 
 def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, folder: Path) -> dict[str, str]:
     """Writes all weight files; returns the SHA-256 of each of the base's."""
-    hashes, flushed = {}, []
-    bar = tqdm(total=_size(base, dtype), desc="merge", unit="B", unit_scale=True, dynamic_ncols=True)
-    with bar, _workers() as pool:
+    hashes = {}
+    with tqdm(total=_size(base, dtype), desc="merge", unit="B", unit_scale=True, dynamic_ncols=True) as bar:
         for name, (metadata, tensors) in base.shards.items():
-            source, target = base.folder / name, folder / name
-            hashes[name] = pool.submit(sha256, source)  # while its pages are in memory anyway
-            first = header_of(metadata, tensors, STORED[dtype])
-            with target.open("xb", buffering=0) as out:
-                write_at(out.fileno(), memoryview(first), 0)
-                jobs = _jobs(source, tensors, made, STORED[dtype], len(first))
-                _finish([pool.submit(job, out.fileno()) for job in jobs], bar.update)
-            flushed.append(pool.submit(flush, target))
-        _finish([*hashes.values(), *flushed], lambda _: None)
-    return {name: digest.result() for name, digest in hashes.items()}
+            header = header_of(metadata, tensors, STORED[dtype])
+            pieces = _pieces(tensors, made, STORED[dtype], len(header))
+            size = len(header) + sum(form(tensor, STORED[dtype])[1] for tensor in tensors.values())
+            (folder / name).write_bytes(header)
+            os.truncate(folder / name, size)
+            hashes[name] = _stream(base.folder / name, folder / name, tensors, pieces, bar.update)
+    return hashes
 
 
-def _jobs(
-    source: Path, tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: str | None, at: int
-) -> Iterator[Job]:
-    """What writes the tensors of a file from byte `at` on: a job for each that changes, and one for all up to it."""
-    begin, size = 0, 0  # what is to be copied and is in no job yet: its first byte in the source, and its length
+def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: str | None, at: int) -> Iterator[Piece]:
+    """All pieces of a file's tensors, in the order of their bytes, and where they go from byte `at` of the new file."""
+    begin, size = 0, 0  # what is to be copied and is in no piece yet: its first byte in the source, and its length
     for name, tensor in tensors.items():
         written, length = form(tensor, dtype)
         if name not in made and written == tensor.dtype:
             begin, size = (begin if size else tensor.start), size + length
             continue
-        yield partial(_copy, source, begin, size, at)
-        yield partial(_change, made.get(name, Change(tensor)), at + size, written)
+        yield from _copied(tensor.file, begin, size, at)
+        yield from pieces_of(tensor, made.get(name, Change(tensor)), at + size, written)
         at, size = at + size + length, 0
-    yield partial(_copy, source, begin, size, at)
+    if size:
+        yield from _copied(tensor.file, begin, size, at)
 
 
-def _copy(source: Path, begin: int, size: int, at: int, out: int) -> int:
-    return copy_range(source, begin, size, out, at)
+def _copied(file: Path, begin: int, size: int, at: int) -> Iterator[Piece]:
+    run = Stored(file, "U8", (size,), begin, size)
+    return pieces_of(run, Change(run), at, run.dtype)
 
 
-def _change(change: Change, at: int, dtype: str, out: int) -> int:
-    return write_change(change, out, at, dtype)
+def _stream(
+    source: Path, target: Path, tensors: Mapping[str, Stored], pieces: Iterable[Piece], each: Callable[[int], object]
+) -> str:
+    """Reads a base file once, in order, and writes its pieces; returns its SHA-256. It leaves no thread behind."""
+    workers = min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
+    columns = max((tensor.columns for tensor in tensors.values()), default=0)
+    spaces = [Space(columns) for _ in range(READ_AHEAD + 2 * workers)]
+    with source.open("rb") as first:
+        digest = hashlib.sha256(first.read(source.stat().st_size - sum(tensor.size for tensor in tensors.values())))
+
+    def read(file: int, readers: Executor) -> Iterator[Started[memoryview]]:
+        for piece in pieces:
+            space = spaces.pop()
+            yield piece, space, readers.submit(read_piece, piece, file, space)
+
+    def write(out: int, edges: int, began: Iterator[Started[memoryview]], pool: Executor) -> Iterator[Started[None]]:
+        for piece, space, data in _ahead(began, READ_AHEAD):
+            written = pool.submit(write_piece, piece, data, space, out, edges)
+            digest.update(data)
+            yield piece, space, written
+
+    with (
+        past_cache(source, "rb") as file,
+        past_cache(target, "r+b") as out,
+        target.open("r+b") as edges,
+        ThreadPoolExecutor(READERS) as readers,
+        _workers(workers) as pool,
+    ):
+        for piece, space, _ in _ahead(
+            write(out.fileno(), edges.fileno(), read(file.fileno(), readers), pool), 2 * workers
+        ):
+            spaces.append(space)
+            each(piece.written)
+    return digest.hexdigest()
 
 
-def _finish(futures: Iterable[Future], each: Callable[[Any], object]) -> None:
-    """Waits for all, and passes on each result; after an exception, none is left running."""
-    futures = list(futures)
-    try:
-        for future in as_completed(futures):
-            each(future.result())
-    finally:
-        for future in futures:
-            future.cancel()
-        wait(futures)
+def _ahead(started: Iterable[Started[T]], count: int) -> Iterator[tuple[Piece, Space, T]]:
+    """Results in the order of the start, with up to `count` under way."""
+    waiting: deque[Started[T]] = deque()
+    for one in started:
+        waiting.append(one)
+        if len(waiting) == count:
+            piece, space, future = waiting.popleft()
+            yield piece, space, future.result()
+    for piece, space, future in waiting:
+        yield piece, space, future.result()
 
 
 @contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Threads that read, multiply and write at the same time, each with one thread of torch."""
+def _workers(count: int) -> Iterator[Executor]:
+    """Threads that multiply and write, each with one thread of torch."""
     before = torch.get_num_threads()
-    count = min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
     try:
+        torch.set_num_threads(1)
         with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield pool
     finally:
@@ -169,7 +205,7 @@ def _workers() -> Iterator[ThreadPoolExecutor]:
 
 def sha256(file: Path) -> str:
     with file.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _write_config(base: Base, dtype: Dtype, folder: Path) -> None:

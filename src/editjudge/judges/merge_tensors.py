@@ -1,22 +1,29 @@
-"""Tensors of safetensors files by their place: read, and written, a block of rows at a time.
+"""Tensors of safetensors files by their place: read, and written, a piece at a time.
 
-safetensors' own writer wants all tensors of a file in memory. Its form is simple: eight bytes with the length of a JSON
-header (little endian), the header (padded with spaces to a multiple of eight), and the tensors without gaps.
+Both go past the page cache where the file system can do that (O_DIRECT): filling its pages costs more of a core's time
+than all of a merge's arithmetic, and files larger than memory gain nothing from them. safetensors' own writer wants all
+tensors of a file in memory. Its form is simple: eight bytes with the length of a JSON header (little endian), the
+header (padded with spaces to a multiple of eight), and the tensors without gaps.
 """
 
+import errno
 import json
 import math
+import mmap
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES = FLOATS | {"U8": torch.uint8}  # U8: bytes that are copied, whatever they are
 BLOCK = 1 << 20  # values of a block: in float32 it stays in a core's cache
-BUFFER = 1 << 23  # bytes
+PIECE = 1 << 23  # bytes that are read at once
+PAGE = 4096  # bytes; what goes past the page cache begins and ends at multiples of it, in memory and in the file
 LONGEST_HEADER = 100_000_000  # safetensors' own limit
 
 
@@ -37,6 +44,11 @@ class Stored:
     @property
     def columns(self) -> int:
         return math.prod(self.shape[1:])
+
+    @property
+    def block(self) -> int:
+        """Rows of about BLOCK values."""
+        return max(1, BLOCK // max(1, self.columns))
 
 
 @dataclass(frozen=True)
@@ -117,29 +129,6 @@ def form(tensor: Stored, dtype: str | None) -> tuple[str, int]:
     return dtype, math.prod(tensor.shape) * FLOATS[dtype].itemsize
 
 
-def write_change(change: Change, out: int, at: int, dtype: str) -> int:
-    """Writes the tensor's new value into the open file `out` from byte `at` on, in `dtype`; returns the bytes.
-
-    It is summed in float32, a block of rows at a time, so that memory holds three blocks and the adapter's two factors.
-    ValueError: the adapter's values are not all finite.
-    """
-    source = change.source
-    rows = max(1, BLOCK // max(1, source.columns))
-    read = torch.empty((rows, source.columns), dtype=FLOATS[source.dtype])
-    total, new = torch.empty_like(read, dtype=torch.float32), torch.empty_like(read, dtype=FLOATS[dtype])
-    added = None if change.delta is None else Added(change.delta)
-    with source.file.open("rb", buffering=0) as file:
-        for first in range(0, source.rows, rows):
-            n = min(rows, source.rows - first)
-            read_at(file.fileno(), _bytes(read[:n]), source.start + first * source.columns * read.itemsize)
-            total[:n].copy_(read[:n])
-            if added is not None:
-                added.to_rows(total[:n], first)
-            new[:n].copy_(total[:n])
-            write_at(out, _bytes(new[:n]), at + first * source.columns * new.itemsize)
-    return math.prod(source.shape) * new.itemsize
-
-
 class Added:
     """A `Delta` in memory, in float32."""
 
@@ -160,36 +149,126 @@ class Added:
 
 def load(tensor: Stored) -> torch.Tensor:
     """A tensor of an adapter in float32, (rows, columns). ValueError: values that are not finite."""
-    values = torch.empty((tensor.rows, tensor.columns), dtype=FLOATS[tensor.dtype])
-    with tensor.file.open("rb", buffering=0) as file:
-        read_at(file.fileno(), _bytes(values), tensor.start)
+    values = _read(tensor, 0, tensor.rows)
     if not values.isfinite().all():
         raise ValueError(f"{tensor.file} holds values that are not finite, in its tensor of shape {tensor.shape}")
     return values.float()
 
 
-def copy_range(source: Path, start: int, size: int, out: int, at: int) -> int:
-    """Copies bytes of a file into the open file `out`; returns how many."""
-    buffer = memoryview(bytearray(min(BUFFER, size)))
-    with source.open("rb", buffering=0) as file:
-        for done in range(0, size, BUFFER):
-            part = buffer[: min(BUFFER, size - done)]
-            read_at(file.fileno(), part, start + done)
-            write_at(out, part, at + done)
-    return size
+def _read(tensor: Stored, first: int, n: int) -> torch.Tensor:
+    """n rows of a tensor from `first` on, (n, columns), in its dtype."""
+    values = torch.empty((n, tensor.columns), dtype=FLOATS[tensor.dtype])
+    data = values.view(-1).view(torch.uint8).numpy().data
+    with tensor.file.open("rb", buffering=0) as file:
+        read_at(file.fileno(), data, tensor.start + first * tensor.columns * values.itemsize, len(data))
+    return values
 
 
-def _bytes(values: torch.Tensor) -> memoryview:
-    return values.reshape(-1).view(torch.uint8).numpy().data
+@dataclass(frozen=True)
+class Piece:
+    """Bytes `start` to `start + size` of a base file, which become `written` bytes of the new one from byte `at` on.
+
+    These are the rows of `source` from `first` on, in dtype, with `added`; own: `source` is what is at `start`.
+    """
+
+    start: int
+    size: int
+    at: int
+    written: int
+    source: Stored
+    own: bool
+    first: int
+    dtype: str
+    added: Added | None
 
 
-def read_at(file: int, into: memoryview, at: int) -> None:
-    """Fills `into` from byte `at` on. EOFError: the file ends before."""
-    while into:
-        count = os.preadv(file, [into], at)
+def pieces_of(tensor: Stored, change: Change, at: int, dtype: str) -> Iterator[Piece]:
+    """Whole blocks of a tensor that goes to byte `at`. ValueError: the adapter's values are not all finite."""
+    if tensor.size == 0:
+        return
+    added = None if change.delta is None else Added(change.delta)
+    row, new_row = tensor.size // tensor.rows, tensor.columns * DTYPES[dtype].itemsize
+    rows = tensor.block * max(1, PIECE // (tensor.block * row))
+    for first in range(0, tensor.rows, rows):
+        n = min(rows, tensor.rows - first)
+        places = tensor.start + first * row, n * row, at + first * new_row, n * new_row
+        yield Piece(*places, change.source, change.source == tensor, first, dtype, added)
+
+
+class Space:
+    """Memory for one piece: what is read, a block of it in float32, and what is written; none is taken before use."""
+
+    def __init__(self, columns: int) -> None:
+        """columns: the most of a tensor."""
+        most = FLOATS["F32"].itemsize * max(PIECE // 2, BLOCK, columns) + 2 * PAGE
+        self.read, self.write = (memoryview(mmap.mmap(-1, most)) for _ in range(2))
+        self.total = torch.empty(max(BLOCK, columns))
+
+
+def read_piece(piece: Piece, file: int, space: Space) -> memoryview:
+    """Reads a piece of a file that `past_cache` opened into `space.read`; returns its bytes there."""
+    before = piece.start % PAGE
+    whole = -(-(before + piece.size) // PAGE) * PAGE
+    read_at(file, space.read[:whole], piece.start - before, before + piece.size)
+    return space.read[before : before + piece.size]
+
+
+def write_piece(piece: Piece, data: memoryview, space: Space, out: int, edges: int) -> None:
+    """Writes what a piece's `data` become into a file, by `past_cache`'s descriptor and, for its edges, a plain one."""
+    before = piece.at % PAGE
+    new = space.write[before : before + piece.written]
+    _fill(new, piece, data, space.total)
+    first = min(-piece.at % PAGE, len(new))
+    last = max(first, len(new) - (piece.at + len(new)) % PAGE)
+    write_at(edges, new[:first], piece.at)
+    write_at(out, new[first:last], piece.at + first)
+    write_at(edges, new[last:], piece.at + last)
+
+
+def _fill(new: memoryview, piece: Piece, data: memoryview, total: torch.Tensor) -> None:
+    """Summed in float32, in `total`, a block of rows at a time. `data`: those of the base."""
+    source = piece.source
+    written = torch.frombuffer(new, dtype=DTYPES[piece.dtype]).view(-1, source.columns)
+    if piece.own:
+        values = torch.frombuffer(data, dtype=DTYPES[source.dtype]).view(written.shape)
+    else:
+        values = _read(source, piece.first, len(written))
+    if piece.added is None:
+        written.copy_(values)
+        return
+    for first in range(0, len(written), source.block):
+        block = values[first : first + source.block]
+        of_block = total[: block.numel()].view(block.shape).copy_(block)
+        piece.added.to_rows(of_block, piece.first + first)
+        written[first : first + source.block].copy_(of_block)
+
+
+def past_cache(file: Path, mode: str) -> FileIO:
+    """Opens a file whose whole pages are read or written past the page cache, or through it where this cannot be."""
+    flag = os.O_DIRECT if _passes_cache(file) else 0
+    return FileIO(file, mode, opener=lambda path, flags: os.open(path, flags | flag))
+
+
+def _passes_cache(file: Path) -> bool:
+    """Tried with a page, since some file systems refuse at the opening and some later."""
+    try:
+        with FileIO(file, opener=lambda path, flags: os.open(path, flags | os.O_DIRECT)) as opened:
+            opened.readinto(mmap.mmap(-1, PAGE))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def read_at(file: int, into: memoryview, at: int, needed: int) -> None:
+    """Fills the first `needed` bytes of `into`, or more, from byte `at` on. EOFError: the file ends before."""
+    done = 0
+    while done < needed:
+        count = os.preadv(file, [into[done:]], at + done)
         if count == 0:
-            raise EOFError(f"the file ends at byte {at}, within a tensor")
-        into, at = into[count:], at + count
+            raise EOFError(f"the file ends at byte {at + done}, within a tensor")
+        done += count
 
 
 def write_at(file: int, data: memoryview, at: int) -> None:
