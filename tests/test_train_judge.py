@@ -17,6 +17,7 @@ from datasets import Dataset
 from editjudge import images, params, records, train_judge
 from editjudge.judges import sft_data, sft_launch
 from editjudge.judges.processor import load_processor
+from editjudge.judges.sft import Trained
 
 ROOT = Path(__file__).parents[1]
 SMALL = {
@@ -176,7 +177,9 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
     assert [row["key"] for row in skipped] == ["k3", "k5"]
     assert skipped[1]["reason"] == "image_b: 201 x 1 pixels, more slender than 1 to 200"
     row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
-    assert train_judge.report([row], 99, 4, skipped)["details"][0]["skipped"] == skipped
+    trained = Trained([row], steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1)
+    details = train_judge.report(trained, 4, skipped)["details"][0]
+    assert (details["skipped"], details["steps"]) == (skipped, 5)
 
 
 def test_a_changed_training_has_another_name(project: Project, tmp_path: Path):
