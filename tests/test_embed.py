@@ -56,8 +56,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[np.ndarray, dict]:
     """What the stage writes: vectors, and how many rows it computed."""
     Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION | changes}))
-    monkeypatch.setattr(sys, "argv", ["embed", "--task", "t"])
-    embed.main()
+    embed.run("t")
     counts = json.loads(Path("metrics/resume/embed_t.json").read_text())
     return np.load("data/embeddings/t.npy", mmap_mode="r"), counts
 
@@ -164,7 +163,7 @@ def test_precomputed_matrices_are_checked(pool: list[dict], vectors: np.ndarray,
     np.save("vectors_t.npy", vectors)
     with pytest.raises(ValueError, match=message):
         run(monkeypatch, backend="precomputed", dtype="float16")
-    assert not Path("data/embeddings/t.npy").exists()
+    assert not list(Path("data/embeddings").glob("*")), "no partial file either"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +194,28 @@ def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypa
     for change in ({"backend": "clip"}, {"dtype": "int8"}, {"shard": 0}, {"batch_size": "many"}):
         with pytest.raises(params.ParamsError, match=f"embed.{next(iter(change))}"):
             run(monkeypatch, **change)
+    for content in (b"", b"junk"):
+        Path("v.npy").write_bytes(content)
+        with pytest.raises(ValueError, match=r"v.npy: not readable as .npy"):
+            run(monkeypatch, backend="precomputed", vectors="v.npy")
+    Path("v.parquet").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"v.parquet: not readable as Parquet"):
+        run(monkeypatch, backend="precomputed", vectors="v.parquet")
+    with pytest.raises(params.ParamsError, match=r"embed.vectors must be a path, not None"):
+        run(monkeypatch, vectors=None)
+    with pytest.raises(ValueError, match=r"embed.vectors: no file v/.tsk..npy"):
+        run(monkeypatch, backend="precomputed", vectors="v/{tsk}.npy")
+
+
+def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], monkeypatch) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
+    monkeypatch.setattr(sys, "argv", ["embed", "--task", "t"])
+    Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
+    with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet: not readable as Parquet"):
+        embed.main()
+    Path("data/raw_pairs/t.parquet").unlink()
+    with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet not found: run `dvc repro`"):
+        embed.main()
 
 
 MODULES = {

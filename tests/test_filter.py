@@ -32,8 +32,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[list[str], dict, list[dict]]:
     """The keys that the stage keeps, its metrics and its curve."""
     Path("params.yaml").write_text(yaml.safe_dump({"filter": SECTION | changes}))
-    monkeypatch.setattr(sys, "argv", ["filter", "--task", "t"])
-    filter.main()
+    filter.run("t")
     with Path("plots/coverage/t.csv").open() as file:
         curve = list(csv.DictReader(file))
     keys = [row["key"] for row in records.read(Path("data/pools/t.parquet"), "pools")]
@@ -65,7 +64,7 @@ def test_more_than_the_pool_keeps_all_and_says_so(
     assert sorted(keys) == sorted(row["key"] for row in pool)
     assert (metrics["records"], metrics["lacking"], metrics["covering_radius"]) == (12, 8, 0.0)
     assert float(curve[-1]["radius"]) == 0
-    assert "t: filter.sample_num is 20, the pool gives 12: all are kept" in capsys.readouterr().out
+    assert "t: filter.sample_num is 20, the pool gives 12 in all: they are kept" in capsys.readouterr().out
 
 
 def test_a_file_of_selected_vectors_is_kept_away_from(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +82,16 @@ def test_quotas_need_sources(pool: list[dict], monkeypatch: pytest.MonkeyPatch) 
     chosen = filter.choose(np.load("data/embeddings/t.npy"), ["pico"] * 8 + ["nano"] * 4, setting, "t")
     assert sum(index < 8 for index in chosen.indices) == 2
     assert len(chosen.indices) == 6
+    assert filter.settings({"filter": SECTION | {"quotas": {2024: 2}}})["quotas"] == {"2024": 2}
+
+
+def test_what_quotas_leave_is_not_called_all(
+    pool: list[dict], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    records.write(Path("data/raw_pairs/t.parquet"), [row | {"source": "2024"} for row in pool], "raw_pairs")
+    keys, metrics, _ = run(monkeypatch, quotas={2024: 2})
+    assert (len(keys), metrics["lacking"]) == (2, 3)
+    assert "the pool gives 2 under filter.quotas" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,15 @@ def test_quotas_need_sources(pool: list[dict], monkeypatch: pytest.MonkeyPatch) 
         ({"start": "middle"}, "filter.start is 'middle'"),
         ({"random_draws": 0}, "filter.random_draws"),
         ({"quotas": {"pico": -1}}, "filter.quotas.pico must be a whole number"),
+        ({"quotas": ["pico"]}, "filter.quotas must name sources"),
+        ({"quota": {"pico": 1}}, "filter.quota is not known; known: sample_num"),
+        ({3: 1}, "filter.3 is not known"),
+        ({"seed": None}, "filter.seed must be a whole number of at least 0"),
+        ({"seed": "a"}, "filter.seed"),
+        ({"seed": -1}, "filter.seed"),
+        ({"device": "gpu"}, "filter.device must be auto, cpu, cuda or cuda:1, not 'gpu'"),
+        ({"device": None}, "filter.device"),
+        ({"already_selected": 3}, "filter.already_selected must be a path, not 3"),
     ],
 )
 def test_settings_are_checked(change: dict, message: str) -> None:
@@ -106,8 +124,32 @@ def test_embeddings_of_another_pool_are_refused(pool: list[dict], monkeypatch: p
     with pytest.raises(schemas.ContractError, match=r"t.parquet has 12 rows, its embeddings 11"):
         run(monkeypatch)
     np.save("data/embeddings/t.npy", np.vstack([np.ones((11, 4)), np.zeros((1, 4))]))
-    with pytest.raises(ValueError, match="row 11 is a zero vector"):
+    with pytest.raises(ValueError, match=r"data/embeddings/t.npy: embedding of row 11 is a zero vector"):
         run(monkeypatch)
+
+
+def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (None, np.array(3.0)):
+        if content is not None:
+            np.save("known.npy", content)
+        with pytest.raises(params.ParamsError, match=r"filter.already_selected"):
+            run(monkeypatch, already_selected="known.npy")
+    np.save("data/embeddings/t.npy", np.array(3.0))
+    with pytest.raises(ValueError, match=r"t.npy: a matrix .N, d. is expected"):
+        run(monkeypatch)
+    np.save("data/embeddings/t.npy", np.array([{}] * 12), allow_pickle=True)
+    for content in (b"", b"junk", Path("data/embeddings/t.npy").read_bytes()):
+        Path("data/embeddings/t.npy").write_bytes(content)
+        with pytest.raises(ValueError, match=r"data/embeddings/t.npy: not readable as .npy"):
+            run(monkeypatch)
+    Path("data/embeddings/t.npy").unlink()
+    monkeypatch.setattr(sys, "argv", ["filter", "--task", "t"])
+    with pytest.raises(SystemExit, match=r"^filter: data/embeddings/t.npy not found: run `dvc repro`"):
+        filter.main()
+    np.save("data/embeddings/t.npy", np.ones((12, 4)))
+    Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
+    with pytest.raises(SystemExit, match=r"^filter: data/raw_pairs/t.parquet: not readable as Parquet"):
+        filter.main()
 
 
 def test_a_long_curve_is_thinned() -> None:

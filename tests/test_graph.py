@@ -76,6 +76,39 @@ def test_a_new_benchmarks_files_become_deps_and_go_with_it() -> None:
     assert graph.wanted("judge_vcreward", deps, more) == deps
 
 
+def test_files_that_params_name_become_deps_wherever_they_lie_and_go_with_them() -> None:
+    values = params.load(ROOT / "params.yaml")
+    raw, embed, filter = values["raw_pairs"], values["embed"], values["filter"]
+    sources = {"color_alter": {"a": {"format": "plain", "path": "/elsewhere/t.csv", "images": "pictures"}}}
+    changes = {
+        "raw_pairs": (raw | {"sources": sources}, {"/elsewhere/t.csv", "pictures"}),
+        "embed": (embed | {"backend": "precomputed", "vectors": "v/{task}.npy"}, {"v/${key}.npy"}),
+        "filter": (filter | {"already_selected": "kept.npy"}, {"kept.npy"}),
+    }
+    for stage, (section, files) in changes.items():
+        deps = body(stage)["deps"]
+        added = graph.wanted(stage, deps, values | {stage: section})
+        assert set(added) - set(deps) == files
+        assert graph.wanted(stage, added, values) == deps
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        None,
+        "probe",
+        ["a"],
+        {"x": None},
+        {"color_alter": "probe"},
+        {"color_alter": {"a": None, "b": "probe"}},
+        {"color_alter": {"a": {"format": "plain", "path": 3, "images": None}, "b": {"path": ""}}},
+    ],
+)
+def test_sources_without_a_path_give_no_dep(sources: object) -> None:
+    values = params.load(ROOT / "params.yaml")
+    assert graph.collected("raw_pairs", values | {"raw_pairs": {"sources": sources}}) == []
+
+
 def test_every_task_has_thresholds_and_a_recipe() -> None:
     values = params.load(ROOT / "params.yaml")
     assert set(values["train_pairs"]["thresholds"]) == set(values["tasks"])

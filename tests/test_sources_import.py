@@ -400,10 +400,15 @@ def test_all_broken_rows_of_a_file_are_counted(load: Importer, folder: Path) -> 
 
 def test_broken_rows_of_a_comma_separated_table(load: Importer, folder: Path) -> None:
     lines = [b"key,instruction,image", b"a,Make it much redder,good.png", b"b,Make it much redder", b"c,1,2,3,4"]
-    lines += ["d,Mach es viel größer,good.png".encode("latin-1"), b'e,"never closed until the end', b"f,x,y"]
-    (folder / "t.csv").write_bytes(b"\n".join(lines))
+    lines += ["d,Mach es viel größer,good.png".encode("latin-1"), b"", b'e,"closed" too early,good.png']
+    (folder / "t.csv").write_bytes(b"\n".join([*lines, b'f,"never closed']))
     found = load("color_alter", "plain", folder / "t.csv")
-    assert found.reasons == [(1, "missing field"), (2, "wrong type"), (3, "not UTF-8"), (4, "missing field")]
+    reasons = ["missing field", "wrong type", "not UTF-8", "not CSV", "not CSV"]
+    assert found.reasons == list(enumerate(reasons, 1))
+    for rest in ([b"g,x,y"], [b'g,"x",y'], [b"g,%d,y" % n for n in range(20_000)]):  # to the end, a quote, the limit
+        (folder / "t.csv").write_bytes(b"\n".join([*lines, b'f,"never closed', *rest]))
+        with pytest.raises(SourceError, match=r"t\.csv: row 5, lines 8 to \d+: not CSV, a quote is not closed"):
+            load("color_alter", "plain", folder / "t.csv")
     (folder / "t.csv").write_bytes(lines[0] + b'\nx,"' + b"a" * 200_000 + b'",good.png\n' + lines[1])
     found = load("color_alter", "plain", folder / "t.csv")
     assert (found.reasons, len(found.rows)) == ([(0, "not CSV")], 1)
@@ -530,6 +535,37 @@ def test_a_parquet_file_that_is_none_is_named(load: Importer, tmp_path: Path, co
         load("color_alter", "unicedit", tmp_path / "t.parquet")
     with pytest.raises(SourceError, match="none not found"):
         load("color_alter", "unicedit", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([b"\xff\xfe"]).view(pa.string()), pa.array([10**15], pa.timestamp("ms"))],
+    ids=["no UTF-8", "no time"],
+)
+def test_a_parquet_file_with_values_that_are_none_is_named(load: Importer, tmp_path: Path, column: pa.Array) -> None:
+    from datasets import Dataset
+
+    pq.write_table(pa.table({"key": ["a"], "instruction": column}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: not readable as Parquet"):
+        load("color_alter", "plain", tmp_path / "t.parquet")
+    Dataset(pa.table({"instruction": column})).save_to_disk(tmp_path / "saved")
+    with pytest.raises(SourceError, match=r"saved: split '': not readable"):
+        load("color_alter", "datasets", tmp_path / "saved")
+
+
+def test_a_loop_of_links_is_a_missing_image(load: Importer, folder: Path) -> None:
+    (folder / "loop.png").symlink_to("loop.png")
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("a", image="loop.png"), plain("b")))
+    assert (found.reasons, len(found.rows)) == ([(0, "image missing")], 1)
+
+
+def test_a_glob_that_is_none_and_a_missing_folder_of_images_are_named(load: Importer, folder: Path) -> None:
+    file = jsonl(folder / "t.jsonl", plain("a"))
+    for glob in ("**a", "."):
+        with pytest.raises(SourceError, match=r"files: .* is no glob"):
+            load("color_alter", "plain", folder, files=glob)
+    with pytest.raises(SourceError, match="none not found: no such folder of images"):
+        load("color_alter", "plain", file, images=str(folder / "none"))
 
 
 def test_empty_files_have_no_rows(load: Importer, tmp_path: Path) -> None:
@@ -691,6 +727,16 @@ def test_names_are_told_by_their_words(name: str, task: str | None) -> None:
     assert names.task_of(name) == task
 
 
+def test_names_of_any_script_are_told_apart(load: Importer, tmp_path: Path) -> None:
+    assert names.plain_name("颜色-修改 (新)") == "颜色_修改"
+    save(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    kinds = {"a": "颜色修改", "b": "物体删除", "c": "!!!"}
+    rows = [pico(n, edit_type=kind, local_input_image=f"{n}.jpg") for n, kind in kinds.items()]
+    file = jsonl(tmp_path / "sft.jsonl", *rows)
+    found = load("color_alter", "pico_banana", file, images=str(tmp_path), names=["颜色修改", "---"])
+    assert [row["origin"] for row in found.rows] == ["a.jpg"]
+
+
 def needs(file: str) -> Path:
     if not (SHARED / file).is_file():
         pytest.skip(f"{SHARED / file} not found; EDITJUDGE_SHARED names the shared folder")
@@ -748,6 +794,18 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
         ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "files": "../*"}}}}, "files: a glob"),
         ({"filters": FILTERS | {"near_bits": 16}}, "near_bits: -1 to 15"),
         ({"filters": FILTERS | {"near_bits": 0, "aspect_most": 0.5}}, "aspect_most: a number"),
+        ({"source": {}}, "raw_pairs: unknown source"),
+        ({"filters": FILTERS | {"near_bits": 0, "near_bit": 1}}, "raw_pairs.filters: unknown near_bit"),
+        ({"filters": None}, "raw_pairs.filters: instruction_least, "),
+        ({"downloads": DOWNLOADS | {"second": 1, 3: 1}}, "raw_pairs.downloads: unknown 3, second"),
+        (
+            {"filters": FILTERS | {"instruction_least": 301}},
+            "instruction_least: at most instruction_most, 300, not 301",
+        ),
+        ({"filters": FILTERS | {"side_least": 513}}, "side_least: at most side_most, 512"),
+        ({"sources": {"color_alter": {2024: {"format": "plain", "path": "x"}}}}, r"color_alter\.2024: a name of"),
+        ({"sources": {"color_alter": {True: {"format": "plain", "path": "x"}}}}, r"color_alter\.True: a name of"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, "unknown 1, b"),
         ({"filters": {}}, "no key 'raw_pairs.filters.instruction_least'"),
         ({"downloads": DOWNLOADS | {"private_hosts": 1}}, "private_hosts: true or false"),
         ({"downloads": DOWNLOADS | {"megabytes": "many"}}, "megabytes: a number"),
@@ -814,7 +872,13 @@ def test_a_task_takes_several_sources_and_the_probe_set(stage: Stage, tmp_path: 
 
 def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_path: Path) -> None:
     file = jsonl(tmp_path / "t.jsonl", plain("a", image="none.png"))
-    with pytest.raises(SourceError, match=r"color_alter: no pair was kept; data/refused/color_alter\.csv says why"):
+    stage("color_alter", per_task=2, image_side=48)
+    before = (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes()
+    error = (
+        r"^raw_pairs: color_alter: no pair was kept; metrics/raw_pairs/color_alter\.json and data/refused/color_alter"
+    )
+    with pytest.raises(SystemExit, match=error):
         stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": str(file)}}})
     [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["sources"]
     assert counts["reasons"] == [{"reason": "image missing", "rows": 1}]
+    assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"

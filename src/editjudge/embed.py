@@ -6,6 +6,7 @@ fingerprint of its rows, the settings and the code, so that a killed stage loses
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,14 @@ from editjudge.progress import progress
 
 DTYPES = ("float16", "float32")
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
-CODE = ("editjudge.embedders", "editjudge.embedders_qwen", "editjudge.minilm", "editjudge.encoders", "editjudge.images")
+CODE = (
+    "editjudge.embedders",
+    "editjudge.embedders_qwen",
+    "editjudge.encoders",
+    "editjudge.images",
+    "editjudge.judges.processor",
+    "editjudge.minilm",
+)
 
 
 def settings(values: dict[str, Any], task: str, rows: int) -> dict[str, Any]:
@@ -31,8 +39,16 @@ def settings(values: dict[str, Any], task: str, rows: int) -> dict[str, Any]:
     params.choice(values, "embed.dtype", DTYPES)
     for key in ("shard", "batch_size"):
         params.positive(values, f"embed.{key}")
-    vectors = params.leaf(values, "embed.vectors").format(task=task)
-    return values["embed"] | {"vectors": vectors, "rows": rows}
+    vectors = params.leaf(values, "embed.vectors")
+    if not isinstance(vectors, str):
+        raise params.ParamsError(f"params.yaml: embed.vectors must be a path, not {vectors!r}")
+    return values["embed"] | {"vectors": vectors.replace("{task}", task), "rows": rows}
+
+
+def rows_of(pairs: Path) -> int:
+    """The number of raw pairs. Raises ContractError for a file that is missing or another."""
+    next(records.iterate(pairs, "raw_pairs"), None)
+    return pq.ParquetFile(pairs).metadata.num_rows
 
 
 def in_shards(rows: Iterator[records.Row], size: int) -> Iterator[list[records.Row]]:
@@ -44,10 +60,18 @@ def in_shards(rows: Iterator[records.Row], size: int) -> Iterator[list[records.R
 def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     """The parts below each other as one .npy file of `count` rows, by a temporary name, a part in memory at a time.
 
-    Raises ValueError where the parts differ in width or do not have `count` rows in all.
+    Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
+    try:
+        _fill(partial, out, count, parts)
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     place, matrix = 0, None
     for part in parts:
         if matrix is None:
@@ -59,7 +83,6 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     if matrix is None or place < count:
         raise ValueError(f"{out}: vectors of {place} rows, {count} are expected")
     matrix.flush()
-    os.replace(partial, out)
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:
@@ -101,18 +124,26 @@ class Shards:
         return checked(self.embed(rows), rows, self.dtype)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
+def run(task: str) -> None:
+    """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
-    rows, count = records.iterate(pairs, "raw_pairs"), pq.ParquetFile(pairs).metadata.num_rows
+    rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
     setting = settings(params.load(), task, count)
     # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
     shards = Shards(setting, None if setting["backend"] == "precomputed" else Path(f"work/embed/{task}"))
     parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
     write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
     records.write_json(Path(f"metrics/resume/embed_{task}.json"), shards.counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = parser.parse_args().task
+    try:
+        run(task)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"embed: {error}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from editjudge import images
 from editjudge.encoders import HogEncoder
 from editjudge.records import Row
+from editjudge.vectors import open_vectors
 
 COLOUR_BINS = (4, 6, 6)  # of L, a, b
 
@@ -69,7 +70,7 @@ def precomputed(setting: dict[str, Any]) -> Embed:
 
 
 def _in_order(path: Path, rows: int) -> Embed:
-    vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    vectors = open_vectors(path)
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
         raise ValueError(f"{path}: a matrix (N, d) of floats is expected, not {vectors.dtype} of shape {vectors.shape}")
     if len(vectors) != rows:
@@ -85,7 +86,10 @@ def _in_order(path: Path, rows: int) -> Embed:
 
 
 def _by_key(path: Path) -> Embed:
-    table = pq.read_table(path)
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not readable as Parquet: {error}") from error
     if not {"key", "embedding"} <= set(table.column_names):
         raise ValueError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
     kind = table.schema.field("embedding").type

@@ -16,11 +16,17 @@ from editjudge import params
 
 ROOT = Path(__file__).parents[2]
 DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
-# Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
-SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`; under data/sources
+SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`
 RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
+# Stage: all its deps but code and the files that params.yaml names, which may lie anywhere.
+FIXED = {
+    "raw_pairs": [],
+    "embed": ["data/raw_pairs/${key}.parquet"],
+    "filter": ["data/raw_pairs/${key}.parquet", "data/embeddings/${key}.npy"],
+}
+# Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
 COLLECTED = {
     "candidates": {"data/pools/{0}.parquet": "tasks"},
     "annotate": {"data/candidates/{0}.parquet": "editors"},
@@ -59,9 +65,13 @@ def _contracts(source: Path) -> set[str]:
 
 
 def collected(stage: str, values: dict[str, Any]) -> list[str]:
-    """What a collector collects, in the order of params.yaml."""
+    """What a collector collects, and the files that params.yaml names, in the order of params.yaml."""
     if stage == "raw_pairs":
         return _sources(values["raw_pairs"].get("sources"))
+    if stage == "embed":
+        return _of_tasks(values["embed"].get("vectors")) if values["embed"].get("backend") == "precomputed" else []
+    if stage == "filter":
+        return _of_tasks(values["filter"].get("already_selected"))
     lists = COLLECTED.get(stage, {}).items()
     files = [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
     return files + (_local(values["benchmarks"]) if stage == "judge_vcreward" else [])
@@ -73,17 +83,29 @@ def _local(benchmarks: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(entry[key] for entry in entries for key in BENCHMARK_FILES if entry.get(key)))
 
 
-def _sources(sources: dict[str, Any] | None) -> list[str]:
-    """The files and folders that raw pairs are read from; the probe set and what is downloaded have none."""
-    entries = [entry for task in (sources or {}).values() for entry in (task or {}).values()]
-    return list(dict.fromkeys(entry[key] for entry in entries for key in SOURCE_FILES if entry.get(key)))
+def _sources(sources: Any) -> list[str]:
+    """The files and folders that raw pairs are read from; the probe set and what is downloaded have none.
+
+    What is no path is passed over: the stage says what is wrong with it.
+    """
+    tasks = sources.values() if isinstance(sources, dict) else ()
+    entries = [entry for task in tasks if isinstance(task, dict) for entry in task.values()]
+    paths = [entry.get(key) for entry in entries if isinstance(entry, dict) for key in SOURCE_FILES]
+    return list(dict.fromkeys(path for path in paths if isinstance(path, str) and path))
+
+
+def _of_tasks(path: Any) -> list[str]:
+    """A file of each task, as the stages of `foreach` name it."""
+    return [path.replace("{task}", "${key}")] if isinstance(path, str) and path else []
 
 
 def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
     """The stage's deps as they should be: code first, then collected files, then the others as they stand."""
     ours = [*code_deps(stage), *collected(stage, values)]
+    if stage in FIXED:
+        return [*ours, *(dep for dep in FIXED[stage] if dep not in ours)]
     patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
-    patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+", r"data/sources/.+"]
+    patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+"]
     others = (dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))
     return [*ours, *(dep for dep in others if dep not in ours)]
 

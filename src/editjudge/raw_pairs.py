@@ -6,6 +6,7 @@ data/refused/<task>.csv.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,29 @@ def probe_pairs(values: dict[str, Any], task: str) -> list[records.Row]:
     return scenes.make_pairs(task, "train", count, side, params.leaf(values, "raw_pairs.seed"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
+def run(task: str) -> None:
+    """The stage on its files. Raises ParamsError and SourceError; the pairs there were before then stay."""
     values = params.load()
     plan = settings.plan(values, task, formats.FORMATS)
+    counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
         RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
         TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
     ):
         report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, Path("work"))
-    records.write_json(Path(f"metrics/raw_pairs/{task}.json"), report)
-    if not report["records"]:
-        raise SourceError(f"{task}: no pair was kept; data/refused/{task}.csv says why")
+        records.write_json(counts, report)
+        if not report["records"]:
+            raise SourceError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = parser.parse_args().task
+    try:
+        run(task)
+    except ValueError as error:
+        sys.exit(f"raw_pairs: {error}")
 
 
 if __name__ == "__main__":

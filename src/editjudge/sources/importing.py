@@ -118,7 +118,8 @@ def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
 def _is_own(name: str | None, source: Source, task: str) -> bool:
     """Whether a row under an upstream name is the task's; one without a name is, unless names were asked for."""
     if source.names is not None:
-        return name is not None and plain_name(name) in map(plain_name, source.names)
+        own = "" if name is None else plain_name(name)
+        return own != "" and own in map(plain_name, source.names)
     return name is None or task_of(name) == task
 
 

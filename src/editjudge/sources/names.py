@@ -2,7 +2,7 @@
 
 One table for all data sets: UnicEdit and UnicBench's `edit_subtask`, Pico-Banana's `edit_type`, GEdit's and
 GEditBench v2's tasks, ImgEdit's and Nano-Consistent's file names. A name is compared without what is in brackets, and
-by its letters and digits alone.
+by its letters and digits alone, of any script.
 """
 
 import functools
@@ -94,8 +94,8 @@ UNMAPPED = (
 
 @functools.lru_cache(maxsize=4096)  # few names, each on very many rows
 def plain_name(name: str) -> str:
-    """The name as it is compared: "Subject-Add (new)" is `subject_add`."""
-    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"\([^)]*\)", " ", name).casefold()).strip("_")
+    """The name as it is compared: "Subject-Add (new)" is `subject_add`; "" is no name, and equal to none."""
+    return re.sub(r"[\W_]+", "_", re.sub(r"\([^)]*\)", " ", name).casefold()).strip("_")
 
 
 TASK_OF: dict[str, str | None] = {

@@ -85,6 +85,8 @@ def local(path: str, folder: Path, most: int) -> bytes:
         return file.read_bytes()
     except OSError as error:  # a name too long, a folder closed to us
         raise RowError("image missing", f"{path:.200}: {error.strerror}") from error
+    except RuntimeError as error:  # links in a loop, as `resolve` says it
+        raise RowError("image missing", f"{path:.200}: links in a loop") from error
 
 
 def _in_pixels(region: dict, height: int, width: int) -> dict:

@@ -10,6 +10,7 @@ from editjudge import params
 from editjudge.sources.record import SourceError
 
 PROBE = "probe"
+KEYS = ("per_task", "image_side", "seed", "filters", "downloads", "sources")
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,27 @@ class Source:
         return path
 
     def folder(self) -> Path:
-        """The folder that image paths are relative to, and never leave."""
+        """The folder that image paths are relative to, and never leave. Raises SourceError where there is none."""
         root = self.root()
-        return Path(self.images) if self.images else root if root.is_dir() else root.parent
+        folder = Path(self.images) if self.images else root if root.is_dir() else root.parent
+        if not folder.is_dir():
+            raise SourceError(f"{folder} not found: no such folder of images")
+        return folder
 
     def tables(self, endings: Collection[str]) -> list[tuple[Path, Path]]:
         """The files with rows, in order of their names, and each one's name in the folder. Raises SourceError."""
         root = self.root()
-        found = [root] if root.is_file() else sorted(path for path in root.glob(self.files or "**/*") if path.is_file())
+        found = [root] if root.is_file() else self._matching(root)
         found = [path for path in found if path.suffix in endings]
         if not found:
             raise SourceError(f"{root}: no file {self.files or ', '.join('*' + ending for ending in endings)}")
         return [(path, path.relative_to(root) if root.is_dir() else Path(path.name)) for path in found]
+
+    def _matching(self, root: Path) -> list[Path]:
+        try:
+            return sorted(path for path in root.glob(self.files or "**/*") if path.is_file())
+        except (ValueError, IndexError) as error:  # of pathlib, for `**a` and for `.`
+            raise SourceError(f"{root}: files: {self.files!r} is no glob: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,7 @@ class Plan:
 
 def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key."""
+    _check_known(params.leaf(values, "raw_pairs"), "raw_pairs", KEYS)
     every = values["raw_pairs"].get("sources", PROBE)
     every = {} if every in (None, PROBE) else every
     _check(isinstance(every, Mapping), "raw_pairs.sources", "tasks or probe expected")
@@ -111,10 +122,10 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
 
 
 def _source(where: str, name: Any, setting: Any, formats: Collection[str]) -> Source:
-    _check(bool(re.fullmatch(r"[A-Za-z0-9._-]{1,40}", str(name))), where, "a name of letters, digits, dots, - and _")
+    right = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name)
+    _check(bool(right), where, "a name of letters, digits, dots, - and _, as text")
     _check(isinstance(setting, Mapping), where, "format and path expected")
-    unknown = sorted(set(setting) - {field.name for field in fields(Source)})
-    _check(not unknown, where, f"unknown {', '.join(unknown)}")
+    _check_known(setting, where, [field.name for field in fields(Source)])
     known = [PROBE, *formats]
     _check(setting.get("format") in known, f"{where}.format", f"known: {', '.join(known)}")
     _check(setting["format"] == PROBE or "path" in setting, where, "path expected")
@@ -130,8 +141,13 @@ def _source(where: str, name: Any, setting: Any, formats: Collection[str]) -> So
 
 
 def _filters(values: dict[str, Any]) -> Filters:
+    _check_known(
+        params.leaf(values, "raw_pairs.filters"), "raw_pairs.filters", [field.name for field in fields(Filters)]
+    )
     least, most = (params.positive(values, f"raw_pairs.filters.instruction_{end}") for end in ("least", "most"))
     small, large = (params.positive(values, f"raw_pairs.filters.side_{end}") for end in ("least", "most"))
+    for key, low, high in (("instruction", least, most), ("side", small, large)):
+        _check(low <= high, f"raw_pairs.filters.{key}_least", f"at most {key}_most, {high}, not {low}")
     aspect = _number(values, "raw_pairs.filters.aspect_most", 1.0)
     bits = params.leaf(values, "raw_pairs.filters.near_bits")
     _check(type(bits) is int and -1 <= bits <= 15, "raw_pairs.filters.near_bits", "-1 to 15")
@@ -139,11 +155,19 @@ def _filters(values: dict[str, Any]) -> Filters:
 
 
 def _limits(values: dict[str, Any]) -> Limits:
+    where = "raw_pairs.downloads"
+    _check_known(params.leaf(values, where), where, [field.name for field in fields(Limits)])
     at_once, attempts = (params.positive(values, f"raw_pairs.downloads.{key}") for key in ("at_once", "attempts"))
     megabytes, seconds = (_number(values, f"raw_pairs.downloads.{key}", 0.001) for key in ("megabytes", "seconds"))
     private = params.leaf(values, "raw_pairs.downloads.private_hosts")
     _check(isinstance(private, bool), "raw_pairs.downloads.private_hosts", "true or false")
     return Limits(at_once, megabytes, seconds, attempts, private)
+
+
+def _check_known(section: Any, where: str, known: Collection[str]) -> None:
+    _check(isinstance(section, Mapping), where, f"{', '.join(known)} expected")
+    unknown = sorted(str(key) for key in section if key not in known)
+    _check(not unknown, where, f"unknown {', '.join(unknown)}")
 
 
 def _number(values: dict[str, Any], key: str, least: float) -> float:

@@ -19,6 +19,8 @@ BATCH = 64  # rows of a Parquet file in memory at a time
 CHUNK = 1 << 16
 LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
 SPACE = " \t\r\n"
+# Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
+BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
 Values = Mapping[str, Any] | RowError
 Wanted = Callable[[Mapping[str, Any]], bool]
@@ -145,7 +147,7 @@ def parquet(file: Path, fields: tuple[str, ...], wanted: Wanted) -> Iterator[Val
             rows = [] if light == there else _batches(table, group, light)
             some = light == there or any(wanted(row) for row in rows)
             yield from _batches(table, group, there if some else light)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except BROKEN as error:
         raise SourceError(f"{file}: not readable as Parquet: {error}") from error
 
 
@@ -161,17 +163,42 @@ def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[
 def comma_separated(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
     """A table with names in its first line. What is no UTF-8 becomes surrogates, which `record.text` refuses."""
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        rows = csv.DictReader(lines)
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield RowError("not CSV", str(error))
-                continue
-            more = row.pop(None, None)  # DictReader's name for cells beyond the last column
-            yield RowError("wrong type", "more cells than columns") if more else row
+        rows = _cells(file, lines)
+        columns = next(rows, [])
+        if isinstance(columns, RowError):
+            raise SourceError(f"{file}: the first line: {columns}")
+        for row in rows:
+            if isinstance(row, RowError):
+                yield row
+            elif len(row) > len(columns):
+                yield RowError("wrong type", "more cells than columns")
+            else:
+                yield dict(zip(columns, row, strict=False))
+
+
+def _cells(file: Path, lines: TextIO) -> Iterator[list[str] | RowError]:
+    """The cells of each row, the names of the columns first; empty lines are none.
+
+    A row that is broken within its line is a RowError. One that is broken over several lines has an open quote, which
+    may have taken in any number of rows: SourceError.
+    """
+    rows, number = csv.reader(lines, strict=True), -1
+    while True:
+        before = rows.line_num
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if rows.line_num > before + 1:
+                where = f"{file}: row {number}, lines {before + 1} to {rows.line_num}"
+                raise SourceError(f"{where}: not CSV, a quote is not closed: {error}") from error
+            yield RowError("not CSV", str(error))
+            number += 1
+            continue
+        if row:
+            yield row
+            number += 1
 
 
 def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]]:
@@ -189,5 +216,8 @@ def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]
         table, numbers = splits[name], count()
         for column, feature in table.features.items():
             table = table.cast_column(column, Image(decode=False)) if isinstance(feature, Image) else table
-        for batch in table.with_format("arrow").iter(BATCH):
-            yield from ((name, next(numbers), row) for row in batch.to_pylist())
+        try:
+            for batch in table.with_format("arrow").iter(BATCH):
+                yield from ((name, next(numbers), row) for row in batch.to_pylist())
+        except BROKEN as error:
+            raise SourceError(f"{folder}: split {name!r}: not readable: {error}") from error
