@@ -28,8 +28,19 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     how = serving.read_serving(values)
     if judge is None:
         return Checkpoint(str(model), how.dtype, how.max_num_seqs)
+    backend = params.leaf(values, f"judges.{judge}.backend")
+    if backend not in ("served", "transformers"):
+        raise params.ParamsError(
+            f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
+        )
     names = [field.name for field in dataclasses.fields(Checkpoint)]
     return Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+
+
+def changed(values: dict[str, Any], engine: str | None, port: int | None) -> serving.Serving:
+    """The section `serve` with another engine or port, where one is given. ParamsError as `read_serving`."""
+    changes = {name: value for name, value in (("engine", engine), ("port", port)) if value is not None}
+    return serving.read_serving({"serve": vars(serving.read_serving(values)) | changes})
 
 
 def main() -> None:
@@ -39,11 +50,11 @@ def main() -> None:
     which.add_argument("--model", help="folder of a checkpoint")
     parser.add_argument("--engine", choices=sorted(serving.COMMANDS), help="instead of serve.engine")
     parser.add_argument("--port", type=int, help="instead of serve.port; 0: a free one")
-    given, values = parser.parse_args(), params.load()
-    values["serve"] |= {name: vars(given)[name] for name in ("engine", "port") if vars(given)[name] is not None}
+    given = parser.parse_args()
     try:
+        values = params.load()
         checkpoint = checkpoint_of(values, given.judge, given.model)
-        with serving.running(checkpoint, serving.read_serving(values)) as server:
+        with serving.running(checkpoint, changed(values, given.engine, given.port)) as server:
             print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
             code = server.process.wait()
     except KeyboardInterrupt:

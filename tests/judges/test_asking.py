@@ -1,6 +1,7 @@
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import yaml
 from editjudge import images, params, resume
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
-from editjudge.judges.protocol import BothOrders, Question, mirrored
-from editjudge.judges.spending import Account
+from editjudge.judges.protocol import BothOrders, Question, Usage, mirrored
+from editjudge.judges.settings import EndpointSetting, ServedSetting
+from editjudge.judges.spending import Account, Budget
 from editjudge.measures.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +77,7 @@ def test_unknown_backends_and_missing_models_are_named(question: Question, tmp_p
     with resume.RecordCache(tmp_path / "c") as cache:
         with pytest.raises(ValueError, match="unknown judge backend 'oracle'"):
             asking.ask(setting(tmp_path) | {"backend": "oracle"}, [question], {}, cache)
-        with pytest.raises(FileNotFoundError, match="no model in"):
+        with pytest.raises(params.ParamsError, match=r"judges\.judge\.model: no model in"):
             asking.ask(setting(tmp_path / "none"), [question], {}, cache)
 
 
@@ -123,6 +125,63 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
     assert account.asked == 2
     assert all(answer.combined.winner or answer.combined.reason for answer in answers)
     assert [answer.backward for answer in answers] == [mirrored(answer.forward) for answer in answers]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.5},
+        {"seed": 1},
+        {"logprobs": 5},
+        {"max_new_tokens": 9},
+        {"min_pixels": 9},
+        {"max_pixels": 9},
+        {"model": "n"},
+        {"prompt": "viescore_10"},
+    ],
+)
+def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
+    plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", rule="agreement")
+    elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
+
+    def name(how: EndpointSetting) -> str:
+        return asking._tasks(how, [question])[0].name
+
+    assert name(plain) == name(elsewhere)
+    assert name(plain) != name(replace(plain, **change))
+
+
+def test_how_images_are_served_stands_in_the_name_of_a_record(
+    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serve = params.load(ROOT / "params.yaml")["serve"]
+    how = ServedSetting(model=str(base_dir), rule="agreement", dtype="float32", batch_size=4)
+
+    def name(**changes: object) -> str:
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
+        return asking._tasks(how, [question])[0].name
+
+    assert name() == name(port=0, start_seconds=1.0)
+    others = [
+        {"max_pixels": 9, "min_pixels": 4},
+        {"max_pixels": 9, "min_pixels": 5},
+        {"max_pixels": 8, "min_pixels": 4},
+    ]
+    assert len({name(), name(engine="vllm"), *(name(**other) for other in others)}) == 5
+
+
+@pytest.mark.parametrize("judges", [{}, None, "pvc_judge"])
+def test_without_judges_nothing_can_be_asked(judges: Any) -> None:
+    with pytest.raises(params.ParamsError, match="no judge to ask"):
+        asking.open_accounts(judges)
+
+
+def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:
+    account = Account("j", budget=Budget(tokens=1000))
+    for name, tokens in (("a", 100), ("b", 300), ("c", 50)):
+        account.use(name, Usage(tokens_in=tokens), True)
+    assert account.affordable() == (1000 - 450) // 300
 
 
 def test_a_served_model_answers_over_http_what_it_answers_in_this_process(

@@ -164,6 +164,14 @@ def test_draws_keep_to_the_nucleus() -> None:
     assert drawn(0.0, 1.0, probabilities.log())[1] == 4000
 
 
+def test_random_numbers_are_those_of_the_seed_the_text_and_the_images() -> None:
+    chat = Chat("t", (b"1", b"2"), 6, seed=3)
+    others = [replace(chat, images=(b"2", b"1")), replace(chat, images=(b"1", b"3")), replace(chat, text="u")]
+    draws = {float(each.random().random()) for each in (chat, *others, replace(chat, seed=4))}
+    assert len(draws) == 5
+    assert replace(chat, max_new_tokens=7).random().random() == chat.random().random()
+
+
 def test_random_numbers_depend_on_the_chats_seed_alone(
     model: ChatModel, chat: Callable[..., Chat], shown: dict[bytes, np.ndarray]
 ) -> None:

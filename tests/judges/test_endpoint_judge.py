@@ -48,6 +48,15 @@ def kept(file: Path) -> int:
         database.close()
 
 
+def settled(server: Server) -> None:
+    """Waits until the server has nothing left to answer: it goes on with what a killed client asked."""
+    before, log = None, server.log()
+    while log["flight"]["now"] or log["came"] != before:
+        before = log["came"]
+        time.sleep(0.3)
+        log = server.log()
+
+
 def test_every_question_is_answered_once_where_a_tenth_of_the_requests_fail(tmp_path: Path) -> None:
     with chat_server(delay=0.01, failures=0.1) as server:
         how = setting(server.url, timeout=3.0, tries=8)
@@ -88,6 +97,7 @@ def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
         client.wait()
         before = kept(file)
         assert 40 <= before < 200
+        settled(server)
         first = server.log(forget=True)["answered"]
         answers, account = ask(setting(server.url), questions(100), file)
         second = server.log()["answered"]
@@ -322,6 +332,24 @@ def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(
     assert sound.log()["kinds"] == {"200": 40}
 
 
+@pytest.mark.parametrize("tokens", [1100, 2200, 4400])
+def test_unreadable_replies_do_not_go_beyond_the_budget(tmp_path: Path, tokens: int) -> None:
+    replies = {f"q{n}": ["I cannot say."] for n in range(1, 40)}
+    with chat_server(replies=replies, delay=0.02) as server:
+        how = setting(server.url, budget={"tokens": tokens})
+        answers, account = ask(how, questions(40), tmp_path / "c")
+        same, again = ask(how, questions(40), tmp_path / "c")
+        paid = 110 * server.log()["kinds"]["200"]
+    cost = account.cost()
+    assert paid == cost["tokens_in"] + cost["tokens_out"]
+    assert 0.8 * tokens <= paid <= tokens
+    assert cost["answers"] + account.unasked == 80
+    assert (same, again.cost(), again.reused, again.asked) == (answers, cost, account.asked, 0)
+    orders = [order for answer in answers for order in (answer.forward, answer.backward)]
+    assert sum(order.reply == "I cannot say." for order in orders) == cost["unread"]
+    assert sum("budget spent" in (order.reason or "") for order in orders) == account.unasked
+
+
 def test_a_budget_of_tokens_needs_an_endpoint_that_tells_them(tmp_path: Path) -> None:
     with chat_server(tell_tokens=False) as server:
         answers, account = ask(
@@ -400,11 +428,22 @@ def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
         ({"min_pixels": 9, "max_pixels": 8}, r"judges\.gpt\.min_pixels is 9"),
         ({"model": None}, r"judges\.gpt\.model must be a text"),
         ({"backend": "oracle"}, "unknown judge backend 'oracle'"),
+        ({"backend": ["endpoint"]}, "unknown judge backend"),
+        ({"rule": ["agreement"]}, r"judges\.gpt\.rule must be agreement or probability"),
+        ({"base_url": "http://[::1/v1"}, r"judges\.gpt\.base_url must be like"),
+        ({"base_url": "http://host:70000/v1"}, r"judges\.gpt\.base_url must be like"),
+        ({"arena": "yes"}, r"judges\.gpt\.arena must be true or false"),
     ],
 )
 def test_settings_are_checked_before_anything_is_asked(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
         asking.open_accounts({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
+
+
+@pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])
+def test_a_judge_without_fields_is_named(given: Any) -> None:
+    with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
+        asking.open_accounts({"gpt": given})
 
 
 def test_missing_fields_are_named() -> None:

@@ -189,13 +189,24 @@ def test_the_setting_is_checked() -> None:
     values = params.load(ROOT / "params.yaml")
     assert serving.read_serving(values).port == 25930
     for change, message in (
-        ({"engine": "ollama"}, "known: transformers, vllm"),
+        ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
+        ({"port": "x"}, r"serve\.port must be a whole number"),
+        ({"port": -1}, r"serve\.port must be in 0\.\.65535"),
+        ({"port": 99999}, r"serve\.port must be in 0\.\.65535"),
+        ({"dtype": "bf16"}, r"serve\.dtype must be float32 or bfloat16, not 'bf16'"),
+        ({"max_num_seqs": 0}, r"serve\.max_num_seqs must be in 1"),
+        ({"start_seconds": "x"}, r"serve\.start_seconds must be a number"),
+        ({"arguments": "--x"}, r"serve\.arguments must be a list of texts"),
+        ({"arguments": [1]}, r"serve\.arguments must be a list of texts"),
+        ({"host": ""}, r"serve\.host must be a text"),
         ({"gpus": 2}, r"serve\.gpus is unknown"),
         ({"min_pixels": 5}, "must both be 0"),
         ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
     ):
         with pytest.raises(params.ParamsError, match=message):
             serving.read_serving(values | {"serve": values["serve"] | change})
+    with pytest.raises(params.ParamsError, match=r"serve must have"):
+        serving.read_serving({"serve": None})
     values["serve"].pop("port")
     with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
         serving.read_serving(values)
@@ -205,8 +216,24 @@ def test_which_checkpoint_is_served() -> None:
     values = params.load(ROOT / "params.yaml")
     assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/judge", "float32", 32)
     assert serve.checkpoint_of(values, None, "some/folder") == Checkpoint("some/folder", "bfloat16", 32)
-    with pytest.raises(params.ParamsError, match=r"judges\.measures\.model"):
+    with pytest.raises(
+        params.ParamsError, match=r"judges\.measures has no folder: only transformers and served judges"
+    ):
         serve.checkpoint_of(values, "measures", None)
+    assert serve.changed(values, "vllm", None).engine == "vllm"
+    assert serve.changed(values, None, 0).port == 0
+    with pytest.raises(params.ParamsError, match=r"serve\.port"):
+        serve.changed(values, None, 99999)
+
+
+def test_outside_the_repository_one_line_says_so(tmp_path: Path) -> None:
+    words, ours = (
+        [sys.executable, "-m", "editjudge.serve", "--model", "m"],
+        os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    ended = subprocess.run(words, cwd=tmp_path, env=ours, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"
 
 
 def test_serving_imports_no_torch() -> None:

@@ -2,9 +2,9 @@
 
 An answer is found again by what was asked (instruction, images, pass) and by what decides the reply: the model, the
 prompt, the sampling, the limits of the images, and the code that writes questions and reads replies. Not by where and
-how an endpoint was reached: its address, its key, waits and tries. A model in a folder is known by its weights, one
-behind an endpoint by its name only: other weights behind the same name are another judge, with a name of its own in
-params.yaml.
+how an endpoint was reached: its address, its key, waits and tries. A model in a folder is known by its weights, and if
+it is served also by the engine and by what it does to the sizes of images. One behind an endpoint is known by its name
+only: other weights behind the same name are another judge, with a name of its own in params.yaml.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from editjudge import resume
+from editjudge import params, resume
 from editjudge.judges import chat
 from editjudge.judges.endpoint_judge import EndpointJudge, Keep, Task, answered, grouped
 from editjudge.judges.majority import majority, mean_score
@@ -30,6 +30,7 @@ from editjudge.judges.protocol import (
     mirrored,
     swapped,
 )
+from editjudge.judges.serving import read_serving, served
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
@@ -55,6 +56,10 @@ Asked: TypeAlias = Question | PointQuestion
 
 def open_accounts(judges: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
     """An account for each judge of params.yaml, after all their settings and keys have been checked (ParamsError)."""
+    if not (isinstance(judges, Mapping) and judges):
+        raise params.ParamsError(
+            "params.yaml: there is no judge to ask: `judges` has none, or the arena takes none of them"
+        )
     settings = {name: read_setting(f"judges.{name}", given) for name, given in judges.items()}
     return {name: _account(name, setting) for name, setting in settings.items()}
 
@@ -77,6 +82,8 @@ def ask(
     """
     setting = read_setting("judges." + (account.judge if account else "judge"), given)
     account = account or _account("judge", setting)
+    if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
+        raise params.ParamsError(f"judges.{account.judge}.model: no model in {setting.model}")
     both = [order for question in questions for order in (question, swapped(question))]
     if not isinstance(setting, ModelSetting):
         verdicts = MeasuresJudge(contexts, cache).compare_many(both)
@@ -151,6 +158,9 @@ def _identity(setting: ModelSetting) -> str:
         parts += [setting.model]
     if isinstance(setting, ServedSetting | TransformersSetting):
         parts += [weights_hash(Path(setting.model)), setting.dtype]
+    if isinstance(setting, ServedSetting):
+        how = read_serving(params.load())
+        parts += [how.engine, how.min_pixels, how.max_pixels]
     if isinstance(setting, TransformersSetting):
         parts += [resume.code_version(LOCAL_CODE)]
     return resume.fingerprint(*parts)
@@ -192,8 +202,6 @@ def _ask_all(setting: ModelSetting, tasks: Sequence[Task], keep: Keep, account: 
     if isinstance(setting, EndpointSetting):
         return EndpointJudge(setting, setting.base_url, setting.key(), account).answer_all(tasks, keep)
     if isinstance(setting, ServedSetting):
-        from editjudge.judges.serving import served
-
         with served(setting) as base_url:
             return EndpointJudge(setting, base_url, None, account).answer_all(tasks, keep)
     return _in_process(cast(TransformersSetting, setting), tasks, keep, account)
@@ -236,13 +244,14 @@ def _load(setting: TransformersSetting) -> Callable[[list[Any], list[int]], Sequ
 
 
 def weights_hash(model_dir: Path) -> str:
-    """SHA-256 over all files of a checkpoint. Raises FileNotFoundError where there are none."""
-    files = sorted(path for path in model_dir.rglob("*") if path.is_file())
-    if not files:
-        raise FileNotFoundError(f"no model in {model_dir}")
+    """SHA-256 over all files of a checkpoint."""
     digest = hashlib.sha256()
-    for path in files:
+    for path in _files(model_dir):
         digest.update(str(path.relative_to(model_dir)).encode())
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _files(model_dir: Path) -> list[Path]:
+    return sorted(path for path in model_dir.rglob("*") if path.is_file())

@@ -54,9 +54,10 @@ def answered(answer: Answer | None) -> bool:
 class EndpointJudge:
     """Compares edits or scores them, as the setting's prompt says, with many questions under way at once.
 
-    A reply that the prompt's reader cannot read is asked for again, with sampling, up to `reply_tries` replies. A
-    question that the endpoint does not answer, or that the budget leaves unasked, has no verdict and a reason, and is
-    counted in the account. EndpointError where the endpoint refuses the key or the model.
+    A reply that the prompt's reader cannot read is asked for again, with sampling, up to `reply_tries` replies and as
+    long as the budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked,
+    has no verdict and a reason, and is counted in the account. EndpointError where the endpoint refuses
+    the key or the model.
     """
 
     def __init__(
@@ -154,6 +155,10 @@ class Run:
         return True
 
     def _unasked(self, task: Task) -> Answer:
+        """The unreadable answer that was kept, or none."""
+        if task.answer is not None:
+            self.account.reused += 1
+            return task.answer
         self.account.unasked += 1
         return self.form.nothing(task.question.key, self.account.closed())
 
@@ -166,8 +171,9 @@ class Run:
         """A readable answer; or the last unreadable one; or none, with the reason."""
         answer = task.answer
         while answer is None or (not answered(answer) and task.replies < self.setting.reply_tries):
-            if task.replies and self.account.affordable() <= 0:
-                return self._unasked(task)
+            # The budget must be enough for one reply more to each question under way, this one included.
+            if answer is not None and self.account.affordable() < self.under_way:
+                break
             try:
                 reply = await self._reply(task)
             except images.ImageError as error:

@@ -11,16 +11,26 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
 from editjudge import params
+from editjudge.judges.settings import Ranges, read_fields
 
 LOGS = Path("work/serve")
 LAST_LINES = 15
+RANGES: Ranges = {
+    "port": (0, 65_535),
+    "tensor_parallel": (1, 1024),
+    "max_model_len": (1, 10_000_000),
+    "max_num_seqs": (1, 10_000),
+    "images": (1, 1000),
+    "start_seconds": (0.1, 86_400),
+    "stop_seconds": (0, 86_400),
+}
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -44,10 +54,10 @@ class Checkpoint(Protocol):
 class Serving:
     """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
 
-    engine: str
+    engine: Literal["transformers", "vllm"]
     host: str
     port: int
-    dtype: str
+    dtype: Literal["float32", "bfloat16"]
     tensor_parallel: int
     max_model_len: int
     max_num_seqs: int
@@ -70,14 +80,10 @@ class Server:
 
 def read_serving(values: dict[str, Any]) -> Serving:
     """The section `serve`. ParamsError: a field is missing or unknown, or has a value that cannot be."""
-    given = params.leaf(values, "serve")
-    names = {field.name for field in fields(Serving)}
-    for name in sorted(names ^ set(given)):
-        raise params.ParamsError(f"params.yaml: serve.{name} is {'missing' if name in names else 'unknown'}")
-    params.choice(values, "serve.engine", COMMANDS)
-    if not (given["min_pixels"] == given["max_pixels"] == 0 or 0 < given["min_pixels"] <= given["max_pixels"]):
-        raise params.ParamsError("params.yaml: serve.min_pixels and serve.max_pixels must both be 0, or in this order")
-    return Serving(**given)
+    how = read_fields("serve", Serving, params.leaf(values, "serve"), RANGES)
+    if not (how.min_pixels == how.max_pixels == 0 or 0 < how.min_pixels <= how.max_pixels):
+        raise params.ParamsError("serve.min_pixels and serve.max_pixels must both be 0, or in this order")
+    return how
 
 
 @contextmanager

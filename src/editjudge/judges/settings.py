@@ -4,9 +4,9 @@ Its comments say what the fields mean; those without a default here must be give
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from editjudge.judges.protocol import Rule
@@ -17,8 +17,9 @@ from editjudge.params import ParamsError
 
 NO_KEY = "none"
 UNLIMITED = (0, float("inf"))
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 # Field: lowest and highest value.
-RANGES = {
+RANGES: Ranges = {
     "tie_margin": (0, 0.5),
     "score_margin": (0, 10),
     "temperature": (0, 2),
@@ -115,13 +116,17 @@ BACKENDS: dict[str, type] = {
 
 def read_setting(where: str, given: Mapping[str, Any]) -> Setting:
     """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong."""
-    if given.get("backend") not in BACKENDS:
+    if not isinstance(given, Mapping):
+        raise ParamsError(f"{where} must have fields, `backend` among them, not {given!r}")
+    if given.get("backend") not in list(BACKENDS):
         raise ParamsError(f"{where}: unknown judge backend {given.get('backend')!r}; known: {', '.join(BACKENDS)}")
+    if not isinstance(given.get("arena", False), bool):
+        raise ParamsError(f"{where}.arena must be true or false, not {given['arena']!r}")
     values = {name: value for name, value in given.items() if name not in ("backend", "arena")}
     for name, kind in (("price", Price), ("budget", Budget)):
         if name in values:
-            values[name] = _filled(f"{where}.{name}", kind, values[name])
-    setting = _filled(where, BACKENDS[given["backend"]], values)
+            values[name] = read_fields(f"{where}.{name}", kind, values[name], RANGES)
+    setting = read_fields(where, BACKENDS[given["backend"]], values, RANGES)
     if isinstance(setting, ModelSetting):
         _check_model(where, setting)
     if isinstance(setting, ChatSetting) and 0 < setting.max_pixels < setting.min_pixels:
@@ -132,28 +137,36 @@ def read_setting(where: str, given: Mapping[str, Any]) -> Setting:
     return setting
 
 
-def _filled(where: str, kind: type, given: Any) -> Any:
-    """The dataclass with these fields, each of its type and in its range."""
+def read_fields(where: str, kind: type, given: Any, ranges: Ranges) -> Any:
+    """The dataclass `kind` with the fields of the section `where`, each of its type and in its range.
+
+    Types are str, bool, int, float, Sequence[str] (a list), a Literal, or a dataclass that was read before. Numbers
+    without a range are at least 0, texts not empty. ParamsError names the field that is wrong, missing or unknown.
+    """
     hints = get_type_hints(kind)
     if not isinstance(given, Mapping):
         raise ParamsError(f"{where} must have some of the fields {', '.join(hints)}, not {given!r}")
-    unknown = sorted(set(given) - set(hints))
+    unknown = sorted(set(given) - set(hints), key=str)
     if unknown:
         raise ParamsError(f"{where}.{unknown[0]} is unknown; known: {', '.join(sorted(hints))}")
     missing = [f.name for f in fields(kind) if f.name not in given and f.default is f.default_factory is MISSING]
     if missing:
         raise ParamsError(f"{where}.{missing[0]} is missing")
     for name, value in given.items():
-        _check(f"{where}.{name}", value, hints[name], RANGES.get(name, UNLIMITED))
+        _check(f"{where}.{name}", value, hints[name], ranges.get(name, UNLIMITED))
     return kind(**given)
 
 
 def _check(where: str, value: Any, kind: Any, limits: tuple[float, float]) -> None:
-    words = get_args(kind)
-    if words and value not in words:
+    words = get_args(kind) if get_origin(kind) is Literal else ()
+    if words and value not in list(words):
         raise ParamsError(f"{where} must be {' or '.join(words)}, not {value!r}")
     if kind is str and not (isinstance(value, str) and value):
         raise ParamsError(f"{where} must be a text, not {value!r}")
+    if kind is bool and not isinstance(value, bool):
+        raise ParamsError(f"{where} must be true or false, not {value!r}")
+    if kind == Sequence[str] and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise ParamsError(f"{where} must be a list of texts, not {value!r}")
     if kind in (int, float):
         if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
             raise ParamsError(f"{where} must be a {'whole ' if kind is int else ''}number, not {value!r}")
@@ -172,6 +185,11 @@ def _check_model(where: str, setting: ModelSetting) -> None:
 
 
 def _check_url(where: str, base_url: str) -> None:
-    url = urlsplit(base_url)
+    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:  # brackets without an address, or a port above 65535
+        raise wrong from None
     if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
-        raise ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+        raise wrong
