@@ -379,7 +379,7 @@ def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path: Path, 
     # the date is made here: processes that collect the tests in different seconds must name them alike
     header = wait if wait == "0.6" else formatdate(time.time() + 3600, usegmt=True)
     start = time.monotonic()
-    with chat_server(wait=wait) as server:
+    with chat_server(wait=header) as server:
         answers, account = ask(setting(server.url), questions(2), tmp_path / "c")
     if wait == "0.6":
         assert account.retries == {"429": 4}

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from tqdm import tqdm
 
 from editjudge import params
-from editjudge.judges.settings import Ranges, read_fields
+from editjudge.fields import Ranges, read_fields
 
 LOGS = Path("work/serve")
 LAST_LINES = 15
