@@ -36,6 +36,7 @@ COLLECTED = {
         "data/candidates/{0}.parquet": "editors",
     },
     "judge_vcreward": RECIPES,  # and the benchmarks' own files: `_local`
+    "measure_response": RECIPES,
     "compare_models": {"data/gallery/{0}.parquet": "editors"} | RECIPES,
 }
 
