@@ -14,13 +14,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow.parquet as pq
 
 from editjudge import images, params, records, resume
+from editjudge.fields import Ranges, read_fields
 from editjudge.workers import spread
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
 WORK = Path("work/train_judge")
 TABLE, SKIPPED = "pairs.arrow", "skipped.json"
-DEEPSPEED = ("none", "zero2", "zero2_offload", "zero3", "zero3_offload")
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 PICTURES = ("source_image", "image_a", "image_b")
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
@@ -45,42 +46,23 @@ CODE = (
     "judges.sft_data",
 )
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
-ANY = (0, float("inf"))
-SHARE = (0.0, 0.99)
-# Field of params.yaml: its type and, of numbers, its least and greatest value.
-FIELDS: dict[str, tuple[type, float, float]] = {
-    "lora_rank": (int, 1, 4096),
-    "lora_alpha": (int, 1, 65536),
-    "lora_dropout": (float, *SHARE),
-    "learning_rate": (float, *ANY),
-    "epochs": (float, *ANY),
-    "max_steps": (int, -1, float("inf")),
-    "batch_size": (int, 1, 65536),
-    "accumulation": (int, 1, 65536),
-    "warmup_share": (float, *SHARE),
-    "weight_decay": (float, *ANY),
-    "held_out_share": (float, *SHARE),
-    "min_pixels": (int, *ANY),
-    "max_pixels": (int, *ANY),
-    "log_every": (int, 1, float("inf")),
-    "eval_every": (int, 1, float("inf")),
-    "save_every": (int, 1, float("inf")),
-    "keep_checkpoints": (int, 2, float("inf")),  # the last one may be half-written
-    "skip_failed": (bool, *ANY),
-    "workers": (int, *ANY),
-    "bf16": (bool, *ANY),
-    "gradient_checkpointing": (bool, *ANY),
-    "deepspeed": (str, *ANY),
-    "seed": (int, *ANY),
-    "launch": (dict, *ANY),
-}
-LAUNCH: dict[str, tuple[type, float, float]] = {
-    "launcher": (str, *ANY),
-    "nodes": (int, 1, 4096),
-    "processes": (int, 0, 4096),
-    "address": (str, *ANY),
-    "port": (int, 0, 65535),
-    "hostfile": (str, *ANY),
+# Field of params.yaml: lowest and highest value, where any number from 0 will not do.
+RANGES: Ranges = {
+    "lora_rank": (1, 4096),
+    "lora_alpha": (1, 65_536),
+    "lora_dropout": (0, 0.99),
+    "max_steps": (-1, float("inf")),
+    "batch_size": (1, 65_536),
+    "accumulation": (1, 65_536),
+    "warmup_share": (0, 0.99),
+    "held_out_share": (0, 0.99),
+    "log_every": (1, float("inf")),
+    "eval_every": (1, float("inf")),
+    "save_every": (1, float("inf")),
+    "keep_checkpoints": (2, float("inf")),  # the last one may be half-written
+    "nodes": (1, 4096),
+    "processes": (0, 4096),
+    "port": (0, 65_535),
 }
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -90,17 +72,58 @@ ENVIRONMENT = {
 }
 
 
-def check(values: dict[str, Any], section: str, known: dict[str, tuple[type, float, float]]) -> None:
-    """Raises ParamsError for a field of the section that is unknown, missing, of another type or outside its range."""
-    strange = sorted(set(params.leaf(values, section)) - set(known))
-    if strange:
-        raise params.ParamsError(f"params.yaml: {section}.{strange[0]} is unknown; known: {', '.join(sorted(known))}")
-    for name, (kind, least, most) in known.items():
-        value = params.leaf(values, f"{section}.{name}")
-        fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
-        if not fits or (kind in (int, float) and not least <= value <= most):
-            wanted = f"{kind.__name__} in {least:g}..{most:g}" if kind in (int, float) else kind.__name__
-            raise params.ParamsError(f"params.yaml: {section}.{name} must be {wanted}, not {value!r}")
+@dataclass(frozen=True, kw_only=True)
+class LaunchSetting:
+    """`train_judge.launch` of params.yaml."""
+
+    launcher: Literal["torchrun", "deepspeed"]
+    nodes: int
+    processes: int
+    address: str
+    port: int
+    hostfile: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """`train_judge` of params.yaml, whose comments say what the fields mean."""
+
+    lora_rank: int
+    lora_alpha: int
+    lora_dropout: float
+    learning_rate: float
+    epochs: float
+    max_steps: int
+    batch_size: int
+    accumulation: int
+    warmup_share: float
+    weight_decay: float
+    held_out_share: float
+    min_pixels: int
+    max_pixels: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    keep_checkpoints: int
+    skip_failed: bool
+    workers: int
+    bf16: bool
+    gradient_checkpointing: bool
+    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
+    seed: int
+    launch: LaunchSetting
+
+
+def read_setting(values: dict[str, Any]) -> Setting:
+    """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
+    given = dict(params.leaf(values, "train_judge"))
+    launch = read_fields("train_judge.launch", LaunchSetting, params.leaf(values, "train_judge.launch"), RANGES)
+    setting: Setting = read_fields("train_judge", Setting, given | {"launch": launch}, RANGES)
+    if setting.save_every % setting.log_every:
+        raise params.ParamsError("train_judge.save_every must be a multiple of train_judge.log_every")
+    if 0 < setting.max_pixels < setting.min_pixels:
+        raise params.ParamsError("train_judge.max_pixels must not be below train_judge.min_pixels")
+    return setting
 
 
 def settings_of(values: dict[str, Any]) -> "TrainSettings":
@@ -109,37 +132,31 @@ def settings_of(values: dict[str, Any]) -> "TrainSettings":
 
     from editjudge.judges import sft
 
-    setting = params.leaf(values, "train_judge")
-    check(values, "train_judge", FIELDS)
-    deepspeed = params.choice(values, "train_judge.deepspeed", DEEPSPEED)
-    if setting["save_every"] % setting["log_every"]:
-        raise params.ParamsError("params.yaml: train_judge.save_every must be a multiple of train_judge.log_every")
-    if 0 < setting["max_pixels"] < setting["min_pixels"]:
-        raise params.ParamsError("params.yaml: train_judge.max_pixels must not be below train_judge.min_pixels")
+    setting = read_setting(values)
     return sft.TrainSettings(
-        rank=setting["lora_rank"],
-        alpha=setting["lora_alpha"],
-        dropout=setting["lora_dropout"],
-        learning_rate=setting["learning_rate"],
-        weight_decay=setting["weight_decay"],
-        warmup_share=setting["warmup_share"],
-        epochs=setting["epochs"],
-        max_steps=setting["max_steps"],
-        batch_size=setting["batch_size"],
-        accumulation=setting["accumulation"],
-        bf16=setting["bf16"],
-        gradient_checkpointing=setting["gradient_checkpointing"],
-        deepspeed=None if deepspeed == "none" else Path(f"configs/deepspeed/{deepspeed}.json"),
+        rank=setting.lora_rank,
+        alpha=setting.lora_alpha,
+        dropout=setting.lora_dropout,
+        learning_rate=setting.learning_rate,
+        weight_decay=setting.weight_decay,
+        warmup_share=setting.warmup_share,
+        epochs=setting.epochs,
+        max_steps=setting.max_steps,
+        batch_size=setting.batch_size,
+        accumulation=setting.accumulation,
+        bf16=setting.bf16,
+        gradient_checkpointing=setting.gradient_checkpointing,
+        deepspeed=None if setting.deepspeed == "none" else Path(f"configs/deepspeed/{setting.deepspeed}.json"),
         device="cuda" if torch.cuda.is_available() else "cpu",
-        held_out_share=setting["held_out_share"],
-        eval_steps=setting["eval_every"],
-        logging_steps=setting["log_every"],
-        save_steps=setting["save_every"],
-        kept_checkpoints=setting["keep_checkpoints"],
-        min_pixels=setting["min_pixels"],
-        max_pixels=setting["max_pixels"],
-        workers=setting["workers"],
-        seed=setting["seed"],
+        held_out_share=setting.held_out_share,
+        eval_steps=setting.eval_every,
+        logging_steps=setting.log_every,
+        save_steps=setting.save_every,
+        kept_checkpoints=setting.keep_checkpoints,
+        min_pixels=setting.min_pixels,
+        max_pixels=setting.max_pixels,
+        workers=setting.workers,
+        seed=setting.seed,
     )
 
 
@@ -149,10 +166,8 @@ def launch_of(values: dict[str, Any]) -> "Launch":
 
     from editjudge.judges.sft_launch import Launch
 
-    setting = params.leaf(values, "train_judge.launch")
-    check(values, "train_judge.launch", LAUNCH)
-    params.choice(values, "train_judge.launch.launcher", ("torchrun", "deepspeed"))
-    return Launch(**(setting | {"processes": setting["processes"] or max(1, torch.cuda.device_count())}))
+    setting = read_setting(values).launch
+    return Launch(**(vars(setting) | {"processes": setting.processes or max(1, torch.cuda.device_count())}))
 
 
 def fingerprint(setting: dict[str, Any], processes: int, pairs: Path, base: Path) -> str:
