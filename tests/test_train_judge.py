@@ -235,8 +235,9 @@ def test_one_training_a_folder(tmp_path: Path):
             pass
 
 
-@pytest.mark.parametrize("name", [name for name in train_judge.DEEPSPEED if name != "none"])
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "configs/deepspeed").glob("*.json")))
 def test_deepspeed_configurations_are_what_their_names_say(name: str):
+    assert train_judge.read_setting(values_with(deepspeed=name)).deepspeed == name
     zero = json.loads((ROOT / f"configs/deepspeed/{name}.json").read_text())["zero_optimization"]
     assert zero["stage"] == int(name[4])
     assert ("offload_optimizer" in zero) == name.endswith("offload")
