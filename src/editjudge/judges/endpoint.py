@@ -8,6 +8,7 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 
 import asyncio
 import email.utils
+import os
 import re
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ import orjson
 from aiolimiter import AsyncLimiter
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from editjudge.params import ParamsError
+
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
 QUOTA = "insufficient_quota"  # a 429 that does not pass
@@ -32,7 +35,8 @@ HIDDEN = "[key]"
 TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
 # Refusals of a first request that are everyone's; later ones may be about what a single request shows.
-FORBIDDEN, NO_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
+FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
+NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
 T = TypeVar("T")
 Body: TypeAlias = bytes | aiohttp.FormData
 """What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
@@ -59,7 +63,7 @@ class Refused(CallFailed):
 
     def everyones(self) -> bool:
         """Whether every other request would be refused alike, as long as none has been answered: it is the key."""
-        return self.status == FORBIDDEN or bool(NO_KEY.search(self.text))
+        return self.status == FORBIDDEN or bool(OF_THE_KEY.search(self.text))
 
 
 class TryFailed(Exception):
@@ -218,7 +222,7 @@ class Endpoint:
         async for part in response.content.iter_any():
             data += part
             if len(data) > most:
-                raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:g} MB")
+                raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
         return bytes(data)
 
     def _hidden(self, text: str) -> str:
@@ -246,6 +250,28 @@ class Endpoint:
 
     def _count(self, state: RetryCallState) -> None:
         self.retries[_failure(state).kind] += 1
+
+
+def key_from(variable: str, model: str) -> str | None:
+    """The API key in an environment variable; None where none is wanted. ParamsError where it is wanted and not set."""
+    if variable == NO_KEY:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ParamsError(f"no API key for {model}: set the environment variable {variable}")
+    return key
+
+
+def check_url(where: str, base_url: str) -> None:
+    """Raises ParamsError that names the section `where`, unless the address is an endpoint's and has no key in it."""
+    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:  # brackets without an address, or a port above 65535
+        raise wrong from None
+    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+        raise wrong
 
 
 def proxy_of(url: str) -> str | None:
