@@ -17,7 +17,7 @@ class GalleryError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """One prompt and its edits. raw: the line as it stood, where nothing in it was changed. number: from 1."""
+    """One prompt and its edits. raw: the line as it is written; None for a new one. number: from 1."""
 
     key: str
     values: Mapping[str, Any]
@@ -86,14 +86,14 @@ def _no_number(word: str) -> None:
 
 def dump(lines: Sequence[Line]) -> bytes:
     """The file of these lines. A line in which nothing was changed is the same to the byte."""
-    return b"".join((_written(line) if line.raw is None else line.raw) + b"\n" for line in lines)
+    return b"".join((_written(line.values, True) if line.raw is None else line.raw) + b"\n" for line in lines)
 
 
-def _written(line: Line) -> bytes:
+def _written(values: Mapping[str, Any], ascii_only: bool) -> bytes:
     try:
-        return json.dumps(line.values, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(values, ensure_ascii=ascii_only, allow_nan=False).encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and UTF-8 cannot
-        return json.dumps(line.values, allow_nan=False).encode()
+        return json.dumps(values, allow_nan=False).encode()
 
 
 def models(lines: Sequence[Line]) -> list[str]:
@@ -119,4 +119,5 @@ def _with(line: Line, model: str, image: str) -> Line:
     candidates = [each | {"image": image} if is_model(each, model) else each for each in line.candidates()]
     if line.image(model) is None:
         candidates.append({"model": model, "image": image})
-    return Line(line.key, {**line.values, "candidates": candidates})
+    values = {**line.values, "candidates": candidates}
+    return Line(line.key, values, _written(values, line.raw is None or line.raw.isascii()), line.number)
