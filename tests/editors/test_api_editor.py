@@ -288,12 +288,16 @@ def test_a_key_that_is_wanted_must_be_there(monkeypatch: pytest.MonkeyPatch) -> 
         ApiEditor(how)
 
 
-def test_an_endpoint_that_is_down_is_given_up() -> None:
+def test_an_endpoint_that_is_down_is_given_up(capfd: pytest.CaptureFixture) -> None:
     kept, _ = edited(setting("http://127.0.0.1:9/v1", tries=1, max_in_flight=2), [request("p", n) for n in range(200)])
     counts = Counter(kinds(kept))
     assert counts["connection"] + counts["not_asked"] == 200
     assert DOWN <= counts["connection"] <= DOWN + 8
     assert "no connection" in str(kept[0])
+    told = capfd.readouterr().err
+    assert (
+        f"200 edits of a had no answer (connection: {counts['connection']}, not_asked: {counts['not_asked']})" in told
+    )
 
 
 def test_a_seed_is_sent_only_where_it_is_wanted() -> None:

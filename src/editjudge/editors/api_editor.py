@@ -29,6 +29,7 @@ DOWN = 20  # edits in a row that the endpoint did not answer, after which no mor
 SEEDS = 2**31  # providers take seeds of 31 bits
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
+SETTLED = ("done", "budget", "refused", BROKEN, "bad_source")  # all other outcomes are worth another run
 # Reasons of the downloader that are the image's own, not the network's.
 OF_THE_IMAGE = ("image too large", "not an image")
 Keep: TypeAlias = Callable[[int, Edited | EditFailed], None]
@@ -55,7 +56,7 @@ class ApiEditor:
     def edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
         """Gives each request's edit, or why there is none, to `keep`, once. Requests are taken as they are asked for.
 
-        Where the budget ends before the requests do, a sentence on stderr says how many are left and how to go on.
+        Where some are left, a sentence on stderr says how many, why, and how to go on.
         EndpointError, after what was under way: the endpoint refuses the key or the model, and the rest is not asked.
         """
         start = time.monotonic()
@@ -63,16 +64,24 @@ class ApiEditor:
             asyncio.run(self._edit_many(requests, keep))
         finally:
             self.seconds += time.monotonic() - start
-        if self.outcomes["budget"]:
-            print(f"editors: {self.left()}", file=sys.stderr)
+        for sentence in self.left():
+            print(f"editors: {sentence}", file=sys.stderr)
 
-    def left(self) -> str:
-        """How many edits the budget left unasked, and how to go on."""
-        number, name = self.outcomes["budget"], self.name
-        return (
-            f"{number} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise "
-            f"editors.{name}.budget, or run `dvc repro -f -s candidates@{name}` for as much again"
-        )
+    def left(self) -> list[str]:
+        """How many edits the budget left unasked, how many had no answer, and how to go on."""
+        left, name = self.outcomes["budget"], self.name
+        again = f"run `dvc repro -f -s candidates@{name}`"
+        told = []
+        if left:
+            told.append(
+                f"{left} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise "
+                f"editors.{name}.budget, or {again} for as much again"
+            )
+        unanswered = {kind: n for kind, n in sorted(self.outcomes.items()) if kind not in SETTLED}
+        if unanswered:
+            kinds = ", ".join(f"{kind}: {n}" for kind, n in unanswered.items())
+            told.append(f"{sum(unanswered.values())} edits of {name} had no answer ({kinds}); to ask again, {again}")
+        return told
 
     def report(self) -> dict[str, Any]:
         """Of all runs of this editor, for metrics/resume. money: what was asked for, at the setting's price."""
