@@ -46,12 +46,15 @@ def check(where: str, setting: DiffusersSetting) -> None:
 
 
 def pipeline_name(setting: DiffusersSetting) -> str:
-    """The pipeline class that runs the model: the setting's, else what the model's model_index.json says."""
-    if setting.pipeline != AS_PUBLISHED:
-        return setting.pipeline
-    if STEP1X in setting.model and not os.path.isdir(setting.model):
+    """The pipeline class that runs the model: the setting's, else what the model's model_index.json says.
+
+    ParamsError: the model is not there, or names code of its own.
+    """
+    automatic = setting.pipeline == AS_PUBLISHED
+    if automatic and STEP1X in setting.model and not os.path.isdir(setting.model):
         return STEP1X_CLASS  # known without the hub, so that the advice below comes first
-    name = read_index(setting).get("_class_name")
+    published = read_index(setting).get("_class_name")
+    name = published if automatic else setting.pipeline
     if not isinstance(name, str):
         raise ParamsError(f"{setting.model} names code of its own as its pipeline, which is never run")
     return name
