@@ -29,15 +29,15 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 def entry(model_dir: Callable[[str], Path]) -> Callable[..., dict[str, Any]]:
     """entry(pipeline class, **fields): an entry of `editors` for its tiny model."""
 
-    def make(pipeline: str, **fields: Any) -> dict[str, Any]:
+    def make(pipeline_class: str, /, **fields: Any) -> dict[str, Any]:
         return {
             "kind": "diffusers",
-            "model": str(model_dir(pipeline)),
+            "model": str(model_dir(pipeline_class)),
             "seed": 1,
             "dtype": "float32",
             "data": {"num_inference_steps": 1},
             "benchmark": {"num_inference_steps": 2},
-            "resolution": {"rule": "at_most", "pixels": 96 * 128, "multiple": 32},
+            "resolution": {"rule": "at_most", "pixels": 128 * 128, "multiple": 32},
         } | fields
 
     return make

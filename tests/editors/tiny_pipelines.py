@@ -50,9 +50,10 @@ def save(name: str, folder: Path) -> Path:
 
 
 def qwen_tokenizer() -> Qwen2Tokenizer:
-    """A token a byte, and Qwen's special tokens."""
-    vocab = {letter: i for i, letter in enumerate([*sorted(ByteLevel.alphabet()), "<|endoftext|>"])}
-    tokenizer = Qwen2Tokenizer(vocab=vocab, merges=[])
+    """A token a byte, but for the word " cup", and Qwen's special tokens."""
+    words = [*sorted(ByteLevel.alphabet()), "cu", "cup", "\u0120cup", "<|endoftext|>"]
+    merges = [("c", "u"), ("cu", "p"), ("\u0120", "cup")]
+    tokenizer = Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges)
     tokenizer.add_special_tokens({"additional_special_tokens": QWEN_TOKENS})
     tokenizer.chat_template = CHAT
     return tokenizer

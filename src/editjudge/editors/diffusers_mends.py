@@ -1,16 +1,22 @@
-"""Where diffusers 0.42 and transformers 5 disagree about the parts of a pipeline, put right once it is loaded.
+"""What is wrong in pipelines of diffusers 0.42 beside transformers 5, put right once one is loaded.
 
-Without the first, edits are worse and nothing says so; without the second, every edit fails. Both do nothing where a
-later version does the same by itself.
+Without `mark_picture_tokens` edits of Qwen-Image-Edit and LongCat are worse and nothing says so, without
+`of_one_picture` every edit of GLM-Image fails, without `quoted_parts` LongCat reads other words than it was given. The
+first two do nothing where a later version does the same by itself.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 from diffusers import GlmImagePipeline, LongCatImageEditPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
+from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
 
+LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
+APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
+QUOTED = "|".join(f"{begin}[^{begin}{end}]*{end}" for begin, end in ("''", '""', "\u2018\u2019", "\u201c\u201d"))
 SEE_THE_SOURCE = (QwenImageEditPipeline, QwenImageEditPlusPipeline, LongCatImageEditPipeline)
 
 
@@ -19,6 +25,8 @@ def mend(pipe: Any) -> None:
     parts = pipe.components
     if isinstance(pipe, SEE_THE_SOURCE):
         parts["text_encoder"].register_forward_pre_hook(mark_picture_tokens, with_kwargs=True)
+    if isinstance(pipe, LongCatImageEditPipeline):
+        LONGCAT.split_quotation = quoted_parts
     if isinstance(pipe, GlmImagePipeline):
         encoder = parts["vision_language_encoder"]
         encoder.get_image_tokens = of_one_picture(encoder.get_image_tokens)
@@ -44,3 +52,14 @@ def of_one_picture(tokens: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         return tokens(features[None] if features.ndim == 3 else features, grid)
 
     return picture_tokens
+
+
+def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
+    """The instruction in parts, and whether each is in quotation marks: LongCat reads text in quotes by the letter.
+
+    Takes the place of diffusers' `split_quotation`, which exchanges the words of an instruction with two words like
+    "don't" and "cat's", and by a set's order at that. An apostrophe between letters is no quotation mark.
+    """
+    guarded = re.sub(r"(?<=[a-zA-Z])'(?=[a-zA-Z])", APOSTROPHE, instruction)
+    parts = (part for part in re.split(f"({QUOTED})", guarded) if part)
+    return [(part.replace(APOSTROPHE, "'"), re.fullmatch(QUOTED, part) is not None) for part in parts]
