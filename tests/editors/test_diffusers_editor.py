@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import tiny_pipelines
@@ -130,6 +131,21 @@ def test_the_text_encoder_places_the_picture_in_rows_and_columns(
     assert seen
     for each in seen:  # (3, 1, tokens): time, row and column
         assert not torch.equal(each[1], each[2]), "picture tokens lie in one line, as words do"
+
+
+def test_model_of_the_hub(
+    fresh: Load, editor: Load, model_dir: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the hub's cache, which is as far as a machine without the hub goes."""
+    commit, repository = "0123456789" * 4, tmp_path / "models--owner--name"
+    shutil.copytree(model_dir(QWEN), repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for revision in ("main", commit):
+        from_hub = fresh(QWEN, model="owner/name", revision=revision)
+        assert same(from_hub.edit(ask(QWEN)), editor(QWEN).edit(ask(QWEN)))
 
 
 def test_two_arguments_differ_where_data_and_benchmark_do(fresh: Load) -> None:

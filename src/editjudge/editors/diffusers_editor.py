@@ -4,7 +4,9 @@ The same record gives the same image whatever ran before it: the noise is drawn 
 Between kinds of GPU, and between versions of torch, images differ in their last bits.
 """
 
+import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import diffusers
@@ -14,7 +16,7 @@ from diffusers.loaders.lora_base import LoraBaseMixin
 from PIL import Image
 
 from editjudge import images
-from editjudge.editors.diffusers_check import call_arguments, read_index
+from editjudge.editors.diffusers_check import call_arguments
 from editjudge.editors.diffusers_mends import mend
 from editjudge.editors.diffusers_processors import stand_ins
 from editjudge.editors.diffusers_settings import AS_PUBLISHED, DiffusersSetting, Lora
@@ -79,19 +81,27 @@ class DiffusersEditor:
 
 def _loaded(setting: DiffusersSetting) -> Any:
     named = setting.pipeline != AS_PUBLISHED
-    loader = getattr(diffusers, setting.pipeline) if named else diffusers.DiffusionPipeline
+    loader: Any = getattr(diffusers, setting.pipeline) if named else diffusers.DiffusionPipeline
+    folder = _folder(setting)
     pipe = loader.from_pretrained(
-        setting.model,
-        revision=setting.revision,
+        folder,
         dtype=DTYPES[setting.dtype],
         use_safetensors=True,
         device_map="balanced" if setting.gpus_per_worker > 1 else None,
-        **stand_ins(setting, read_index(setting)),
+        **stand_ins(folder),
     )
     mend(pipe)
     if setting.lora is not None:
         _add_lora(pipe, setting.lora)
     return pipe
+
+
+def _folder(setting: DiffusersSetting) -> Path:
+    """Where the model's files lie, once they are downloaded; files of other formats than safetensors are left out."""
+    if os.path.isdir(setting.model):
+        return Path(setting.model)
+    hub: Any = diffusers.DiffusionPipeline
+    return Path(hub.download(setting.model, revision=setting.revision, use_safetensors=True))
 
 
 def _add_lora(pipe: Any, lora: Lora) -> None:

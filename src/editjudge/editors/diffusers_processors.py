@@ -4,13 +4,13 @@ transformers cannot build its video part without torchvision. Editing pipelines 
 without that part takes its place; where torchvision is installed, diffusers loads the whole one by itself.
 """
 
+import json
 from importlib.util import find_spec
+from pathlib import Path
 
 import transformers
 from transformers import PreTrainedTokenizerBase
 from transformers.image_processing_utils import BaseImageProcessor
-
-from editjudge.editors.diffusers_settings import DiffusersSetting
 
 
 class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
@@ -28,12 +28,12 @@ class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
 STAND_INS = {"Qwen2VLProcessor": Qwen2VLProcessor, "Qwen2_5_VLProcessor": Qwen2VLProcessor}
 
 
-def stand_ins(setting: DiffusersSetting, index: dict[str, object]) -> dict[str, Qwen2VLProcessor]:
-    """The components of the model's model_index.json that cannot be loaded without torchvision, loaded."""
+def stand_ins(folder: Path) -> dict[str, Qwen2VLProcessor]:
+    """The parts of the folder's model that cannot be loaded without torchvision, loaded; none where it is there."""
     if find_spec("torchvision"):
         return {}
-    parts = {name: part[1] for name, part in index.items() if isinstance(part, list) and part[1] in STAND_INS}
+    index = json.loads((folder / "model_index.json").read_text())
+    named = {part: kind[1] for part, kind in index.items() if isinstance(kind, list)}
     return {
-        name: STAND_INS[kind].from_pretrained(setting.model, subfolder=name, revision=setting.revision)
-        for name, kind in parts.items()
+        part: STAND_INS[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in STAND_INS
     }
