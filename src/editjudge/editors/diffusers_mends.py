@@ -68,6 +68,6 @@ def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
 def length(of: Any) -> int:
     """`len`, and a length itself as it is.
 
-    LongCat cuts an instruction to 512 tokens, but breaks on its warning about it, which asks for the length of a length.
+    LongCat cuts an instruction to 512 tokens, but breaks on its warning, which asks for the length of a length.
     """
     return of if isinstance(of, int) else len(of)
