@@ -32,8 +32,10 @@ PIPELINES = list(tiny_pipelines.MODELS)
 # The pipelines that take a picture to 1024² by themselves get one whose sides are then multiples of 64.
 SOURCES = {LONGCAT: (256, 64)}
 OWN_SIZE = {LONGCAT: (512, 2048)}
-HARD = """Don't "repaint" the cat's 'sign';
-write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME"""
+HARD = """ 
+..Don't "repaint" the cat's 'sign';
+write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME..
+ """
 LONG = " cup" * 2500
 
 Load = Callable[..., DiffusersEditor]
@@ -195,6 +197,7 @@ def test_safety_checker_s_black_is_a_failure(fresh: Load) -> None:
     assert failed.value.kind == "safety_checker"
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")  # of the safety checker
 @pytest.mark.parametrize("pipeline", [KONTEXT, QWEN, PIX2PIX])
 def test_nan_is_a_failure_and_no_black_image(pipeline: str, fresh: Load) -> None:
     model = fresh(pipeline)
