@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tqdm import tqdm
 
 from editjudge import images
-from editjudge.judges.chat import Answer, form, options, write_body
+from editjudge.judges.chat import Answer, Form, form, options, write_body
 from editjudge.judges.endpoint import CallFailed, Endpoint, EndpointError, Line, Refused, Reply
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.pictures import Limits, Pictures
@@ -58,12 +58,19 @@ class EndpointJudge:
     long as the budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked,
     has no verdict and a reason, and is counted in the account. EndpointError where the endpoint refuses
     the key or the model.
+
+    asking: the form of the questions, if it is not the one that the setting's prompt has for visual consistency.
     """
 
     def __init__(
-        self, setting: ChatSetting, base_url: str, key: str | None = None, account: Account | None = None
+        self,
+        setting: ChatSetting,
+        base_url: str,
+        key: str | None = None,
+        account: Account | None = None,
+        asking: Form | None = None,
     ) -> None:
-        self.setting, self.form = setting, form(setting.prompt)
+        self.setting, self.form = setting, asking or form(setting.prompt)
         self.account = Account("judge", setting.price, setting.budget) if account is None else account
         self.line = Line(
             base_url,
