@@ -32,7 +32,7 @@ class DepthAnything:
 
         Images of one input size go through the model together.
         """
-        sizes = [fitted_size(*rgb.shape[:2], self.side, self.multiple) for rgb in rgbs]
+        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
         order = sorted(range(len(rgbs)), key=sizes.__getitem__)
         found: dict[int, np.ndarray] = {}
         with vision.exact():
@@ -57,7 +57,8 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
     to a multiple, of which a very narrow image gets one, where the published processor gets none and fails.
     """
     scale = min(side / height, side / width, key=lambda s: abs(1 - s))
-    return tuple(max(round(scale * length / multiple), 1) * multiple for length in (height, width))
+    rows, columns = (max(round(scale * length / multiple), 1) for length in (height, width))
+    return rows * multiple, columns * multiple
 
 
 def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:

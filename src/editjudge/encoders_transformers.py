@@ -6,6 +6,7 @@ the model sees.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
 from editjudge import model_folders, vision
 from editjudge.encoders import Encoded
 from editjudge.model_folders import Precision
+from editjudge.params import ParamsError
 
 
 class ClipEncoder:
@@ -32,7 +34,7 @@ class ClipEncoder:
         self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
         self.scaling = vision.Scaling.read(where, folder)
         self.device, self.batch_size = device, batch_size
-        self.side, self.grid = _sides(self.model.config)
+        self.side, self.grid = _sides(where, folder)
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (projection_dim,), patches (grid * grid, hidden), float32."""
@@ -64,7 +66,7 @@ class DinoEncoder:
         self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
         self.scaling = vision.Scaling.read(where, folder)
         self.device, self.batch_size = device, batch_size
-        self.side, self.grid = _sides(self.model.config)
+        self.side, self.grid = _sides(where, folder)
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (hidden,), patches (grid * grid, hidden), float32."""
@@ -98,9 +100,12 @@ def _overlaps(length: int, grid: int) -> np.ndarray:
     return np.maximum(highest - lowest, 0) * (grid / length)
 
 
-def _sides(config: object) -> tuple[int, int]:
-    """The square input's side, and the patches along it."""
-    side, patch = int(config.image_size), int(config.patch_size)
+def _sides(where: str, folder: Path) -> tuple[int, int]:
+    """The square input's side, and the patches along it, by config.json (CLIP's with or without the text tower)."""
+    config = model_folders.read_json(where, folder / "config.json")
+    side, patch = ({**config, **config.get("vision_config", {})}.get(name) for name in ("image_size", "patch_size"))
+    if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
+        raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
     return side, side // patch
 
 

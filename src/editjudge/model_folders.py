@@ -87,7 +87,7 @@ def _weights(where: str, folder: Path) -> list[Path]:
         return [folder / "model.safetensors"]
     if not index.is_file():
         raise ParamsError(
-            f"{where}: {folder} has no model.safetensors; other weight formats are not read, convert them to safetensors"
+            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights"
         )
     names = read_json(where, index).get("weight_map")
     if not isinstance(names, Mapping) or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
