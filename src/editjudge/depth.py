@@ -13,6 +13,8 @@ from editjudge import model_folders, vision
 from editjudge.model_folders import PREPROCESSOR, Precision, read_json
 from editjudge.params import ParamsError
 
+FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must not be stretched to 0..255
+
 
 class DepthAnything:
     """Relative inverse depth, scaled to 0..255 in each image (255: the nearest point)."""
@@ -22,9 +24,9 @@ class DepthAnything:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DEPTH_ANYTHING)
-        self.model = vision.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
         self.scaling = vision.Scaling.read(where, folder)
         self.side, self.multiple = _input_size(where, folder)
+        self.model = vision.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -62,10 +64,12 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
 
 
 def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0 and its greatest 255."""
+    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255."""
     whole = functional.interpolate(depth[None, None], (height, width), mode="bicubic", align_corners=False)[0, 0]
-    span = float(whole.max() - whole.min())
-    scaled = (whole - whole.min()) * (255 / span) if span > 0 else torch.zeros_like(whole)
+    lowest, highest = float(whole.min()), float(whole.max())
+    if highest - lowest <= FLAT * max(abs(lowest), abs(highest)):
+        return np.zeros((height, width), np.float32)
+    scaled = (whole - lowest) * (255 / (highest - lowest))
     return scaled.clamp(0, 255).cpu().numpy()
 
 

@@ -31,10 +31,10 @@ class ClipEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.CLIP)
-        self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
-        self.scaling = vision.Scaling.read(where, folder)
-        self.device, self.batch_size = device, batch_size
         self.side, self.grid = _sides(where, folder)
+        self.scaling = vision.Scaling.read(where, folder)
+        self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
+        self.device, self.batch_size = device, batch_size
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (projection_dim,), patches (grid * grid, hidden), float32."""
@@ -63,10 +63,10 @@ class DinoEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DINOV3)
-        self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
-        self.scaling = vision.Scaling.read(where, folder)
-        self.device, self.batch_size = device, batch_size
         self.side, self.grid = _sides(where, folder)
+        self.scaling = vision.Scaling.read(where, folder)
+        self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
+        self.device, self.batch_size = device, batch_size
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (hidden,), patches (grid * grid, hidden), float32."""

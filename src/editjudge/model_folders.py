@@ -21,17 +21,20 @@ PREPROCESSOR = "preprocessor_config.json"
 
 @dataclass(frozen=True)
 class Kind:
-    """An architecture. types: its model_type in config.json. files: what else its folder must have."""
+    """An architecture. types: its model_type in config.json. weight: the end of a name that its weights must hold."""
 
     types: tuple[str, ...]
-    files: tuple[str, ...] = ()
-    example: str = ""
+    weight: str
+    files: tuple[str, ...]
+    example: str
 
 
-CLIP = Kind(("clip", "clip_vision_model"), (PREPROCESSOR,), "openai/clip-vit-base-patch32")
-DINOV3 = Kind(("dinov3_vit",), (PREPROCESSOR,), "facebook/dinov3-vitb16-pretrain-lvd1689m")
-SAM2 = Kind(("sam2", "sam2_video"), (), "facebook/sam2.1-hiera-large")
-DEPTH_ANYTHING = Kind(("depth_anything",), (PREPROCESSOR,), "depth-anything/Depth-Anything-V2-Large-hf")
+CLIP = Kind(("clip", "clip_vision_model"), "visual_projection.weight", (PREPROCESSOR,), "openai/clip-vit-base-patch32")
+DINOV3 = Kind(("dinov3_vit",), "embeddings.cls_token", (PREPROCESSOR,), "facebook/dinov3-vitb16-pretrain-lvd1689m")
+SAM2 = Kind(("sam2", "sam2_video"), "mask_decoder.mask_tokens.weight", (), "facebook/sam2.1-hiera-large")
+DEPTH_ANYTHING = Kind(
+    ("depth_anything",), "head.conv1.weight", (PREPROCESSOR,), "depth-anything/Depth-Anything-V2-Large-hf"
+)
 
 
 def find(where: str, model: str, kind: Kind) -> Path:
@@ -51,8 +54,9 @@ def find(where: str, model: str, kind: Kind) -> Path:
         )
     for name in kind.files:
         read_json(where, folder / name)
-    for file in _weights(where, folder):
-        shapes(where, file)
+    names = [name for file in _weights(where, folder) for name in shapes(where, file)]
+    if not any(name.endswith(kind.weight) for name in names):
+        raise ParamsError(f"{where}: the weights in {folder} hold no {kind.weight}: not a model such as {kind.example}")
     return folder
 
 
