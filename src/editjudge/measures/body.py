@@ -51,7 +51,7 @@ def appearance_cosine(
 ) -> float:
     """Cosine of the mean patch features of the body in both images.
 
-    Features are float, (P, d), of an encoder such as DINOv3; cells are bool, (P,): the patches of `clothed` in each. The
+    Features are float, (P, d), of an encoder such as DINOv3; cells are bool, (P,): the patches of `clothed`. The
     mean is taken before the cosine, so that a body that moved is still compared with itself. In -1..1, higher is
     better, 1 for identical images; symmetric. Raises ValueError where no patch shows the body or a mean is zero.
     """

@@ -1,8 +1,8 @@
 """Measures of a face's shape and skin.
 
 Crops are RGB, uint8, (224, 224, 3), from `crop`; a region is boolean, (224, 224): the pixels that count, such as the
-skin of both crops; without one the whole crop counts. No measure sees a change outside the region. All raise ValueError,
-with the reason, where there is nothing to compare.
+skin of both crops; without one the whole crop counts. No measure sees a change outside the region. All raise
+ValueError, with the reason, where there is nothing to compare.
 """
 
 import cv2

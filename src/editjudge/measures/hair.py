@@ -44,7 +44,7 @@ def high_frequency_difference(
 def sobel_difference(
     reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
 ) -> float:
-    """|a - b| / (a + b) of the two mean squared Sobel gradients (3 x 3) of the hair's lightness; else as the Laplacian."""
+    """|a - b| / (a + b) of the two mean squared Sobel gradients (3 x 3); else as `high_frequency_difference`."""
     _check(reference, edited, reference_hair, edited_hair)
     return _relative(reference, edited, reference_hair, edited_hair, _sobel)
 

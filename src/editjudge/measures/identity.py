@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from editjudge.faces import Face
+from editjudge.faces import Face, overlaps
 
 MATCH_IOU = 0.3  # faces at one place in both images overlap more than this
 FloatBox = Sequence[float]
@@ -30,7 +30,7 @@ def face_id_similarity(
 def background_similarity(
     reference: Sequence[Face], edited: Sequence[Face], reference_box: FloatBox | None, edited_box: FloatBox | None
 ) -> float:
-    """Mean over the source's faces beside the subject's of the cosine with the face at the same place in the edited one.
+    """Mean over the source's faces beside the subject's of the cosine with the edited image's face at the same place.
 
     Faces are matched one to one at an IoU of more than MATCH_IOU, the sum of IoU being greatest; a face without a match
     counts 0; faces that only the edited image has are not looked at. 1 for identical images. Raises ValueError where
@@ -40,10 +40,9 @@ def background_similarity(
     if not others:
         raise ValueError("no face in the source image beside the subject's")
     candidates = _without(edited, edited_box)
-    overlaps = np.array([[_iou(face.box, other.box) for other in candidates] for face in others])
-    overlaps = np.where(overlaps > MATCH_IOU, overlaps, 0.0).reshape(len(others), len(candidates))
-    rows, columns = linear_sum_assignment(overlaps, maximize=True)
-    matched = [(r, c) for r, c in zip(rows, columns, strict=True) if overlaps[r, c] > 0]
+    iou = overlaps([face.box for face in others], [face.box for face in candidates])
+    near = np.where(iou > MATCH_IOU, iou, 0.0)
+    matched = [(r, c) for r, c in zip(*linear_sum_assignment(near, maximize=True), strict=True) if near[r, c] > 0]
     return float(sum(_cosine(others[r], candidates[c]) for r, c in matched) / len(others))
 
 
@@ -81,11 +80,6 @@ def _some(faces: Sequence[Face], which: str) -> Sequence[Face]:
 
 def _cosine(first: Face, second: Face) -> float:
     return float(np.clip(first.embedding @ second.embedding, -1, 1))
-
-
-def _iou(first: FloatBox, second: FloatBox) -> float:
-    both = _intersection(first, second)
-    return both / max(_area(first) + _area(second) - both, 1e-12)
 
 
 def _intersection(first: FloatBox, second: FloatBox) -> float:
