@@ -7,7 +7,7 @@ from skimage.metrics import structural_similarity
 
 from editjudge import regions
 from editjudge.encoders import HogEncoder
-from editjudge.measures import patches, pixel, recipe
+from editjudge.measures import batch, patches, picture, pixel, recipe, table
 from editjudge.measures.names import DIRECTIONS
 from editjudge.segmenters import grabcut
 
@@ -28,13 +28,13 @@ def region() -> np.ndarray:
 
 
 @pytest.fixture
-def tools() -> recipe.Tools:
-    return recipe.Tools(HogEncoder(), grabcut)
+def tools() -> picture.Tools:
+    return picture.Tools(HogEncoder(), grabcut)
 
 
-def take(name: str, first: np.ndarray, second: np.ndarray, mask: np.ndarray, tools: recipe.Tools) -> float:
-    source, other = (recipe.Picture(rgb, [INSIDE], tools) for rgb in (first, second))
-    return recipe.MEASURES[name](source, other, mask)
+def take(name: str, first: np.ndarray, second: np.ndarray, mask: np.ndarray, tools: picture.Tools) -> float:
+    source, other = (picture.Picture(rgb, [INSIDE], tools) for rgb in (first, second))
+    return table.MEASURES[name](source, other, mask)
 
 
 def test_ssim_agrees_with_scikit_image(photo: np.ndarray, edited: np.ndarray, region: np.ndarray) -> None:
@@ -82,43 +82,43 @@ def test_tone_residual_sees_damage_and_not_a_tone(photo: np.ndarray, region: np.
     assert pixel.tone_residual(photo, uneven.astype(np.uint8), np.ones_like(region)) > 4
 
 
-@pytest.mark.parametrize("name", recipe.MEASURES)
-def test_identical_images_are_best(name: str, photo: np.ndarray, region: np.ndarray, tools: recipe.Tools) -> None:
+@pytest.mark.parametrize("name", table.MEASURES)
+def test_identical_images_are_best(name: str, photo: np.ndarray, region: np.ndarray, tools: picture.Tools) -> None:
     best = 0.0 if DIRECTIONS[name] < 0 else 1.0
     assert take(name, photo, photo.copy(), region, tools) == pytest.approx(best, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ssim", "emd", "structure_similarity", "object_similarity", "delta_e"])
-def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: recipe.Tools) -> None:
+def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: picture.Tools) -> None:
     there, back = take(name, photo, edited, region, tools), take(name, edited, photo, region, tools)
     assert there == pytest.approx(back, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["ssim", "L_channel_ssim", "delta_e", "tone_residual"])
 def test_a_change_far_outside_the_region_does_not_move_a_pixel_measure(
-    name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: recipe.Tools
+    name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray, tools: picture.Tools
 ) -> None:
     elsewhere = edited.copy()
     elsewhere[:8] = 0
     assert take(name, photo, elsewhere, region, tools) == take(name, photo, edited, region, tools)
 
 
-@pytest.mark.parametrize("name", recipe.MEASURES)
+@pytest.mark.parametrize("name", table.MEASURES)
 def test_every_measure_has_a_direction(name: str) -> None:
     assert DIRECTIONS[name] in (1, -1)
 
 
-def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray, tools: recipe.Tools) -> None:
+def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray, tools: picture.Tools) -> None:
     rule = recipe.Recipe("t", (("unedit_area", ("ssim", "emd")),), "edit_area")
-    source = recipe.Picture(photo, [(0, 0, 96, 72)], tools)
-    rows = recipe.take(source, recipe.fitted(photo, source), rule)
+    source = picture.Picture(photo, [(0, 0, 96, 72)], tools)
+    rows = batch.take(source, picture.fitted(photo, source), rule)
     assert [row["value"] for row in rows] == [None, None]
     assert rows[0]["reason"] == "the region is empty"
 
 
-def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray, tools: recipe.Tools) -> None:
-    source = recipe.Picture(photo, [INSIDE], tools)
-    assert recipe.fitted(photo[::2, ::2], source).rgb.shape == photo.shape
+def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray, tools: picture.Tools) -> None:
+    source = picture.Picture(photo, [INSIDE], tools)
+    assert picture.fitted(photo[::2, ::2], source).rgb.shape == photo.shape
 
 
 def test_cells_follow_the_region(photo: np.ndarray) -> None:

@@ -1,0 +1,87 @@
+"""Measures of the subject's hair: its colour and its texture.
+
+Images are RGB, uint8, (H, W, 3), of any sizes; the hair of each is its own boolean mask (H, W), since hair moves. No
+measure sees a change outside the masks. All are in 0..1, lower is better, 0 for identical images; symmetric. All raise
+ValueError, with the reason, where an image shows no hair.
+"""
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from editjudge import images
+from editjudge.measures.face import inner, laplacian
+
+BINS = 32  # of each channel's histogram
+RANGES = ((0.0, 100.0), (-128.0, 128.0), (-128.0, 128.0))  # of CIELAB's channels
+
+
+def color_chi_square(
+    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
+) -> float:
+    """Half the chi-square distance of the histograms of CIELAB's channels, mean over the three.
+
+    With p and q of sum 1: sum of (p - q)² / (p + q) over bins with p + q > 0, times 1/2.
+    """
+    _check(reference, edited, reference_hair, edited_hair)
+    first, second = _histograms(reference, reference_hair), _histograms(edited, edited_hair)
+    terms = (first - second) ** 2 / np.maximum(first + second, 1e-300)
+    return float(terms.sum(1).mean() / 2)
+
+
+def high_frequency_difference(
+    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
+) -> float:
+    """|a - b| / (a + b) of the two mean squared Laplacians of the hair's lightness.
+
+    Pixels at the hair's edge do not count. Raises ValueError also where both are flat or a mask has no inner pixel.
+    """
+    _check(reference, edited, reference_hair, edited_hair)
+    return _relative(reference, edited, reference_hair, edited_hair, lambda light: laplacian(light) ** 2)
+
+
+def sobel_difference(
+    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
+) -> float:
+    """|a - b| / (a + b) of the two mean squared Sobel gradients (3 x 3); else as `high_frequency_difference`."""
+    _check(reference, edited, reference_hair, edited_hair)
+    return _relative(reference, edited, reference_hair, edited_hair, _sobel)
+
+
+def _relative(
+    reference: np.ndarray,
+    edited: np.ndarray,
+    reference_hair: np.ndarray,
+    edited_hair: np.ndarray,
+    energy: Callable[[np.ndarray], np.ndarray],
+) -> float:
+    pairs = ((reference, inner(reference_hair)), (edited, inner(edited_hair)))
+    first, second = (float(energy(_lightness(rgb))[mask].mean()) for rgb, mask in pairs)
+    if first + second == 0:
+        raise ValueError("the hair of both images is without texture")
+    return abs(first - second) / (first + second)
+
+
+def _sobel(light: np.ndarray) -> np.ndarray:
+    return cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2
+
+
+def _lightness(rgb: np.ndarray) -> np.ndarray:
+    return images.to_lab(rgb)[..., 0].astype(np.float64)
+
+
+def _histograms(rgb: np.ndarray, hair: np.ndarray) -> np.ndarray:
+    """One of sum 1 a channel, (3, BINS)."""
+    channels = images.to_lab(rgb)[hair].T.astype(np.float64)
+    pairs = zip(channels, RANGES, strict=True)
+    counts = np.stack([np.histogram(np.clip(values, *limits), BINS, limits)[0] for values, limits in pairs])
+    return counts / counts.sum(1, keepdims=True)
+
+
+def _check(reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray) -> None:
+    for which, rgb, hair in (("source", reference, reference_hair), ("edited", edited, edited_hair)):
+        if rgb.shape[:2] != hair.shape:
+            raise ValueError(f"the {which} image is of shape {rgb.shape} and its hair of {hair.shape}")
+        if not hair.any():
+            raise ValueError(f"no hair in the {which} image")

@@ -1,0 +1,109 @@
+"""What the measures' vision models share: loading through transformers, and images to normalised tensors."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from editjudge.model_folders import PREPROCESSOR, Precision, read_json
+from editjudge.params import ParamsError
+
+DTYPES: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of the RGB channels in 0..1; resample: PIL's number of the way of resizing."""
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    resample: int = Image.Resampling.BILINEAR
+
+    @classmethod
+    def read(cls, where: str, folder: Path) -> Self:
+        """From the folder's preprocessor_config.json. ParamsError for fields that are missing or wrong."""
+        given = read_json(where, folder / PREPROCESSOR)
+        for name in ("image_mean", "image_std"):
+            values = given.get(name)
+            if not (isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values)):
+                raise ParamsError(f"{where}: {folder / PREPROCESSOR}: {name} must be three numbers, not {values!r}")
+        if given.get("resample") not in list(Image.Resampling):
+            raise ParamsError(f"{where}: {folder / PREPROCESSOR}: resample is {given.get('resample')!r}")
+        return cls(tuple(given["image_mean"]), tuple(given["image_std"]), given["resample"])
+
+    def apply(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels in 0..1, float32, (n, 3, h, w), to normalised ones."""
+        mean, std = (torch.tensor(v, device=pixels.device)[:, None, None] for v in (self.mean, self.std))
+        return (pixels - mean) / std
+
+
+def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
+    """The model of the class `kind` in `folder`, in eval mode; safetensors only, no remote code, nothing fetched.
+
+    ParamsError where the weights do not fit the architecture: transformers would fill what is missing by chance.
+    """
+    model, report = kind.from_pretrained(
+        str(folder),
+        dtype=DTYPES[dtype],
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
+    wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if wrong:
+        raise ParamsError(
+            f"{where}: {folder} lacks {len(wrong)} weights of a {kind.__name__}, or has them in another"
+            f" shape: {', '.join(wrong[:3])}"
+        )
+    assert isinstance(model, PreTrainedModel)
+    torch.nn.Module.to(model, device)
+    return model.eval()
+
+
+def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
+    """RGB, uint8, (H, W, 3) to (height, width, 3) with Pillow, as the published CLIP and depth models were fed."""
+    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling(resample)))
+
+
+def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> torch.Tensor:
+    """RGB images of one shape, uint8, (H, W, 3), to float32 in 0..1, (n, 3, H, W)."""
+    stacked = torch.from_numpy(np.stack(rgbs)).to(device)
+    return stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
+
+
+def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
+    """RGB, uint8, (H, W, 3) to a square of `side`, float32 in 0..1, (3, side, side): bilinear, with antialiasing.
+
+    The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained.
+    """
+    pixels = to_pixels([rgb], device)
+    return functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True)[0]
+
+
+def batches(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover 0..count."""
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run."""
+    with (
+        torch.inference_mode(),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
+        yield
