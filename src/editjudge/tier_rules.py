@@ -15,13 +15,14 @@ from editjudge.params import ParamsError
 from editjudge.tiers import AreaRule
 
 SECTION = "train_pairs.thresholds"
+NONE = "none"  # in place of the primary measure: the area does not count
 LARGEST_Z = 100.0
 RANGES: Ranges = {"elite": (-LARGEST_Z, LARGEST_Z), "failure": (-LARGEST_Z, LARGEST_Z)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AreaSetting:
-    """One area of one task, as params.yaml has it; its comments say what the fields mean."""
+    """One area of one task, as params.yaml has it; its comments say what the fields mean. primary: a measure or NONE."""
 
     primary: str
     elite: float
@@ -40,10 +41,15 @@ def read_rules(recipe: Recipe, thresholds: Any, unconfigured: Mapping[str, str])
     given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
     if not (isinstance(given, Mapping) and given):
         raise ParamsError(f"{where} is missing: the task's recipe, {_file(recipe)}, has measures")
-    return tuple(_rule(f"{where}.{area}", area, each, recipe, unconfigured) for area, each in given.items())
+    rules = (_rule(f"{where}.{area}", area, each, recipe, unconfigured) for area, each in given.items())
+    counted = tuple(rule for rule in rules if rule is not None)
+    if not counted:
+        raise ParamsError(f"{where}: no area counts; give one of them a primary measure")
+    return counted
 
 
-def _rule(where: str, area: str, given: Any, recipe: Recipe, unconfigured: Mapping[str, str]) -> AreaRule:
+def _rule(where: str, area: str, given: Any, recipe: Recipe, unconfigured: Mapping[str, str]) -> AreaRule | None:
+    """None for an area that does not count."""
     if area not in AREAS:
         raise ParamsError(f"{where}: unknown area {area!r}; known: {', '.join(AREAS)}")
     if isinstance(given, Mapping) and given.get("secondary", ()) is None:
@@ -51,6 +57,8 @@ def _rule(where: str, area: str, given: Any, recipe: Recipe, unconfigured: Mappi
     setting: AreaSetting = read_fields(where, AreaSetting, given, RANGES)
     if setting.failure > setting.elite:
         raise ParamsError(f"{where}.failure is {setting.failure}, above elite, {setting.elite}")
+    if setting.primary == NONE:
+        return None
     _check_taken(f"{where}.primary", setting.primary, area, recipe)
     for name in setting.secondary:
         _check_taken(f"{where}.secondary", name, area, recipe)
