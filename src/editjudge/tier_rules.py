@@ -22,7 +22,7 @@ RANGES: Ranges = {"elite": (-LARGEST_Z, LARGEST_Z), "failure": (-LARGEST_Z, LARG
 
 @dataclass(frozen=True, kw_only=True)
 class AreaSetting:
-    """One area of one task, as params.yaml has it; its comments say what the fields mean. primary: a measure or NONE."""
+    """One area of one task, as params.yaml has it, with its comments. primary: a measure or NONE."""
 
     primary: str
     elite: float
