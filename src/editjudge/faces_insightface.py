@@ -14,7 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import OnnxRuntimeException
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from editjudge import shapes
 from editjudge.faces import Face
@@ -22,6 +22,10 @@ from editjudge.fields import Ranges, read_fields
 from editjudge.params import ParamsError
 
 NONE = "none"
+NO_MODEL = (
+    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
+    errors.NotImplemented, errors.RuntimeException,
+)  # fmt: skip
 RANGES: Ranges = {"side": (32, 4096), "threshold": (0, 1), "overlap": (0, 1), "batch_size": (1, 4096)}
 STRIDES = {9: (8, 16, 32), 15: (8, 16, 32, 64, 128)}  # by the number of outputs, three a stride
 MEAN = 127.5
@@ -216,10 +220,14 @@ def _session(where: str, file: Path, device: str) -> onnxruntime.InferenceSessio
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # onnxruntime does not look at it itself
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
+    providers = _providers(where, device)
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=_providers(where, device))
-    except (OnnxRuntimeException, OSError) as error:
+        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except NO_MODEL as error:
         raise ParamsError(f"{where}: {file} is not a model that onnxruntime reads: {str(error)[:200]}") from error
+    if len(session.get_providers()) < len(providers):  # it goes on without a GPU whose libraries do not load
+        raise ParamsError(f"{where}: onnxruntime cannot use {device}: its CUDA libraries do not load")
+    return session
 
 
 def _providers(where: str, device: str) -> list[Any]:
