@@ -345,9 +345,10 @@ def broken(path: Path) -> None:
         ("det_10g.onnx", broken, "detector: .* is not a model that onnxruntime reads"),
         ("det_10g.onnx", write_recognizer, "detector: .* has 1 outputs; an SCRFD with five points has 9 or 15"),
         ("w600k_r50.onnx", write_detector, "recognizer: .* is no ArcFace model"),
+        ("w600k_r50.onnx", lambda path: write_recognizer(path, 8), "recognizer: .* takes 8 images at a time"),
         ("2d106det.onnx", write_recognizer, "landmarks: .* is no landmarks' model"),
     ],
-    ids=["broken", "detector", "recognizer", "landmarks"],
+    ids=["broken", "detector", "recognizer", "batch of eight", "landmarks"],
 )
 def test_a_file_of_another_model_is_one_error_by_name(
     tmp_path: Path, folder: Path, name: str, write: Callable[[Path], None], said: str
