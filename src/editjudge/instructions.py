@@ -14,12 +14,12 @@ from editjudge.measures.attributes import MEASURES as ATTRIBUTES
 class Named:
     """What an instruction names.
 
-    edited: objects of the source that it changes, takes away or keeps. generated: objects that are there only after the
-    edit. attributes: of measures.attributes, those of a person that it changes.
+    source, edited: the objects that are to be found in the source and in the edited image, in a few words each; the
+    same ones unless it replaces some by others. attributes: of measures.attributes, those of a person that it changes.
     """
 
+    source: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
-    generated: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
 
 
@@ -31,8 +31,8 @@ _LOOK = r"(?:colou?rs?|material|texture(?: details)?|size|shape|height|width|len
 _OWN = r"'s?"
 _END = r"(?=\s*(?:[.,;:!]|$))"
 _WORD = r"[\w'\-\"]+"
-_THING = rf"(?P<edited>{_WORD}(?:\s+{_WORD}){{0,14}}?)"
-_NEW = rf"(?P<generated>{_WORD}(?:\s+{_WORD}){{0,14}}?)"
+_THING = rf"(?P<old>{_WORD}(?:\s+{_WORD}){{0,14}}?)"
+_NEW = rf"(?P<new>{_WORD}(?:\s+{_WORD}){{0,14}}?)"
 _TO = r"(?:to|into|with|by|in|for|using|as|out of|from|so|until)"
 _SIZED = r"(?:(?:much|slightly|a (?:bit|little)|twice as|far|more|less)\s+)*"
 _LIKE = rf"(?:look|appear|out of|from|of {_WORD}{_END}|{_SIZED}{_WORD}{_END})"
@@ -74,12 +74,12 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
     ),
     "kept_person": (rf"(?:{_TAKE}|show|let|have|make)\s+{_THING}(?:{_APART}|\s+(?:is|are|be|wears?|to)\b|{_END})",),
     "edited_text": (
-        rf"(?:{_SWAP}|{_CHANGE})\s+{_TEXT}(?P<edited>{_QUOTED})\s+(?:with|by|for|to|into)\s+(?P<generated>{_QUOTED})",
-        rf"{_AWAY}\s+{_TEXT}(?P<edited>{_QUOTED})",
-        rf"{_PUT}\s+{_TEXT}(?P<generated>{_QUOTED})",
+        rf"(?:{_SWAP}|{_CHANGE})\s+{_TEXT}(?P<old>{_QUOTED})\s+(?:with|by|for|to|into)\s+(?P<new>{_QUOTED})",
+        rf"{_AWAY}\s+{_TEXT}(?P<old>{_QUOTED})",
+        rf"{_PUT}\s+{_TEXT}(?P<new>{_QUOTED})",
     ),
     "changed_person": (
-        r"\b(?P<edited>(?:the|a)\s+(?:\w+\s+)?(?:man|woman|girl|boy|person|child|lady|guy|bride|groom))\b",
+        r"\b(?P<old>(?:the|a)\s+(?:\w+\s+)?(?:man|woman|girl|boy|person|child|lady|guy|bride|groom))\b",
     ),
     "moved_person": (
         rf"(?:{_CHANGE}|make)\s+the\s+(?:action|pose|gesture|posture|motion)\s+of\s+{_THING}(?:\s+{_TO}\b|{_END})",
@@ -87,6 +87,7 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
         rf"(?:make|have|let)\s+{_THING}\s+(?:appear|look|start|be|stand|sit|run|walk|jump|turn|raise|hold|{_WORD}ing)\b",
     ),
 }
+REPLACING = ("replaced_objects", "edited_text")  # prompts whose edits have other objects in the edited image
 # Attribute: words that tell that it is to change.
 WORDS: dict[str, str] = {
     "face_id": r"older|younger|\bage\b|gender|swap|child|elderly|into an?\b.*\b(?:man|woman|girl|boy|cat|robot)",
@@ -113,8 +114,13 @@ def named(instruction: str, parser: str) -> Named | None:
             continue
         groups = {name: _labels(words) for name, words in found.groupdict().items() if words}
         if all(groups.values()):
-            return Named(groups.get("edited", ()), groups.get("generated", ()), attributes)
-    return Named((MAIN[parser],), (), attributes) if parser in MAIN else None
+            return _named(groups, attributes, parser in REPLACING)
+    return _named({"old": (MAIN[parser],)}, attributes, False) if parser in MAIN else None
+
+
+def _named(groups: dict[str, tuple[str, ...]], attributes: tuple[str, ...], replacing: bool) -> Named:
+    old, new = groups.get("old", ()), groups.get("new", ())
+    return Named(old, new, attributes) if replacing else Named(old or new, old or new, attributes)
 
 
 def changed(instruction: str, parser: str) -> tuple[str, ...]:
