@@ -1,7 +1,7 @@
-"""Stage annotate: the region measures of every candidate of one task.
+"""Stage annotate: what is known of every candidate of one task: its region measures, or a VLM's verdicts on pairs.
 
-A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe and code are as
-they were is taken from work/; one that cannot be measured is a failed record with a reason.
+A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe, models and code are
+as they were is taken from work/; one that cannot be measured is a failed record with a reason.
 """
 
 import argparse
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from editjudge import params, records, resume
-from editjudge.grounding import Grounded
+from editjudge import pairwise, params, records, resume
+from editjudge.grounded import Grounded
+from editjudge.grounding import ground
+from editjudge.grounding_settings import read_grounding
 from editjudge.measures import batch, slots
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slots import SlotSetting
@@ -53,6 +55,7 @@ def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded
 
 
 def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
+    """The candidates that are done and whose regions are known."""
     return [row for row in rows if row["status"] == "done" and where[row["key"], row["model"]].reason is None]
 
 
@@ -125,18 +128,26 @@ def _unscored(rows: Rows) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
-    values = params.load()
+    task, values = parser.parse_args().task, params.load()
+    recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
+    setting, grounding = slots.read(params.leaf(values, "measures")), read_grounding(params.leaf(values, "grounding"))
+    slots.check(slots.used(recipe, setting), setting)
+    judges = params.leaf(values, "pairwise.judges")
+    accounts = pairwise.open_accounts(recipe, judges)
     files = [Path(f"data/candidates/{model}.parquet") for model in sorted(params.leaf(values, "editors"))]
     candidates = [row for f in files for row in records.iterate(f, "candidates") if row["task"] == task]
-    recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    setting = slots.read(params.leaf(values, "measures"))
     prompts = records.read(Path(f"data/pools/{task}.parquet"), "pools")
     with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
-        rows = annotate(prompts, candidates, recipe, cache, setting)
-        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), cache.counts())
+        where = ground(prompts, candidates, recipe, grounding, cache)
+        rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
+        verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
+        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), cache.counts() | where.run_report())
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
-    records.write_json(Path(f"metrics/annotate/{task}.json"), counts(rows, recipe, setting))
+    records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
+    report = counts(rows, recipe, setting) | {"regions": [where.report()]}
+    records.write_json(
+        Path(f"metrics/annotate/{task}.json"), report | pairwise.counts(prompts, candidates, verdicts, accounts)
+    )
 
 
 if __name__ == "__main__":
