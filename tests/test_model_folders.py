@@ -78,6 +78,9 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         "not readable as safetens",
     ),
     "empty_weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "not readable as safetensors"),
+    "mean_missing": (rewritten("preprocessor_config.json", image_mean=None), "image_mean must be three numbers"),
+    "std_of_0": (rewritten("preprocessor_config.json", image_std=[0.2, 0, 0.2]), "image_std must be above 0"),
+    "resample_unknown": (rewritten("preprocessor_config.json", resample=77), "resample is 77"),
     "a_shard_missing": (sharded("model-00001-of-00002.safetensors"), "no file .*model-00001"),
     "a_shard_elsewhere": (sharded("../secret.safetensors"), "no weight_map of file names"),
     "no_weight_map": (
@@ -99,8 +102,11 @@ def test_a_wrong_folder_is_an_error_that_names_the_field(wrong: str, folder: Pat
 LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a_weight_missing": (without_a_weight("vision_model.post_layernorm.bias"), "post_layernorm.bias"),
     "a_weight_of_another_shape": (with_a_smaller_weight, "visual_projection.weight"),
-    "mean_missing": (rewritten("preprocessor_config.json", image_mean=None), "image_mean must be three numbers"),
-    "resample_unknown": (rewritten("preprocessor_config.json", resample=77), "resample is 77"),
+    "size_no_number": (rewritten("config.json", hidden_size="wide"), "config.json: .*hidden_size"),
+    "heads_do_not_divide": (
+        rewritten("config.json", num_attention_heads=5),
+        "not a multiple of the number of attention heads",
+    ),
     "size_not_square": (rewritten("config.json", image_size=[64, 32]), "image_size"),
 }
 
@@ -119,6 +125,12 @@ def test_wrong_weights_are_an_error_not_filled_by_chance(wrong: str, folder: Pat
 def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) -> None:
     with pytest.raises(ParamsError, match=r"measures\.clip\.model: no folder .*such as openai/clip-vit-base-patch32"):
         model_folders.find(WHERE, model, model_folders.CLIP)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus", "xla"])
+def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str, folder: Path) -> None:
+    with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: its device '{device}' cannot be used here"):
+        ClipEncoder(WHERE, str(folder), device)
 
 
 def test_a_hub_id_in_the_cache_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

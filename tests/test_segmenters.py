@@ -89,6 +89,21 @@ def test_the_vision_encoder_runs_once_an_image(
     assert len(counted) == 1
 
 
+def test_a_published_checkpoint_with_the_memory_of_videos_loads(
+    folder: Path, tmp_path: Path, photo: np.ndarray
+) -> None:
+    """SAM 2.1's are of the type sam2_video, which holds the image model."""
+    boxes: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)]]
+    published = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(folder)), tmp_path)
+    assert '"model_type": "sam2_video"' in (published / "config.json").read_text()
+    model = Sam2Model.from_pretrained(published).eval()
+    [masks] = Sam2Segmenter(WHERE, str(published)).masks([photo], boxes)
+    for box, mask in zip(boxes[0], masks, strict=True):
+        logits = by_hand(model, photo, box)
+        assert (mask == (logits > 0)).mean() > 0.98
+        assert 0 < mask.mean() < 1
+
+
 @pytest.mark.parametrize("name", ["grabcut", "sam2"])
 def test_a_box_outside_the_image_is_refused_by_name(name: str, folder: Path, photo: np.ndarray) -> None:
     segmenter = GrabCut() if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))

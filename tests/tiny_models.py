@@ -19,6 +19,8 @@ from transformers import (
     Sam2MaskDecoderConfig,
     Sam2Model,
     Sam2PromptEncoderConfig,
+    Sam2VideoConfig,
+    Sam2VideoModel,
     Sam2VisionConfig,
 )
 
@@ -99,6 +101,23 @@ def sam2() -> Sam2Model:
         hidden_size=32, mlp_dim=32, num_hidden_layers=1, num_attention_heads=2, iou_head_hidden_dim=32
     )
     return Sam2Model(Sam2Config(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder))
+
+
+def sam2_video(model: Sam2Model) -> Sam2VideoModel:
+    """The checkpoint's form with a memory of earlier frames, of the same image model's sizes."""
+    parts = {name: getattr(model.config, name).to_dict() for name in ("prompt_encoder_config", "mask_decoder_config")}
+    sizes = {
+        "memory_attention_hidden_size": 32,
+        "memory_attention_feed_forward_hidden_size": 32,
+        "memory_attention_num_layers": 1,
+        "memory_attention_rope_feat_sizes": [8, 8],
+        "memory_encoder_hidden_size": 32,
+        "memory_encoder_output_channels": 8,
+        "mask_downsampler_embed_dim": 32,
+        "memory_fuser_embed_dim": 32,
+        "memory_fuser_intermediate_dim": 32,
+    }
+    return Sam2VideoModel(Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes))
 
 
 def depth() -> DepthAnythingForDepthEstimation:

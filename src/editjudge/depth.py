@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,8 +9,7 @@ from torch.nn import functional
 from transformers import DepthAnythingForDepthEstimation
 
 from editjudge import model_folders, vision
-from editjudge.model_folders import PREPROCESSOR, Precision, read_json
-from editjudge.params import ParamsError
+from editjudge.model_folders import Precision
 
 FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must not be stretched to 0..255
 
@@ -24,8 +22,8 @@ class DepthAnything:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DEPTH_ANYTHING)
-        self.scaling = vision.Scaling.read(where, folder)
-        self.side, self.multiple = _input_size(where, folder)
+        self.wanted = model_folders.preprocessing(where, folder)
+        self.side, self.multiple = model_folders.depth_input(where, folder)
         self.model = vision.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
@@ -46,8 +44,8 @@ class DepthAnything:
         return [found[n] for n in range(len(rgbs))]
 
     def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
-        squares = [vision.resized_by_pillow(rgb, *size, self.scaling.resample) for rgb in rgbs]
-        pixels = self.scaling.apply(vision.to_pixels(squares, self.device))
+        squares = [vision.resized_by_pillow(rgb, *size, self.wanted.resample) for rgb in rgbs]
+        pixels = vision.normalised(vision.to_pixels(squares, self.device), self.wanted)
         depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
         return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
 
@@ -71,15 +69,3 @@ def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
         return np.zeros((height, width), np.float32)
     scaled = (whole - lowest) * (255 / (highest - lowest))
     return scaled.clamp(0, 255).cpu().numpy()
-
-
-def _input_size(where: str, folder: Path) -> tuple[int, int]:
-    """The side and the multiple of the processor's settings, of which only the published way is known here."""
-    given = read_json(where, folder / PREPROCESSOR)
-    size, multiple = given.get("size"), given.get("ensure_multiple_of")
-    sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    if sides[0] != sides[1] or not isinstance(sides[0], int) or not isinstance(multiple, int):
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR} has size {size!r} and ensure_multiple_of {multiple!r}")
-    if given.get("keep_aspect_ratio") is not True:
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR} must have keep_aspect_ratio: true, as published")
-    return sides[0], multiple

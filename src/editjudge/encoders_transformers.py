@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection, DINOv3ViTConfig, DINOv3ViTModel
 
 from editjudge import model_folders, vision
 from editjudge.encoders import Encoded
@@ -31,8 +32,8 @@ class ClipEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.CLIP)
-        self.side, self.grid = _sides(where, folder)
-        self.scaling = vision.Scaling.read(where, folder)
+        self.side, self.grid = _sides(where, folder, CLIPVisionConfig)
+        self.wanted = model_folders.preprocessing(where, folder)
         self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
@@ -45,8 +46,8 @@ class ClipEncoder:
         return grid_cells(region, self.grid, share)
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        squares = [vision.resized_by_pillow(rgb, self.side, self.side, self.scaling.resample) for rgb in rgbs]
-        pixels = self.scaling.apply(vision.to_pixels(squares, self.device))
+        squares = [vision.resized_by_pillow(rgb, self.side, self.side, self.wanted.resample) for rgb in rgbs]
+        pixels = vision.normalised(vision.to_pixels(squares, self.device), self.wanted)
         found = self.model(pixel_values=pixels.to(self.model.dtype))
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
@@ -63,8 +64,8 @@ class DinoEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DINOV3)
-        self.side, self.grid = _sides(where, folder)
-        self.scaling = vision.Scaling.read(where, folder)
+        self.side, self.grid = _sides(where, folder, DINOv3ViTConfig)
+        self.wanted = model_folders.preprocessing(where, folder)
         self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
@@ -78,7 +79,7 @@ class DinoEncoder:
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         squares = torch.stack([vision.resized(rgb, self.side, self.device) for rgb in rgbs])
-        found = self.model(pixel_values=self.scaling.apply(squares).to(self.model.dtype))
+        found = self.model(pixel_values=vision.normalised(squares, self.wanted).to(self.model.dtype))
         first = 1 + self.model.config.num_register_tokens
         return found.pooler_output, found.last_hidden_state[:, first:]
 
@@ -100,10 +101,13 @@ def _overlaps(length: int, grid: int) -> np.ndarray:
     return np.maximum(highest - lowest, 0) * (grid / length)
 
 
-def _sides(where: str, folder: Path) -> tuple[int, int]:
-    """The square input's side, and the patches along it, by config.json (CLIP's with or without the text tower)."""
-    config = model_folders.read_json(where, folder / "config.json")
-    side, patch = ({**config, **config.get("vision_config", {})}.get(name) for name in ("image_size", "patch_size"))
+def _sides(where: str, folder: Path, kind: type[CLIPVisionConfig | DINOv3ViTConfig]) -> tuple[int, int]:
+    """The square input's side, and the patches along it. ParamsError where they are not square."""
+    try:
+        config = kind.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise ParamsError(f"{where}: {folder / 'config.json'}: {error}") from error
+    side, patch = config.image_size, config.patch_size
     if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
         raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
     return side, side // patch

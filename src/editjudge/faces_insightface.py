@@ -5,7 +5,6 @@ landmarks. The files are read as published; how images are fed and outputs read 
 The published weights are for non-commercial research.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import OnnxRuntimeException
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from editjudge import shapes
 from editjudge.faces import Face
@@ -22,6 +21,10 @@ from editjudge.fields import Ranges, read_fields
 from editjudge.params import ParamsError
 
 NONE = "none"
+NO_MODEL = (
+    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
+    errors.NotImplemented, errors.RuntimeException,
+)  # fmt: skip
 RANGES: Ranges = {"side": (32, 4096), "threshold": (0, 1), "overlap": (0, 1), "batch_size": (1, 4096)}
 STRIDES = {9: (8, 16, 32), 15: (8, 16, 32, 64, 128)}  # by the number of outputs, three a stride
 MEAN = 127.5
@@ -94,11 +97,11 @@ class InsightFaces:
         landmarks' model (x and y of 106 or 68 points), or None.
         """
         detected = [self._detect(rgb) for rgb in images]
-        crops = [aligned(rgb, five) for rgb, own in zip(images, detected, strict=True) for _, _, five in own]
-        embeddings = iter(self._embed(crops))
+        flat = [(rgb, box, five) for rgb, own in zip(images, detected, strict=True) for box, _, five in own]
+        embeddings = iter(self._embeddings([aligned(rgb, five) for rgb, _, five in flat]))
+        landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
         return [
-            [Face(_box(box), score, next(embeddings), self._points(rgb, box)) for box, score, _ in own]
-            for rgb, own in zip(images, detected, strict=True)
+            [Face(_box(box), score, next(embeddings), next(landmarks)) for box, score, _ in own] for own in detected
         ]
 
     def _detect(self, rgb: np.ndarray) -> list[tuple[np.ndarray, float, np.ndarray]]:
@@ -111,25 +114,22 @@ class InsightFaces:
         boxes, points = boxes * np.tile(factors, 2), points * factors
         return [(boxes[n], float(scores[n]), points[n]) for n in kept if _sound(boxes[n], points[n])]
 
-    def _embed(self, crops: Sequence[np.ndarray]) -> np.ndarray:
-        """Unit-norm embeddings of aligned crops, float64, (n, d)."""
-        size = 1 if self.recognizer.get_inputs()[0].shape[0] == 1 else self.setting.batch_size
-        parts = [crops[start : start + size] for start in range(0, len(crops), size)]
-        found = [_run(self.recognizer, _blob(part, MEAN, RECOGNIZER_SCALE))[0] for part in parts]
-        vectors = np.concatenate(found).astype(np.float64) if found else np.zeros((0, 1))
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    def _embeddings(self, crops: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Unit-norm embeddings of aligned crops, float64, (d,) each."""
+        vectors = _batched(self.recognizer, crops, MEAN, RECOGNIZER_SCALE, self.setting.batch_size)
+        return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
 
-    def _points(self, rgb: np.ndarray, box: np.ndarray) -> np.ndarray | None:
+    def _landmarks(self, faces: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[np.ndarray | None]:
+        """The landmarks of each face, given as image and box: x and y in pixels of the image, (n, 2)."""
         if self.landmarks is None:
-            return None
+            return [None] * len(faces)
         side = int(self.landmarks.get_inputs()[0].shape[2])
-        scale = side / (max(box[2] - box[0], box[3] - box[1]) * LANDMARK_MARGIN)
-        centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2
-        matrix = np.column_stack([np.eye(2) * scale, side / 2 - centre * scale])
-        crop = cv2.warpAffine(rgb, matrix, (side, side))
-        flat = _run(self.landmarks, _blob([crop], 0.0, 1.0))[0][0].astype(np.float64)  # their graphs normalise
-        points = flat.reshape(-1, 3)[-POINTS_3D:, :2] if flat.size == DENSE_3D else flat.reshape(-1, 2)
-        return ((points + 1) * (side // 2) - matrix[:, 2]) / scale
+        maps = [_margin(box, side) for _, box in faces]
+        crops = [cv2.warpAffine(rgb, matrix, (side, side)) for (rgb, _), matrix in zip(faces, maps, strict=True)]
+        rows = _batched(self.landmarks, crops, 0.0, 1.0, self.setting.batch_size)  # these graphs normalise themselves
+        points = [row.reshape(-1, 3)[-POINTS_3D:, :2] if row.size == DENSE_3D else row.reshape(-1, 2) for row in rows]
+        pairs = zip(points, maps, strict=True)
+        return [((own + 1) * (side // 2) - matrix[:, 2]) / matrix[0, 0] for own, matrix in pairs]
 
 
 def letterboxed(rgb: np.ndarray, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -137,11 +137,11 @@ def letterboxed(rgb: np.ndarray, height: int, width: int) -> tuple[np.ndarray, n
 
     Second: what x and y there are to be multiplied with to be the image's, float64, (2,).
     """
-    scale = min(height / rgb.shape[0], width / rgb.shape[1])
-    size = max(int(rgb.shape[1] * scale), 1), max(int(rgb.shape[0] * scale), 1)
+    h, w = rgb.shape[:2]
+    size = max(min(width, w * height // h), 1), max(min(height, h * width // w), 1)
     canvas = np.zeros((height, width, 3), np.uint8)
     canvas[: size[1], : size[0]] = cv2.resize(rgb, size)
-    return canvas, np.array([rgb.shape[1] / size[0], rgb.shape[0] / size[1]])
+    return canvas, np.array([w / size[0], h / size[1]])
 
 
 def decoded(
@@ -191,6 +191,22 @@ def _corners(rows: int, columns: int, count: int) -> np.ndarray:
     return np.repeat(np.stack([x.ravel(), y.ravel()], 1), count // (rows * columns), 0).astype(np.float64)
 
 
+def _margin(box: np.ndarray, side: int) -> np.ndarray:
+    """The map of a square around the box, LANDMARK_MARGIN times its longer side, onto (side, side): (2, 3)."""
+    scale = side / (max(box[2] - box[0], box[3] - box[1]) * LANDMARK_MARGIN)
+    centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2
+    return np.column_stack([np.eye(2) * scale, side / 2 - centre * scale])
+
+
+def _batched(
+    session: onnxruntime.InferenceSession, crops: Sequence[np.ndarray], mean: float, scale: float, size: int
+) -> list[np.ndarray]:
+    """The output's row of each crop, float64; one at a time where the model takes no more."""
+    size = 1 if session.get_inputs()[0].shape[0] == 1 else size
+    parts = (crops[start : start + size] for start in range(0, len(crops), size))
+    return [row.astype(np.float64) for part in parts for row in _run(session, _blob(part, mean, scale))[0]]
+
+
 def _blob(rgbs: Sequence[np.ndarray], mean: float, scale: float) -> np.ndarray:
     """RGB images of one size, uint8, to the models' input: float32, (n, 3, H, W), RGB, (value - mean) / scale."""
     return np.ascontiguousarray(((np.stack(rgbs).astype(np.float32) - mean) / scale).transpose(0, 3, 1, 2))
@@ -214,12 +230,19 @@ def _fixed(session: onnxruntime.InferenceSession, axis: int, otherwise: int) -> 
 
 def _session(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # onnxruntime does not look at it itself
+    options.intra_op_num_threads = 1  # the processes are the parallelism
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
+    providers = _providers(where, device)
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=_providers(where, device))
-    except (OnnxRuntimeException, OSError) as error:
+        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except NO_MODEL as error:
         raise ParamsError(f"{where}: {file} is not a model that onnxruntime reads: {str(error)[:200]}") from error
+    if len(session.get_providers()) < len(providers):  # it goes on without a GPU whose libraries do not load
+        raise ParamsError(f"{where}: onnxruntime cannot use {device}: its CUDA libraries do not load")
+    count = session.get_inputs()[0].shape[0]
+    if isinstance(count, int) and count != 1:
+        raise ParamsError(f"{where}: {file} takes {count} images at a time; one of any number, or of one, is needed")
+    return session
 
 
 def _providers(where: str, device: str) -> list[Any]:

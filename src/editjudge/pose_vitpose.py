@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import torch
 from transformers import VitPoseForPoseEstimation, VitPoseImageProcessorPil
+from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
 
 from editjudge import model_folders, regions, vision
 from editjudge.model_folders import PREPROCESSOR, Precision, read_json
@@ -18,6 +19,7 @@ from editjudge.params import ParamsError
 from editjudge.pose import JOINTS, Joints
 
 KIND = model_folders.Kind(("vitpose",), (PREPROCESSOR,), "usyd-community/vitpose-base-simple")
+SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
 COCO_EXPERT = 0  # of a VitPose+ model's experts
 LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channels
 
@@ -41,7 +43,8 @@ class VitPose:
     def joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[float]]) -> list[Joints]:
         """The joints of the person in each image's box (RGB, uint8, (H, W, 3); x0, y0, x1, y1, clipped to the image).
 
-        Joints may lie outside of the box. ValueError names a box that is wholly outside its image.
+        The model sees the box grown by a quarter, to its own aspect ratio; a joint that its flat heatmap puts more
+        than a cell outside of that has a score of 0. ValueError names a box that is wholly outside its image.
         """
         clipped = [regions.clip_box(box, *rgb.shape[:2]) for rgb, box in zip(rgbs, boxes, strict=True)]
         found: list[Joints] = []
@@ -57,11 +60,17 @@ class VitPose:
         expert = torch.full((len(rgbs),), COCO_EXPERT, device=self.device) if self.experts > 1 else None
         output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
         output.heatmaps = output.heatmaps.float()
-        people = [own[0] for own in self.processor.post_process_pose_estimation(output, boxes=coco)]
-        return [
-            Joints(person["keypoints"].double().numpy()[self.places], person["scores"].double().numpy()[self.places])
-            for person in people
-        ]
+        people = self.processor.post_process_pose_estimation(output, boxes=coco)
+        rows, columns = output.heatmaps.shape[2:]
+        cells = np.array([columns - 1, rows - 1])
+        return [self._read(own[0], box[0], cells) for own, box in zip(people, coco, strict=True)]
+
+    def _read(self, person: Mapping[str, torch.Tensor], box: list[int], cells: np.ndarray) -> Joints:
+        points, scores = (person[key].double().numpy()[self.places] for key in ("keypoints", "scores"))
+        size = self.processor.size
+        centre, scale = box_to_center_and_scale(box, size["width"], size["height"])
+        inside = (np.abs(points - centre) <= scale * SCALE_UNIT * (1 / 2 + 1 / cells)).all(1)
+        return Joints(points, np.where(inside, scores, 0.0))
 
 
 def _wide(rgb: np.ndarray) -> np.ndarray:

@@ -8,8 +8,9 @@ ValueError, with the reason, where there is nothing to compare.
 import cv2
 import numpy as np
 from scipy.ndimage import gaussian_filter
+from skimage.color import rgb2lab
 
-from editjudge import images, regions, shapes
+from editjudge import regions, shapes
 
 SIDE = 224
 SIGMA = 3.0  # pixels of the crop; what is finer than this is texture
@@ -95,10 +96,10 @@ def _high_pass(channel: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _lightness(rgb: np.ndarray) -> np.ndarray:
-    return images.to_lab(rgb)[..., 0].astype(np.float64)
+    return np.asarray(rgb2lab(rgb)[..., 0], np.float64)
 
 
 def _chroma(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    a, b = images.to_lab(rgb)[mask][:, 1:].T.astype(np.float64)
+    a, b = rgb2lab(rgb)[mask][:, 1:].T
     counts = np.histogram2d(a, b, BINS, [(-LIMIT, LIMIT), (-LIMIT, LIMIT)])[0]
     return counts / counts.sum()

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
+from skimage.color import rgb2lab
 
-from editjudge import images
+from editjudge import regions
 from editjudge.measures.face import inner, laplacian
 
 BINS = 32  # of each channel's histogram
@@ -25,7 +26,7 @@ def color_chi_square(
     With p and q of sum 1: sum of (p - q)² / (p + q) over bins with p + q > 0, times 1/2.
     """
     _check(reference, edited, reference_hair, edited_hair)
-    first, second = _histograms(reference, reference_hair), _histograms(edited, edited_hair)
+    first, second = _histograms(*_cut(reference, reference_hair)), _histograms(*_cut(edited, edited_hair))
     terms = (first - second) ** 2 / np.maximum(first + second, 1e-300)
     return float(terms.sum(1).mean() / 2)
 
@@ -56,27 +57,31 @@ def _relative(
     edited_hair: np.ndarray,
     energy: Callable[[np.ndarray], np.ndarray],
 ) -> float:
-    pairs = ((reference, inner(reference_hair)), (edited, inner(edited_hair)))
-    first, second = (float(energy(_lightness(rgb))[mask].mean()) for rgb, mask in pairs)
+    first, second = (_energy(*_cut(*pair), energy) for pair in ((reference, reference_hair), (edited, edited_hair)))
     if first + second == 0:
         raise ValueError("the hair of both images is without texture")
     return abs(first - second) / (first + second)
+
+
+def _energy(lab: np.ndarray, hair: np.ndarray, energy: Callable[[np.ndarray], np.ndarray]) -> float:
+    return float(energy(np.ascontiguousarray(lab[..., 0]))[inner(hair)].mean())
 
 
 def _sobel(light: np.ndarray) -> np.ndarray:
     return cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2
 
 
-def _lightness(rgb: np.ndarray) -> np.ndarray:
-    return images.to_lab(rgb)[..., 0].astype(np.float64)
-
-
-def _histograms(rgb: np.ndarray, hair: np.ndarray) -> np.ndarray:
+def _histograms(lab: np.ndarray, hair: np.ndarray) -> np.ndarray:
     """One of sum 1 a channel, (3, BINS)."""
-    channels = images.to_lab(rgb)[hair].T.astype(np.float64)
-    pairs = zip(channels, RANGES, strict=True)
+    pairs = zip(lab[hair].T, RANGES, strict=True)
     counts = np.stack([np.histogram(np.clip(values, *limits), BINS, limits)[0] for values, limits in pairs])
     return counts / counts.sum(1, keepdims=True)
+
+
+def _cut(rgb: np.ndarray, hair: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """CIELAB, float64, and the mask in the smallest box around the hair: the rest of the image plays no part."""
+    x0, y0, x1, y1 = regions.mask_box(hair)
+    return rgb2lab(rgb[y0:y1, x0:x1]), hair[y0:y1, x0:x1]
 
 
 def _check(reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray) -> None:
