@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from editjudge import params, tier_rules
-from editjudge.measures.names import KINDS
+from editjudge import grounding_settings, params, tier_rules
+from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.tiers import AreaRule
 
@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 RECIPES = {file.stem: load_recipe(file) for file in sorted((ROOT / "pipelines").glob("*_centric/*.yaml"))}
 RECIPE = Recipe("t", (("edit_area", ("ssim", "lpips")), ("unedit_area", ("emd", "delta_e"))))
 AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
-NEEDED = sorted(name for name, kind in KINDS.items() if kind.slots)
 # Source: table "Training pairs" of GEditBench v2's configuration (arXiv 2603.28547).
 PAPER = {
     "color_alter": [
@@ -82,6 +81,15 @@ def rule(area: str, primary: str, direction: int, elite: float, failure: float, 
     return AreaRule(area, primary, direction, elite, failure, tuple(secondary))
 
 
+def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[str, Any]) -> None:
+    assert slot_settings.unconfigured(slot_settings.read(paper["measures"])) == {}
+    grounding = grounding_settings.read_grounding(paper["grounding"])
+    assert grounding.parser is not None
+    assert grounding.parser.model == "Qwen/Qwen3-4B-Instruct-2507"
+    assert grounding.grounder is not None
+    assert grounding.grounder.model == "Qwen/Qwen3-VL-8B-Instruct"
+
+
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
 def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) -> None:
     found = tier_rules.read_rules(RECIPES[task], paper["train_pairs"]["thresholds"], {})
@@ -91,11 +99,8 @@ def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) ->
 @pytest.mark.parametrize("task", sorted(RECIPES))
 def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
     thresholds = params.load(ROOT / "params.yaml")["train_pairs"]["thresholds"]
-    laptop = {
-        name: "its model is none"
-        for name in NEEDED
-        if {"clip", "dinov3", "lpips", "depth", "parsing", "pose"} & {*KINDS[name].slots}
-    }
+    laptop = slot_settings.unconfigured(slot_settings.read(params.load(ROOT / "params.yaml")["measures"]))
+    assert "lpips" in laptop
     rules = tier_rules.read_rules(RECIPES[task], thresholds, laptop)
     assert rules
     assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
