@@ -1,5 +1,6 @@
 """Thresholds of params.yaml, as they are shipped and as the paper's profile sets them."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,18 @@ def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
     rules = tier_rules.read_rules(RECIPES[task], thresholds, laptop)
     assert rules
     assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
+
+
+def test_params_name_the_recipe_of_each_of_the_papers_18_tasks() -> None:
+    head = (ROOT / "params.yaml").read_text().partition("\ntasks:\n")[0]
+    named = re.findall(r"(\w+): (object_centric|human_centric|vlm_as_a_judge)", head)
+    folders = params.load(ROOT / "params.yaml")["tasks"] | dict(named)
+    assert len(folders) == 18
+    judged = [task for task, folder in folders.items() if folder == "vlm_as_a_judge"]
+    assert sorted(set(folders) - set(judged)) == sorted([*PAPER, *UNTHRESHOLDED])
+    for task, folder in folders.items():
+        recipe = load_recipe(ROOT / f"pipelines/{folder}/{task}.yaml")
+        assert (recipe.judge is not None) == (task in judged)
 
 
 def test_what_is_not_configured_has_no_vote_and_may_not_lead() -> None:
