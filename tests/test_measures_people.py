@@ -285,6 +285,12 @@ def test_a_face_is_cropped_out_of_its_box_clipped_to_the_image(photo: np.ndarray
         face.crop(photo, (200.0, 0.0, 220.0, 20.0))
 
 
+def test_a_large_face_is_shrunk_by_means_of_areas(rng: np.random.Generator) -> None:
+    large = noise(rng, 2 * face.SIDE, 2 * face.SIDE)
+    means = large.reshape(face.SIDE, 2, face.SIDE, 2, 3).mean((1, 3))
+    assert np.abs(face.crop(large, (0.0, 0.0, 448.0, 448.0)) - means).max() <= 0.5
+
+
 # Hair.
 
 
