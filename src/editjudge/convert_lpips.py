@@ -14,6 +14,9 @@ from safetensors.torch import save_file
 
 from editjudge.measures.lpips import LINEAR, TRUNK
 
+# What reading a broken pickle raises, as the documentation of pickle lists it and torch adds to it.
+BROKEN = (OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError, pickle.UnpicklingError)
+
 
 def convert(alexnet: Path, linear: Path, out: Path) -> None:
     """Writes `out`. Raises ValueError, which names file and key, for a file that does not hold what it should."""
@@ -26,7 +29,7 @@ def _chosen(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torc
     """The tensors of a file of weights that `shapes` names, float32; others, such as the classifier's, are left out."""
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file's
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except BROKEN as error:
         raise ValueError(f"{file} is not readable as weights: {error}") from error
     if not isinstance(given, Mapping):
         raise ValueError(f"{file} holds no table of weights, but a {type(given).__name__}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,8 +9,9 @@ from torch.nn import functional
 from transformers import DepthAnythingForDepthEstimation
 
 from editjudge import model_folders, vision
-from editjudge.model_folders import PREPROCESSOR, Precision, read_json
-from editjudge.params import ParamsError
+from editjudge.model_folders import Precision
+
+FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must not be stretched to 0..255
 
 
 class DepthAnything:
@@ -22,9 +22,9 @@ class DepthAnything:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DEPTH_ANYTHING)
+        self.scaling = model_folders.Scaling.read(where, folder)
+        self.side, self.multiple = model_folders.depth_input(where, folder)
         self.model = vision.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
-        self.scaling = vision.Scaling.read(where, folder)
-        self.side, self.multiple = _input_size(where, folder)
         self.device, self.batch_size = device, batch_size
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -32,7 +32,7 @@ class DepthAnything:
 
         Images of one input size go through the model together.
         """
-        sizes = [fitted_size(*rgb.shape[:2], self.side, self.multiple) for rgb in rgbs]
+        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
         order = sorted(range(len(rgbs)), key=sizes.__getitem__)
         found: dict[int, np.ndarray] = {}
         with vision.exact():
@@ -44,8 +44,7 @@ class DepthAnything:
         return [found[n] for n in range(len(rgbs))]
 
     def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
-        squares = [vision.resized_by_pillow(rgb, *size, self.scaling.resample) for rgb in rgbs]
-        pixels = self.scaling.apply(vision.to_pixels(squares, self.device))
+        pixels = vision.fed(rgbs, *size, self.scaling, self.device)
         depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
         return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
 
@@ -57,24 +56,15 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
     to a multiple, of which a very narrow image gets one, where the published processor gets none and fails.
     """
     scale = min(side / height, side / width, key=lambda s: abs(1 - s))
-    return tuple(max(round(scale * length / multiple), 1) * multiple for length in (height, width))
+    rows, columns = (max(round(scale * length / multiple), 1) for length in (height, width))
+    return rows * multiple, columns * multiple
 
 
 def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0 and its greatest 255."""
+    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255."""
     whole = functional.interpolate(depth[None, None], (height, width), mode="bicubic", align_corners=False)[0, 0]
-    span = float(whole.max() - whole.min())
-    scaled = (whole - whole.min()) * (255 / span) if span > 0 else torch.zeros_like(whole)
+    lowest, highest = float(whole.min()), float(whole.max())
+    if highest - lowest <= FLAT * max(abs(lowest), abs(highest)):
+        return np.zeros((height, width), np.float32)
+    scaled = (whole - lowest) * (255 / (highest - lowest))
     return scaled.clamp(0, 255).cpu().numpy()
-
-
-def _input_size(where: str, folder: Path) -> tuple[int, int]:
-    """The side and the multiple of the processor's settings, of which only the published way is known here."""
-    given = read_json(where, folder / PREPROCESSOR)
-    size, multiple = given.get("size"), given.get("ensure_multiple_of")
-    sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    if sides[0] != sides[1] or not isinstance(sides[0], int) or not isinstance(multiple, int):
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR} has size {size!r} and ensure_multiple_of {multiple!r}")
-    if given.get("keep_aspect_ratio") is not True:
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR} must have keep_aspect_ratio: true, as published")
-    return sides[0], multiple

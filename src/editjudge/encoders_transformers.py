@@ -6,14 +6,17 @@ the model sees.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection, DINOv3ViTConfig, DINOv3ViTModel
 
 from editjudge import model_folders, vision
 from editjudge.encoders import Encoded
 from editjudge.model_folders import Precision
+from editjudge.params import ParamsError
 
 
 class ClipEncoder:
@@ -29,10 +32,10 @@ class ClipEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.CLIP)
+        self.side, self.grid = _sides(where, folder, CLIPVisionConfig)
+        self.scaling = model_folders.Scaling.read(where, folder)
         self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
-        self.scaling = vision.Scaling.read(where, folder)
         self.device, self.batch_size = device, batch_size
-        self.side, self.grid = _sides(self.model.config)
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (projection_dim,), patches (grid * grid, hidden), float32."""
@@ -43,8 +46,7 @@ class ClipEncoder:
         return grid_cells(region, self.grid, share)
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        squares = [vision.resized_by_pillow(rgb, self.side, self.side, self.scaling.resample) for rgb in rgbs]
-        pixels = self.scaling.apply(vision.to_pixels(squares, self.device))
+        pixels = vision.fed(rgbs, self.side, self.side, self.scaling, self.device)
         found = self.model(pixel_values=pixels.to(self.model.dtype))
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
@@ -61,10 +63,10 @@ class DinoEncoder:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DINOV3)
+        self.side, self.grid = _sides(where, folder, DINOv3ViTConfig)
+        self.scaling = model_folders.Scaling.read(where, folder)
         self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
-        self.scaling = vision.Scaling.read(where, folder)
         self.device, self.batch_size = device, batch_size
-        self.side, self.grid = _sides(self.model.config)
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (hidden,), patches (grid * grid, hidden), float32."""
@@ -98,9 +100,15 @@ def _overlaps(length: int, grid: int) -> np.ndarray:
     return np.maximum(highest - lowest, 0) * (grid / length)
 
 
-def _sides(config: object) -> tuple[int, int]:
-    """The square input's side, and the patches along it."""
-    side, patch = int(config.image_size), int(config.patch_size)
+def _sides(where: str, folder: Path, kind: type[CLIPVisionConfig | DINOv3ViTConfig]) -> tuple[int, int]:
+    """The square input's side, and the patches along it. ParamsError where they are not square."""
+    try:
+        config = kind.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise ParamsError(f"{where}: {folder / 'config.json'}: {' '.join(str(error).split())}") from error
+    side, patch = config.image_size, config.patch_size
+    if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
+        raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
     return side, side // patch
 
 

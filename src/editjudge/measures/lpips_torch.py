@@ -23,6 +23,7 @@ class Lpips:
     def __init__(self, where: str, path: str, device: str = "cpu", batch_size: int = 8) -> None:
         """`path`: the file of weights, named by the params field `where`. ParamsError as lpips.find's."""
         weights = load_file(lpips.find(where, path), device="cpu")
+        vision.check_device(where, device)
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
             raise ParamsError(f"{where}: {path} holds weights that are not finite")
         self.weights = {name: weights[name].float().to(device) for name in (*lpips.TRUNK, *lpips.LINEAR)}
