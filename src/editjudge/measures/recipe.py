@@ -74,6 +74,10 @@ def load_recipe(path: Path) -> Recipe:
     for name, here in (("task", path.stem), ("pipeline", path.absolute().parent.name)):
         if given[name] != here:
             raise lined.error([name], f"{name} is {given[name]!r} in the place of {here!r}")
+    judged = given["pipeline"] == "vlm_as_a_judge"
+    for name in ("areas", "changed_area", "regions", "skip_unedited_from") if judged else ("judge",):
+        if name in given:
+            raise lined.error([name], f"{name} means nothing in the pipeline {given['pipeline']}")
     _check_measures(lined)
     _check_regions(lined, path.absolute().parents[1] / "prompts")
     if "judge" in given:
