@@ -26,7 +26,7 @@ from PIL import Image
 
 from editjudge import images, resume
 from editjudge.grounded import Grounded, edited_area_ratio
-from editjudge.grounding import Grounding, ground, upright_size
+from editjudge.grounding import Grounding, ground, sent_size, upright_size
 from editjudge.grounding_settings import GroundingSetting, read_grounding
 from editjudge.judges.endpoint import EndpointError
 from editjudge.judges.pictures import Limits, data_url
