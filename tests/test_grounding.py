@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from editjudge import images, resume
-from editjudge.grounded import Grounded, edited_area_ratio
+from editjudge.grounded import Grounded
 from editjudge.grounding import Grounding, ground, sent_size, upright_size
 from editjudge.grounding_settings import GroundingSetting, read_grounding
 from editjudge.judges.endpoint import EndpointError
@@ -434,14 +434,6 @@ def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path
     )
     found = run(([labelled], [candidate(labelled, "m", drawn({}))]), REMOVE, how, tmp_path / "c")
     assert found.found["k0000", "m"] == Grounded((BOXES[2],))
-
-
-def test_the_ratio_counts_both_images_half() -> None:
-    box, other = (0, 0, 10, 10), (0, 0, 10, 30)
-    assert edited_area_ratio([box], [], 20, 20) == 0.25
-    assert edited_area_ratio([], [box, other], 20, 20) == 1.0
-    assert edited_area_ratio([box], [box], 20, 20) == 0.25
-    assert edited_area_ratio([box], [other], 20, 20) == 0.5
 
 
 # --- settings

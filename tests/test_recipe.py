@@ -77,12 +77,12 @@ def folder_of(task: str) -> str:
 def test_every_training_task_has_the_published_recipe(task: str) -> None:
     recipe = load_recipe(PIPELINES / folder_of(task) / f"{task}.yaml")
     assert recipe.pipeline == folder_of(task)
-    assert recipe.image_side == (2048 if recipe.pipeline == "object_centric" else 1024)
     if task not in PUBLISHED:
         assert recipe.areas == ()
         assert recipe.judge is not None
         assert (recipe.judge.dimension, recipe.judge.in_group_pairs) == ("visual_consistency", 6)
         return
+    assert recipe.image_side == (2048 if recipe.pipeline == "object_centric" else 1024)
     areas = dict(recipe.areas)
     for area, published in zip(("unedit_area", "edit_area"), PUBLISHED[task], strict=True):
         names = areas.get(area, ())
@@ -202,11 +202,11 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("prompt: decision", "prompt: decide", r":6: judge: unknown prompt 'decide'; known: decision, reason_first"),
-        ("dimension: visual_consistency", "dimension: beauty", ":7: judge: unknown dimension 'beauty'; known: instr"),
-        ("in_group_pairs: 6", "in_group_pairs: 0", ":8: judge.in_group_pairs: 0 is less than the minimum"),
-        ("judge:", "areas: {image: [ssim]}\njudge:", ":5: areas means nothing in the pipeline vlm_as_a_judge"),
-        ("  in_group_pairs: 6\n", "", ":5: judge: 'in_group_pairs' is a required property"),
+        ("prompt: decision", "prompt: decide", r":5: judge: unknown prompt 'decide'; known: decision, reason_first"),
+        ("dimension: visual_consistency", "dimension: beauty", ":6: judge: unknown dimension 'beauty'; known: instr"),
+        ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
+        ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
+        ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),
     ],
 )
 def test_what_is_wrong_in_a_judged_recipe(tmp_path: Path, old: str, new: str, message: str) -> None:
