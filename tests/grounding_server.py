@@ -1,8 +1,8 @@
 """An OpenAI-compatible server that really finds coloured rectangles, and that sometimes misbehaves.
 
-`python grounding_server.py '{"share": 0.4, ...}'` prints its port. Settings: share of the requests that go wrong, evenly
-by KINDS, drawn from what was asked and how often, so that the same questions meet the same fates; always: {instruction:
-kind}; key; delay (s). GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
+`python grounding_server.py '{"share": 0.4, ...}'` prints its port. Settings: share of requests that go wrong, by all of
+KINDS, drawn from what was asked and how often, so that the same questions meet the same fates; always:
+{instruction: kind}; key; delay (s). GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230), 
 SPOILT = ("prose", "broken", "empty", "unknown", "turned", "outside", "judged", "refusal", "listed")
 FAILING = ("429", "500", "hang", "cut", "html")
 KINDS = (*SPOILT, *FAILING)
-settings = {"share": 0.0, "always": {}, "delay": 0.0} | json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
+settings: dict = {"share": 0.0, "always": {}, "delay": 0.0}
 came: Counter[str] = Counter()
 kinds: Counter[str] = Counter()
 asked: defaultdict[str, list] = defaultdict(list)
@@ -162,6 +162,7 @@ async def log(_request: Request) -> Response:
 
 
 if __name__ == "__main__":
+    settings |= json.loads(sys.argv[1])
     # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

@@ -16,6 +16,7 @@ from editjudge import params
 
 ROOT = Path(__file__).parents[2]
 DATA_FILES = {
+    "editjudge.grounding": ["pipelines/prompts"],
     "editjudge.measures.recipe": ["pipelines/recipe.schema.json"],
     "editjudge.probe.drawings": ["src/editjudge/probe/regions.json"],
 }
@@ -111,6 +112,7 @@ def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
         return [*ours, *(dep for dep in FIXED[stage] if dep not in ours)]
     patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
     patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+"]
+    patterns += [re.escape(file) for files in DATA_FILES.values() for file in files]
     others = (dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))
     return [*ours, *(dep for dep in others if dep not in ours)]
 

@@ -1,6 +1,5 @@
 """What is known of where a candidate's edit is."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from editjudge.regions import Box
@@ -21,9 +20,3 @@ class Grounded:
     attributes: tuple[str, ...] = ()
     reason: str | None = None
     kind: str | None = None
-
-
-def edited_area_ratio(source: Sequence[Box], edited: Sequence[Box], height: int, width: int) -> float:
-    """The sum of the boxes' areas over the image's area, halved where both images have boxes; 0 or more."""
-    area = sum((x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (*source, *edited))
-    return area / (height * width) / (2 if source and edited else 1)

@@ -7,6 +7,7 @@ images boxes are sought and by which prompts.
 
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,6 +38,8 @@ from editjudge.regions import Box
 
 PROMPTS = Path("pipelines/prompts")
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
+ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
+QUOTED = 300  # characters of a reason
 TURNED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 Rows = Sequence[records.Row]
 Size = tuple[int, int]
@@ -209,7 +212,7 @@ class _Grounder:
         self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Failure]
     ) -> dict[tuple[str, str], Grounded]:
         """The regions of each candidate. Edited images are shown only where the source's boxes are known."""
-        sizes = {prompt["key"]: _size("source", prompt["image"]) for prompt in prompts}
+        sizes = {prompt["key"]: upright_size("source", prompt["image"]) for prompt in prompts}
         instruction = {prompt["key"]: prompt["instruction"] for prompt in prompts}
         known = {key: size if isinstance(size, Failure) else named[key] for key, size in sizes.items()}
         asked = {p["key"]: (p["instruction"], known[p["key"]], p["image"]) for p in prompts}
@@ -228,7 +231,7 @@ class _Grounder:
             if isinstance(known, Failure):
                 found[name] = known
                 continue
-            labels, size = getattr(known, which), _size(which, image)
+            labels, size = getattr(known, which), upright_size(which, image)
             if isinstance(size, Failure) or not labels:
                 found[name] = size if isinstance(size, Failure) else ()
             else:
@@ -257,16 +260,18 @@ def _read(which: Which, finding: Finding) -> Boxes:
     return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in finding.value)
 
 
-def _size(which: Which, data: bytes) -> Size | Failure:
-    """(width, height) of an encoded image, upright; its pixels are not decoded."""
+def upright_size(which: Which, data: bytes) -> Size | Failure:
+    """(width, height) of an encoded image, upright, from its header wherever that tells it."""
     try:
         with Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
             width, height = image.size
-            turned = image.getexif().get(ORIENTATION, 1) in TURNED
+            if width * height > images.MAX_PIXELS:
+                limit = f"more than the limit of {images.MAX_PIXELS}"
+                return Failure("image", f"{which}: {width} x {height} pixels, {limit}")
+            # Pillow decodes a PNG to look for its orientation, which hardly any has.
+            turned = (image.format != "PNG" or ORIENTED.search(data)) and image.getexif().get(ORIENTATION) in TURNED
     except (OSError, SyntaxError, ValueError) as error:
-        return Failure("image", f"{which}: not a PNG, JPEG or WebP image: {error}")
-    if width * height > images.MAX_PIXELS:
-        return Failure("image", f"{which}: {width} x {height} pixels, more than the limit of {images.MAX_PIXELS}")
+        return Failure("image", f"{which}: not a whole PNG, JPEG or WebP image: {error}"[:QUOTED])
     return (height, width) if turned else (width, height)
 
 
@@ -298,10 +303,12 @@ def _joined(
 
 
 def _pixels(boxes: Any, size: Size) -> tuple[Box, ...]:
+    """Boxes in whole pixels of an image of (width, height): the nearest ones, and at least one."""
     width, height = size
-    return tuple(
-        regions.clip_box(
-            [round(share * side, DIGITS) for share, side in zip(box, (*size, *size), strict=True)], height, width
-        )
-        for box in boxes or ()
-    )
+    found = []
+    for box in boxes or ():
+        exact = [round(share * side, DIGITS) for share, side in zip(box, (*size, *size), strict=True)]
+        near = [round(value) for value in exact]
+        whole = near[0] < near[2] and near[1] < near[3]
+        found.append(regions.clip_box(near if whole else exact, height, width))
+    return tuple(found)

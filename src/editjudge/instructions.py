@@ -39,7 +39,7 @@ _LIKE = rf"(?:look|appear|out of|from|of {_WORD}{_END}|{_SIZED}{_WORD}{_END})"
 _SIZE_VERB = r"(?:slightly\s+|greatly\s+)?(?:enlarge|shrink|elongate|lengthen|shorten|widen|narrow|thicken|scale|resize"
 _SIZE_VERB += r"|increase|decrease|reduce|expand|extend|stretch)(?:\s+(?:up|down))?"
 _AWAY = r"(?:remove|erase|delete|take|eliminate|get rid of|clear|cut out|wipe(?: out)?)(?:\s+(?:out|away))?"
-_GONE = rf"(?:{_END}|\s+(?:from|out of|in|on|at|to|so|and|by)\b|\s+(?:away|out){_END})"
+_GONE = rf"(?:{_END}|\s+(?:from|out of|in|on|at|to|so|by|and(?!\s+(?:the|a|an)\b))\b|\s+(?:away|out){_END})"
 _PUT = r"(?:add|put|place|insert|include|draw|paint|give|introduce|attach)"
 _THERE = r"\s+(?:to|in|on|at|onto|into|next to|near|beside|behind|under|above|over|before|between|around|with|along"
 _THERE += r"|flying|sitting|standing|coming|making|so|that)\b"
@@ -110,7 +110,7 @@ def named(instruction: str, parser: str) -> Named | None:
     attributes = changed(text, parser)
     for pattern in GRAMMAR.get(parser, ()):
         found = re.search(rf"\b{pattern}", text, re.IGNORECASE)
-        if found is None:
+        if found is None or (parser != "edited_text" and any(map(_pointed, found.groups()))):
             continue
         groups = {name: _labels(words) for name, words in found.groupdict().items() if words}
         if all(groups.values()):
@@ -131,8 +131,13 @@ def changed(instruction: str, parser: str) -> tuple[str, ...]:
     return tuple(name for name in ATTRIBUTES if name in said | set(CHANGED_BY[parser]))
 
 
+def _pointed(words: str | None) -> bool:
+    """Whether words only point at what was said before."""
+    return bool(re.match(r"(?:it|this|that|them|these|those|him|me|us|so|everything)\b", words or "", re.IGNORECASE))
+
+
 def _labels(words: str) -> tuple[str, ...]:
-    """A phrase without its article; the things of an enumeration apart."""
+    """A phrase without its article, the things of an enumeration apart."""
     parts = re.split(r"\s+and\s+(?=(?:the|a|an)\s)", words.strip(" .,'\""))
     plain = (re.sub(r"^(?:the|a|an|some|all|of)\s+", "", part.strip(), flags=re.IGNORECASE) for part in parts)
     return tuple(dict.fromkeys(label for label in plain if label))

@@ -53,9 +53,10 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
         raise FileError(f"{path}:1: a mapping is expected")
     lined = Lined(path, value, dict(_lines(node, ())))
     _check_finite(lined, value, ())
-    problem = best_match(Draft202012Validator(schema).iter_errors(value))
-    if problem is not None:
-        raise _problem(lined, problem)
+    errors = list(Draft202012Validator(schema).iter_errors(value))
+    unknown = [error for error in errors if error.validator == "additionalProperties"]  # often a key that is missing
+    if errors:
+        raise _problem(lined, best_match(unknown or errors))
     return lined
 
 

@@ -18,6 +18,7 @@ from editjudge.measures.names import KINDS
 Where: TypeAlias = Literal["source", "edited", "both"]
 Pipeline: TypeAlias = Literal["object_centric", "human_centric", "vlm_as_a_judge"]
 SCHEMA = Path(__file__).parents[3] / "pipelines/recipe.schema.json"
+MEASURED = ("image_side", "regions", "skip_unedited_from", "changed_area", "areas")  # what recipes with measures say
 RecipeError = FileError
 
 
@@ -74,6 +75,10 @@ def load_recipe(path: Path) -> Recipe:
     for name, here in (("task", path.stem), ("pipeline", path.absolute().parent.name)):
         if given[name] != here:
             raise lined.error([name], f"{name} is {given[name]!r} in the place of {here!r}")
+    judged = given["pipeline"] == "vlm_as_a_judge"
+    for name in MEASURED if judged else ("judge",):
+        if name in given:
+            raise lined.error([name], f"{name} means nothing in the pipeline {given['pipeline']}")
     _check_measures(lined)
     _check_regions(lined, path.absolute().parents[1] / "prompts")
     if "judge" in given:
@@ -82,7 +87,7 @@ def load_recipe(path: Path) -> Recipe:
     values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
     return Recipe(
         **values,
-        image_side=int(given["image_side"]),
+        image_side=int(given.get("image_side", Recipe.image_side)),  # 1024.0 is whole, too
         areas=tuple((area, tuple(names)) for area, names in given.get("areas", {}).items()),
         regions=Sought(**given["regions"]) if "regions" in given else None,
         judge=Judging(**given["judge"]) if "judge" in given else None,
