@@ -13,6 +13,7 @@ from editjudge import (
     candidates,
     compare_models,
     leaderboard,
+    records,
     resume,
     schemas,
     vcreward_bench,
@@ -92,6 +93,19 @@ def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: P
         rows = annotate.annotate([tiny], [edit | {"image": buffer.getvalue()}], RECIPE, cache)
     assert rows[0]["status"] == "failed"
     assert rows[0]["reason"] == "the record has no box"
+
+
+def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
+    tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
+    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "vcreward_bench": setting}
+    (tmp_path / "params.yaml").write_text(json.dumps(values))
+    monkeypatch.chdir(tmp_path)
+    vcreward_bench.main()
+    [row] = records.read(tmp_path / "data/vcreward_bench.parquet", "vcreward_bench")
+    assert row["task"] == "color_alter"
 
 
 def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:

@@ -36,9 +36,11 @@ COLLECTED = {
     "annotate": {"data/candidates/{0}.parquet": "editors"},
     "train_pairs": {
         "data/annotations/{0}.parquet": "tasks",
+        "data/pair_verdicts/{0}.parquet": "tasks",
         "data/pools/{0}.parquet": "tasks",
         "data/candidates/{0}.parquet": "editors",
-    },
+    }
+    | RECIPES,
     "judge_vcreward": RECIPES,  # and the benchmarks' own files: `_local`
     "compare_models": {"data/gallery/{0}.parquet": "editors"} | RECIPES,
 }

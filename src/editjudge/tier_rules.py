@@ -22,7 +22,7 @@ RANGES: Ranges = {"elite": (-LARGEST_Z, LARGEST_Z), "failure": (-LARGEST_Z, LARG
 
 @dataclass(frozen=True, kw_only=True)
 class AreaSetting:
-    """One area of one task, as params.yaml has it; its comments say what the fields mean. primary: a measure or NONE."""
+    """One area of one task, as params.yaml has it, with its comments. primary: a measure or NONE."""
 
     primary: str
     elite: float
@@ -30,10 +30,10 @@ class AreaSetting:
     secondary: Sequence[str] = ()
 
 
-def read_rules(recipe: Recipe, thresholds: Any, unconfigured: Mapping[str, str]) -> tuple[AreaRule, ...]:
+def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
     """The rules of the recipe's task.
 
-    thresholds: the section `train_pairs.thresholds`. unconfigured: measures without the model that they need, and why.
+    thresholds: the section `train_pairs.thresholds`. missing: measures that are not configured, and why.
     ParamsError names the field: of a task without thresholds, an unknown measure or area, thresholds in the wrong
     order, a measure that the recipe does not take there, and a primary measure that is not configured.
     """
@@ -41,14 +41,14 @@ def read_rules(recipe: Recipe, thresholds: Any, unconfigured: Mapping[str, str])
     given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
     if not (isinstance(given, Mapping) and given):
         raise ParamsError(f"{where} is missing: the task's recipe, {_file(recipe)}, has measures")
-    rules = (_rule(f"{where}.{area}", area, each, recipe, unconfigured) for area, each in given.items())
+    rules = (_rule(f"{where}.{area}", area, each, recipe, missing) for area, each in given.items())
     counted = tuple(rule for rule in rules if rule is not None)
     if not counted:
         raise ParamsError(f"{where}: no area counts; give one of them a primary measure")
     return counted
 
 
-def _rule(where: str, area: str, given: Any, recipe: Recipe, unconfigured: Mapping[str, str]) -> AreaRule | None:
+def _rule(where: str, area: str, given: Any, recipe: Recipe, missing: Mapping[str, str]) -> AreaRule | None:
     """None for an area that does not count."""
     if area not in AREAS:
         raise ParamsError(f"{where}: unknown area {area!r}; known: {', '.join(AREAS)}")
@@ -62,12 +62,12 @@ def _rule(where: str, area: str, given: Any, recipe: Recipe, unconfigured: Mappi
     _check_taken(f"{where}.primary", setting.primary, area, recipe)
     for name in setting.secondary:
         _check_taken(f"{where}.secondary", name, area, recipe)
-    if setting.primary in unconfigured:
+    if setting.primary in missing:
         raise ParamsError(
             f"{where}.primary is {setting.primary}, which {_file(recipe)} asks for in {area}, but which is not "
-            f"configured: {unconfigured[setting.primary]}. Configure it, or name another measure of that area"
+            f"configured: {missing[setting.primary]}. Configure it, or name another measure of that area"
         )
-    voting = tuple((name, KINDS[name].direction) for name in setting.secondary if name not in unconfigured)
+    voting = tuple((name, KINDS[name].direction) for name in setting.secondary if name not in missing)
     primary = setting.primary
     return AreaRule(area, primary, KINDS[primary].direction, setting.elite, setting.failure, voting)
 

@@ -195,10 +195,13 @@ def report(per_task: PerTask) -> dict[str, Any]:
     }
 
 
-def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], unconfigured: Mapping[str, str]) -> PerTask:
-    """The pairs of every task, from its files. ParamsError, before any is read: thresholds that cannot be right."""
+def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
+    """The pairs of every task, from its files.
+
+    missing: measures that are not configured, and why. ParamsError, before any file is read: thresholds that cannot be.
+    """
     rules = {
-        task: tier_rules.read_rules(recipe, setting["thresholds"], unconfigured)
+        task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
         for task, recipe in recipes.items()
         if recipe.judge is None
     }
