@@ -1,6 +1,8 @@
 """Face parsing by Segformer and joints by VitPose: small random checkpoints, made here, through the real code."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from transformers import (
 )
 from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
-from editjudge import params, parsing, pose
+from editjudge import model_folders, params, parsing, pose
 from editjudge.parsing_segformer import FaceParser
 from editjudge.pose_vitpose import VitPose
 
@@ -141,6 +143,18 @@ def test_a_folder_of_another_model_is_one_error_by_name(
     folder = changed(parser_folder, tmp_path / "other", name, change)
     with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
         FaceParser("measures.parsing", str(folder))
+    if "weights" not in said:  # seen before any work; weights are when they are loaded
+        with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
+            model_folders.find("measures.parsing", str(folder), parsing.KIND)
+
+
+def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
+    code = (
+        "import sys; from editjudge import model_folders, parsing, pose;"
+        "model_folders.find('a', sys.argv[1], parsing.KIND); model_folders.find('b', sys.argv[2], pose.KIND);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0
 
 
 # Pose.
