@@ -145,7 +145,7 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
     elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
 
     def name(how: EndpointSetting) -> str:
-        return asking._tasks(how, [question])[0].name
+        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -160,7 +160,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
-        return asking._tasks(how, [question])[0].name
+        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
     others = [
