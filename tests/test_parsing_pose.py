@@ -1,4 +1,4 @@
-"""Face parsing by Segformer and joints by VitPose: small random checkpoints, made here, through the real code."""
+"""Face parsing by Segformer and joints by VitPose: small random checkpoints through the real code."""
 
 import json
 import subprocess
@@ -11,24 +11,16 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    SegformerConfig,
     SegformerForSemanticSegmentation,
     SegformerImageProcessorPil,
-    VitPoseBackboneConfig,
-    VitPoseConfig,
     VitPoseForPoseEstimation,
-    VitPoseImageProcessorPil,
 )
 from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
 from editjudge import model_folders, params, parsing, pose
 from editjudge.parsing_segformer import FaceParser
 from editjudge.pose_vitpose import VitPose
-
-SIDE = 64
-# The published files number the classes in other ways, and one writes them as file names.
-NUMBERED = {n: f"{label}.png" if n % 2 else label for n, label in enumerate(reversed((*parsing.LABELS, "ribbon")))}
-COCO = ("Nose", "L_Eye", "R_Eye", "L_Ear", "R_Ear", *pose.JOINTS)
+from tiny_people import COCO, NUMBERED, write_parser, write_pose
 
 
 def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -46,17 +38,7 @@ def pictures(rng: np.random.Generator) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def parser_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    config = SegformerConfig(
-        hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16,
-        id2label=NUMBERED, label2id={label: n for n, label in NUMBERED.items()}, num_labels=len(NUMBERED),
-    )  # fmt: skip
-    model = SegformerForSemanticSegmentation(config)
-    torch.nn.init.normal_(model.decode_head.classifier.weight, std=3.0)
-    folder = tmp_path_factory.mktemp("parser")
-    model.save_pretrained(folder)
-    SegformerImageProcessorPil(size={"height": SIDE, "width": SIDE + 32}).save_pretrained(folder)
-    return folder
+    return write_parser(tmp_path_factory.mktemp("parser"))
 
 
 @pytest.fixture(scope="module")
@@ -162,21 +144,7 @@ def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["vitpose", "vitpose+"])
 def pose_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(1)
-    backbone = VitPoseBackboneConfig(
-        image_size=[64, 48], patch_size=[16, 16], hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        out_features=["stage2"], num_experts=request.param, part_features=8 if request.param > 1 else 0,
-    )  # fmt: skip
-    names = dict(enumerate(COCO))
-    config = VitPoseConfig(
-        backbone_config=backbone, use_simple_decoder=True, id2label=names, label2id={v: k for k, v in names.items()}
-    )
-    model = VitPoseForPoseEstimation(config)
-    torch.nn.init.normal_(model.head.conv.weight, std=0.3)
-    folder = tmp_path_factory.mktemp("pose")
-    model.save_pretrained(folder)
-    VitPoseImageProcessorPil(size={"height": 64, "width": 48}).save_pretrained(folder)
-    return folder
+    return write_pose(tmp_path_factory.mktemp("pose"), request.param)
 
 
 @pytest.fixture(scope="module")
