@@ -15,12 +15,11 @@ from transformers import (
     SegformerImageProcessorPil,
     VitPoseForPoseEstimation,
 )
-from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
 from editjudge import model_folders, params, parsing, pose
 from editjudge.parsing_segformer import FaceParser
 from editjudge.pose_vitpose import VitPose
-from tiny_people import COCO, NUMBERED, write_parser, write_pose
+from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
 
 
 def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -180,20 +179,6 @@ def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(
             inside += within
         assert found.seen.tolist() == (found.scores >= 0.3).tolist()
     assert inside > 12
-
-
-class Peaks(torch.nn.Module):
-    """Heatmaps with a bell, 2 cells wide, at a known place for each keypoint, as a trained model gives them."""
-
-    def __init__(self, centres: np.ndarray, heights: np.ndarray) -> None:
-        super().__init__()
-        y, x = np.mgrid[:16, :12]
-        apart = (x - centres[:, :1, None]) ** 2 + (y - centres[:, 1:, None]) ** 2
-        bells = heights[:, None, None] * np.exp(-apart / (2 * 2.0**2))
-        self.heatmaps, self.dtype = torch.from_numpy(bells[None]).float(), torch.float32
-
-    def forward(self, pixel_values: torch.Tensor, dataset_index: torch.Tensor | None) -> VitPoseEstimatorOutput:
-        return VitPoseEstimatorOutput(heatmaps=self.heatmaps.repeat(len(pixel_values), 1, 1, 1))
 
 
 def test_joints_lie_on_the_heatmaps_peaks(pose_folder: Path, rng: np.random.Generator) -> None:
