@@ -77,6 +77,14 @@ def test_windows_are_grouped_by_the_one_that_most_overlap(rng: np.random.Generat
     assert second == pytest.approx(some.mean(0))
 
 
+def test_a_window_belongs_to_one_face_alone() -> None:
+    """A row of windows, each of which overlaps its neighbours: what the middle takes is no longer the end's."""
+    row = [(0.0, 10), (40.0, 2), (80.0, 3), (120.0, 5)]
+    windows = np.array([(x, 0, x + 100, 100) for x, count in row for _ in range(count)])
+    [(_, count)] = grouped(windows)
+    assert count == 15
+
+
 def test_overlaps_agree_with_counted_pixels(rng: np.random.Generator) -> None:
     corners = rng.integers(0, 12, (2, 5, 4))
     boxes = np.concatenate([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1)

@@ -113,6 +113,7 @@ def test_the_subjects_face_is_the_one_in_its_box_else_the_largest() -> None:
     assert identity.subject(faces, None) == 1
     assert identity.subject(faces, (90, 0, 130, 90)) == 2
     assert identity.subject(faces, (-10, 0, 130, 90)) == 1  # all three lie in it
+    assert identity.subject(faces, (55, 0, 130, 90)) == 2  # more of the subject's pixels, but not all
     assert identity.subject(faces, (18, 0, 30, 90)) == 0  # touched
     assert identity.subject(faces, (200, 200, 210, 210)) == 1  # none touches it
     with pytest.raises(ValueError, match="no face"):
@@ -193,10 +194,10 @@ def test_geometry_is_the_procrustes_distance_of_landmarks(rng: np.random.Generat
 
 
 def plain_blur(channel: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Gaussian means over the mask's pixels, out to 4 sigma, pair by pair of rows and columns."""
+    """Gaussian means of sigma 3 over the mask's pixels, out to 12 pixels."""
     steps = np.arange(face.SIDE)
     apart = np.abs(steps[:, None] - steps)
-    weights = np.where(apart <= 4 * face.SIGMA, np.exp(-0.5 * (apart / face.SIGMA) ** 2), 0)
+    weights = np.where(apart <= 12, np.exp(-0.5 * (apart / 3.0) ** 2), 0)
     return (weights @ (channel * mask) @ weights) / np.maximum(weights @ mask.astype(float) @ weights, 1e-12)
 
 
@@ -282,6 +283,12 @@ def test_a_face_is_cropped_out_of_its_box_clipped_to_the_image(photo: np.ndarray
     assert np.array_equal(cut, face.crop(photo[10:, :40], (0.0, 0.0, 40.0, 62.0)))
     with pytest.raises(ValueError, match="no area inside"):
         face.crop(photo, (200.0, 0.0, 220.0, 20.0))
+
+
+def test_a_large_face_is_shrunk_by_means_of_areas(rng: np.random.Generator) -> None:
+    large = noise(rng, 2 * face.SIDE, 2 * face.SIDE)
+    means = large.reshape(face.SIDE, 2, face.SIDE, 2, 3).mean((1, 3))
+    assert np.abs(face.crop(large, (0.0, 0.0, 448.0, 448.0)) - means).max() <= 0.5
 
 
 # Hair.
@@ -389,6 +396,11 @@ def test_joint_error_is_the_procrustes_distance_of_the_joints_found_in_both(rng:
     assert body.joint_error(first.points, first.points * 0.5 + 7, first.seen, first.seen) == pytest.approx(0, abs=1e-9)
 
 
+def test_a_joint_was_found_from_a_score_of_three_tenths() -> None:
+    joints = Joints(np.zeros((12, 2)), np.array([0.31, 0.3, 0.29, np.nan, *[0.9] * 8]))
+    assert joints.seen.tolist() == [True, True, False, False, *[True] * 8]
+
+
 def test_fewer_than_three_joints_in_both_are_no_pose(rng: np.random.Generator) -> None:
     first, second = pose(rng, tuple(range(5))), pose(rng, tuple(range(7, 12)))
     mask = disc(120, 120, 30)
@@ -468,6 +480,7 @@ def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
     expected[7:23, 7:23] = False
     assert np.array_equal(clothed, expected)
     assert np.array_equal(body.clothed(silhouette, None, None), silhouette)
+    assert body.clothed(silhouette, None, (10.0, 10.0, 20.0, 20.0)).sum() == 1600 - 16**2
     assert silhouette.all()
 
 

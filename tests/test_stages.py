@@ -19,6 +19,7 @@ from editjudge import (
 )
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.recipe import load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.probe import scenes
 
 RECIPE = load_recipe(Path(__file__).parents[1] / "pipelines/object_centric/color_alter.yaml")
@@ -79,7 +80,7 @@ def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts:
         rows = annotate.annotate(prompts[:1], [failed, broken], RECIPE, cache)
     schemas.check("annotations", rows, "annotations")
     assert [row["reason"] for row in rows] == ["candidate: out of memory", "not a PNG, JPEG or WebP image"]
-    assert annotate.counts(rows)["failed"] == 2
+    assert annotate.counts(rows, RECIPE, SlotSetting())["failed"] == 2
 
 
 def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: Path) -> None:

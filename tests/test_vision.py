@@ -7,7 +7,7 @@ from PIL import Image
 
 import tiny_models
 from editjudge import vision
-from editjudge.model_folders import Preprocessing
+from editjudge.model_folders import Scaling
 
 AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
@@ -36,8 +36,8 @@ def test_resizing_by_pillow_is_pillows(photo: np.ndarray) -> None:
 
 
 def test_normalised_pixels(photo: np.ndarray) -> None:
-    wanted = Preprocessing((0.1, 0.2, 0.3), (0.5, 0.4, 0.2), 2)
-    found = vision.normalised(vision.to_pixels([photo, 255 - photo], "cpu"), wanted).numpy()
+    scaling = Scaling((0.1, 0.2, 0.3), (0.5, 0.4, 0.2), 2)
+    found = scaling.apply(vision.to_pixels([photo, 255 - photo], "cpu")).numpy()
     assert found.shape == (2, 3, 72, 96)
     by_hand = (photo / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.4, 0.2]
     np.testing.assert_allclose(found[0].transpose(1, 2, 0), by_hand, atol=1e-6)

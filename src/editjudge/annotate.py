@@ -14,9 +14,9 @@ from editjudge import pairwise, params, records, resume
 from editjudge.grounded import Grounded
 from editjudge.grounding import ground
 from editjudge.grounding_settings import read_grounding
-from editjudge.measures import batch, slots
+from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.recipe import Recipe, load_recipe
-from editjudge.measures.slots import SlotSetting
+from editjudge.measures.slot_settings import SlotSetting
 
 Rows = list[records.Row]
 
@@ -89,7 +89,7 @@ def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
     what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing.
     """
     values: dict[tuple[str, str], list[float | None]] = {
-        (area, name): [] for area, names in slots.configured(recipe, setting).areas for name in names
+        (area, name): [] for area, names in slot_settings.configured(recipe, setting).areas for name in names
     }
     for m in (m for row in rows for m in row["measures"]):
         values[m["area"], m["measure"]].append(m["value"])
@@ -114,7 +114,7 @@ def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
             {"area": area, "measure": name, "slots": list(missing)}
             for area, names in recipe.areas
             for name in names
-            if (missing := slots.lacking(name, setting))
+            if (missing := slot_settings.lacking(name, setting))
         ],
     }
 
@@ -130,8 +130,11 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     task, values = parser.parse_args().task, params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    setting, grounding = slots.read(params.leaf(values, "measures")), read_grounding(params.leaf(values, "grounding"))
-    slots.check(slots.used(recipe, setting), setting)
+    setting, grounding = (
+        slot_settings.read(params.leaf(values, "measures")),
+        read_grounding(params.leaf(values, "grounding")),
+    )
+    slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
     files = [Path(f"data/candidates/{model}.parquet") for model in sorted(params.leaf(values, "editors"))]

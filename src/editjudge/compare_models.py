@@ -18,9 +18,9 @@ from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
 from editjudge.matches import OUTCOMES, numbered
-from editjudge.measures import slots
+from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
-from editjudge.measures.slots import SlotSetting
+from editjudge.measures.slot_settings import SlotSetting
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
@@ -145,7 +145,7 @@ def ask_judges(
     """The matches of every judge of the arena."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models, matches = slots.read(params.leaf(dict(values), "measures")), []
+    models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
         setting = values["judges"][judge]
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:

@@ -22,7 +22,7 @@ class DepthAnything:
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DEPTH_ANYTHING)
-        self.wanted = model_folders.preprocessing(where, folder)
+        self.scaling = model_folders.Scaling.read(where, folder)
         self.side, self.multiple = model_folders.depth_input(where, folder)
         self.model = vision.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
@@ -44,8 +44,7 @@ class DepthAnything:
         return [found[n] for n in range(len(rgbs))]
 
     def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
-        squares = [vision.resized_by_pillow(rgb, *size, self.wanted.resample) for rgb in rgbs]
-        pixels = vision.normalised(vision.to_pixels(squares, self.device), self.wanted)
+        pixels = vision.fed(rgbs, *size, self.scaling, self.device)
         depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
         return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
 

@@ -33,7 +33,7 @@ class ClipEncoder:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.CLIP)
         self.side, self.grid = _sides(where, folder, CLIPVisionConfig)
-        self.wanted = model_folders.preprocessing(where, folder)
+        self.scaling = model_folders.Scaling.read(where, folder)
         self.model = vision.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
@@ -46,8 +46,7 @@ class ClipEncoder:
         return grid_cells(region, self.grid, share)
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        squares = [vision.resized_by_pillow(rgb, self.side, self.side, self.wanted.resample) for rgb in rgbs]
-        pixels = vision.normalised(vision.to_pixels(squares, self.device), self.wanted)
+        pixels = vision.fed(rgbs, self.side, self.side, self.scaling, self.device)
         found = self.model(pixel_values=pixels.to(self.model.dtype))
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
@@ -65,7 +64,7 @@ class DinoEncoder:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
         folder = model_folders.find(where, model, model_folders.DINOV3)
         self.side, self.grid = _sides(where, folder, DINOv3ViTConfig)
-        self.wanted = model_folders.preprocessing(where, folder)
+        self.scaling = model_folders.Scaling.read(where, folder)
         self.model = vision.load(where, DINOv3ViTModel, folder, dtype, device)
         self.device, self.batch_size = device, batch_size
 
@@ -79,7 +78,7 @@ class DinoEncoder:
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         squares = torch.stack([vision.resized(rgb, self.side, self.device) for rgb in rgbs])
-        found = self.model(pixel_values=vision.normalised(squares, self.wanted).to(self.model.dtype))
+        found = self.model(pixel_values=self.scaling.apply(squares).to(self.model.dtype))
         first = 1 + self.model.config.num_register_tokens
         return found.pooler_output, found.last_hidden_state[:, first:]
 
@@ -106,7 +105,7 @@ def _sides(where: str, folder: Path, kind: type[CLIPVisionConfig | DINOv3ViTConf
     try:
         config = kind.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, StrictDataclassError) as error:
-        raise ParamsError(f"{where}: {folder / 'config.json'}: {error}") from error
+        raise ParamsError(f"{where}: {folder / 'config.json'}: {' '.join(str(error).split())}") from error
     side, patch = config.image_size, config.patch_size
     if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
         raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")

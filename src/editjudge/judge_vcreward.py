@@ -16,9 +16,9 @@ from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
-from editjudge.measures import slots
+from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
-from editjudge.measures.slots import SlotSetting
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.transitivity import transitivity
 
 Rows = list[records.Row]
@@ -217,7 +217,7 @@ def main() -> None:
     items = _load(name, setting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    contexts = contexts_of(items, recipes, slots.read(params.leaf(values, "measures")))
+    contexts = contexts_of(items, recipes, slot_settings.read(params.leaf(values, "measures")))
     verdicts = ask_judges(judges, items, contexts, accounts)
     records.write(
         Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"

@@ -7,12 +7,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
 from editjudge.params import ParamsError
+
+if TYPE_CHECKING:  # stages that only look into folders need no torch
+    import torch
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 PATTERNS = ["*.json", "*.safetensors"]
@@ -21,29 +24,35 @@ RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, b
 
 
 @dataclass(frozen=True)
-class Preprocessing:
+class Scaling:
     """How a model wants its images: mean and deviation of the RGB channels in 0..1, Pillow's number of a resampling."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     resample: int
 
+    @classmethod
+    def read(cls, where: str, folder: Path) -> Self:
+        """From the folder's preprocessor_config.json. ParamsError for a file or fields that are missing or wrong."""
+        file = folder / PREPROCESSOR
+        given = read_json(where, file)
+        for name in ("image_mean", "image_std"):
+            values = given.get(name)
+            if not (isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values)):
+                raise ParamsError(f"{where}: {file}: {name} must be three numbers, not {values!r}")
+        if min(given["image_std"]) <= 0:
+            raise ParamsError(f"{where}: {file}: image_std must be above 0, not {given['image_std']}")
+        if given.get("resample") not in RESAMPLES:
+            raise ParamsError(f"{where}: {file}: resample is {given.get('resample')!r}")
+        return cls(tuple(given["image_mean"]), tuple(given["image_std"]), given["resample"])
 
-IMAGENET = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
+    def apply(self, pixels: "torch.Tensor") -> "torch.Tensor":
+        """Pixels in 0..1, float32, (n, 3, h, w), with the mean and deviation of the model's training."""
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (pixels - mean) / std
 
 
-def preprocessing(where: str, folder: Path) -> Preprocessing:
-    """From the folder's preprocessor_config.json. ParamsError for a file or fields that are missing or wrong."""
-    given = read_json(where, folder / PREPROCESSOR)
-    for name in ("image_mean", "image_std"):
-        values = given.get(name)
-        if not (isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values)):
-            raise ParamsError(f"{where}: {folder / PREPROCESSOR}: {name} must be three numbers, not {values!r}")
-    if min(given["image_std"]) <= 0:
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: image_std must be above 0, not {given['image_std']}")
-    if given.get("resample") not in RESAMPLES:
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: resample is {given.get('resample')!r}")
-    return Preprocessing(tuple(given["image_mean"]), tuple(given["image_std"]), given["resample"])
+IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 
 
 def depth_input(where: str, folder: Path) -> tuple[int, int]:
@@ -60,25 +69,40 @@ def depth_input(where: str, folder: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Kind:
-    """An architecture. types: its model_type in config.json. weight: the end of a name that its weights must hold.
+    """An architecture. types: its model_type in config.json. files: what else its folder must have.
 
-    reads: what its class will read of the folder, so that `find` finds out whether it can.
+    weight: the end of a name that its weights must hold. reads: what its class will read of the folder, so that `find`
+    finds out whether it can.
     """
 
     types: tuple[str, ...]
-    weight: str
-    reads: tuple[Callable[[str, Path], object], ...]
+    files: tuple[str, ...]
     example: str
+    weight: str = ""
+    reads: tuple[Callable[[str, Path], object], ...] = ()
 
 
-CLIP = Kind(("clip", "clip_vision_model"), "visual_projection.weight", (preprocessing,), "openai/clip-vit-base-patch32")
-DINOV3 = Kind(("dinov3_vit",), "embeddings.cls_token", (preprocessing,), "facebook/dinov3-vitb16-pretrain-lvd1689m")
-SAM2 = Kind(("sam2", "sam2_video"), "mask_decoder.mask_tokens.weight", (), "facebook/sam2.1-hiera-large")
+CLIP = Kind(
+    ("clip", "clip_vision_model"),
+    (PREPROCESSOR,),
+    "openai/clip-vit-base-patch32",
+    "visual_projection.weight",
+    (Scaling.read,),
+)
+DINOV3 = Kind(
+    ("dinov3_vit",),
+    (PREPROCESSOR,),
+    "facebook/dinov3-vitb16-pretrain-lvd1689m",
+    "embeddings.cls_token",
+    (Scaling.read,),
+)
+SAM2 = Kind(("sam2", "sam2_video"), (), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight")
 DEPTH_ANYTHING = Kind(
     ("depth_anything",),
-    "head.conv1.weight",
-    (preprocessing, depth_input),
+    (PREPROCESSOR,),
     "depth-anything/Depth-Anything-V2-Large-hf",
+    "head.conv1.weight",
+    (Scaling.read, depth_input),
 )
 
 
@@ -101,6 +125,8 @@ def find(where: str, model: str, kind: Kind) -> Path:
             f"{where}: {model} holds a model of type {config.get('model_type')!r}, not {' or '.join(kind.types)};"
             f" name one such as {kind.example}"
         )
+    for name in kind.files:
+        read_json(where, folder / name)
     for read in kind.reads:
         read(where, folder)
     names = [name for file in _weights(where, folder) for name in shapes(where, file)]

@@ -49,7 +49,7 @@ class Sam2Segmenter:
     def _features(self, rgbs: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """The image embeddings, one tensor (n, channels, side, side) a level."""
         squares = torch.stack([vision.resized(rgb, self.side, self.device) for rgb in rgbs])
-        return self.model.get_image_embeddings(vision.normalised(squares, model_folders.IMAGENET).to(self.model.dtype))
+        return self.model.get_image_embeddings(model_folders.IMAGENET.apply(squares).to(self.model.dtype))
 
     def _decoded(
         self, features: list[torch.Tensor], boxes: Sequence[regions.Box], height: int, width: int

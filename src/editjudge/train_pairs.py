@@ -10,6 +10,7 @@ import numpy as np
 
 from editjudge import params, records, resume, tier_rules, tiers
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import read, unconfigured
 
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
@@ -216,7 +217,7 @@ def main() -> None:
     values = params.load()
     tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    per_task = choose_all(recipes, setting, {})
+    per_task = choose_all(recipes, setting, unconfigured(read(params.leaf(values, "measures"))))
     chosen = [item for pairs, _ in per_task.values() for item in pairs]
     pools = (row for task in tasks for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"))
     wanted = {(m, item.prompt) for item in chosen for m in (item.pair.winner, item.pair.loser)}

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from editjudge.model_folders import Precision, Preprocessing
+from editjudge.model_folders import Precision, Scaling
 from editjudge.params import ParamsError
 
 DTYPES: dict[Precision, torch.dtype] = {
@@ -51,7 +51,7 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
             ignore_mismatched_sizes=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise ParamsError(f"{where}: {folder} cannot be loaded: {error}") from error
+        raise ParamsError(f"{where}: {folder} cannot be loaded: {' '.join(str(error).split())}") from error
     wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if wrong:
         raise ParamsError(
@@ -90,15 +90,15 @@ def _pack(module: torch.nn.Module) -> None:
             _pack(child)
 
 
-def normalised(pixels: torch.Tensor, wanted: Preprocessing) -> torch.Tensor:
-    """Pixels in 0..1, float32, (n, 3, h, w), with the mean and deviation of the model's training."""
-    mean, std = (torch.tensor(v, device=pixels.device)[:, None, None] for v in (wanted.mean, wanted.std))
-    return (pixels - mean) / std
-
-
 def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
     """RGB, uint8, (H, W, 3) to (height, width, 3) with Pillow, as the published CLIP and depth models were fed."""
     return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling(resample)))
+
+
+def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
+    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow and normalised: float32, (n, 3, height, width)."""
+    squares = [resized_by_pillow(rgb, height, width, scaling.resample) for rgb in rgbs]
+    return scaling.apply(to_pixels(squares, device))
 
 
 def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> torch.Tensor:

@@ -10,7 +10,7 @@ from editjudge.judges.protocol import Question, Verdict
 from editjudge.measures import batch
 from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe
-from editjudge.measures.slots import SlotSetting
+from editjudge.measures.slot_settings import SlotSetting
 
 TOLERANCE = 1e-6
 Measures = Sequence[Mapping[str, Any]]

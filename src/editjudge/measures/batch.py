@@ -16,11 +16,12 @@ import cv2
 import numpy as np
 
 from editjudge import images, resume
-from editjudge.measures import attributes, features, slots
+from editjudge.measures import attributes, features, slot_settings, slots
 from editjudge.measures.looking import Asking, look, look_at_pairs
 from editjudge.measures.picture import Areas, Pair, Picture, fitted, shrunk
 from editjudge.measures.recipe import Recipe
-from editjudge.measures.slots import Models, SlotSetting
+from editjudge.measures.slot_settings import SlotSetting
+from editjudge.measures.slots import Models
 from editjudge.measures.table import TABLE, needs
 
 CODE = (
@@ -35,6 +36,7 @@ CODE = (
     "editjudge.measures.patches",
     "editjudge.measures.picture",
     "editjudge.measures.pixel",
+    "editjudge.measures.slot_settings",
     "editjudge.measures.slots",
     "editjudge.measures.table",
     "editjudge.encoders",
@@ -107,10 +109,10 @@ def measure_all(
     `status` is "failed", with a reason, for an image that cannot be measured; see `take` for `measures`. Measures that
     are not configured are left out. Raises ParamsError, before any work, for a model that cannot be loaded.
     """
-    used = frozenset(slot for prompt in prompts for slot in slots.used(prompt.recipe, setting))
-    slots.check(used, setting)
+    used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
+    setting = slots.resolved(used, setting)
     versions = slots.version(used, setting)
-    code = {slot: resume.code_version(SLOT_CODE[slot]) for slot in slots.torch_slots(used, setting)}
+    code = {slot: resume.code_version(SLOT_CODE[slot]) for slot in slot_settings.torch_slots(used, setting)}
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions, code) for n in starts]
     results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting))
@@ -121,9 +123,9 @@ def measure_all(
 def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str], code: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
     own_code, records = resume.code_version(CODE), []
-    shared = tuple((p.source, p.boxes, slots.configured(p.recipe, setting)) for p in prompts)
+    shared = tuple((p.source, p.boxes, slot_settings.configured(p.recipe, setting)) for p in prompts)
     for number, prompt in enumerate(prompts):
-        used = slots.used(prompt.recipe, setting)
+        used = slot_settings.used(prompt.recipe, setting)
         models = {slot: [versions[slot], code.get(slot, "")] for slot in sorted(used)}
         recipe = asdict(shared[number][2])
         common = resume.fingerprint(own_code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
@@ -138,7 +140,7 @@ def _starter(used: Collection[str], setting: SlotSetting) -> Callable[[int], Exe
 
     def start(most: int) -> Executor:
         devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
-        heavy = slots.torch_slots(used, setting)
+        heavy = slot_settings.torch_slots(used, setting)
         room = features.trim(FEATURES, setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes
         queue = context.SimpleQueue()

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 
 from editjudge import regions, shapes
+from editjudge.faces import FloatBox
 
 FACE_PADDING = 0.3  # a face's box is padded by this share of its sides, so that it covers the head
 
@@ -66,9 +67,7 @@ def appearance_cosine(
     return float(np.clip(first @ second / norm, -1, 1))
 
 
-def clothed(
-    silhouette: np.ndarray, hair: np.ndarray | None, face_box: tuple[float, float, float, float] | None
-) -> np.ndarray:
+def clothed(silhouette: np.ndarray, hair: np.ndarray | None, face_box: FloatBox | None) -> np.ndarray:
     """The silhouette without the hair and without the face's box padded by FACE_PADDING: bool, (H, W), may be empty.
 
     None stands for an image where no hair or no face was looked for or found.

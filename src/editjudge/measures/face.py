@@ -11,16 +11,18 @@ from scipy.ndimage import gaussian_filter
 from skimage.color import rgb2lab
 
 from editjudge import regions, shapes
+from editjudge.faces import FloatBox
 
 SIDE = 224
 SIGMA = 3.0  # pixels of the crop; what is finer than this is texture
 BINS, LIMIT = 32, 128.0  # of the histogram: a and b in -LIMIT..LIMIT
 
 
-def crop(rgb: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
+def crop(rgb: np.ndarray, box: FloatBox) -> np.ndarray:
     """The face in the box, resized to (SIDE, SIDE, 3). Raises ValueError for a box with no area in the image."""
     x0, y0, x1, y1 = regions.clip_box(box, *rgb.shape[:2])
-    return cv2.resize(rgb[y0:y1, x0:x1], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    shrinks = min(y1 - y0, x1 - x0) > SIDE  # by the mean of areas, so that no finer texture is folded in
+    return cv2.resize(rgb[y0:y1, x0:x1], (SIDE, SIDE), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
 
 
 def geometry(reference: np.ndarray | None, edited: np.ndarray | None) -> float:

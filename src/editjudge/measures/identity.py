@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from editjudge.faces import Face, overlaps
+from editjudge.faces import Face, FloatBox, overlaps
 
 MATCH_IOU = 0.3  # faces at one place in both images overlap more than this
-FloatBox = Sequence[float]
 
 
 def face_id_similarity(

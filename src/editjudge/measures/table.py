@@ -13,7 +13,8 @@ from editjudge import parsing
 from editjudge.measures import body, face, hair, identity, lpips, masks, patches, pixel
 from editjudge.measures.looking import subject_face_box
 from editjudge.measures.picture import HOG, Pair, Picture
-from editjudge.measures.slots import NONE, Models, SlotSetting
+from editjudge.measures.slot_settings import NONE, SlotSetting
+from editjudge.measures.slots import Models
 
 
 @dataclass(frozen=True)
