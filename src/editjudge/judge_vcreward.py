@@ -16,6 +16,7 @@ from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
+from editjudge.judges.styles import Dimension
 from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
@@ -24,6 +25,17 @@ from editjudge.transitivity import transitivity
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
+# What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
+# about visual consistency there, too.
+ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
+
+
+def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
+    """The items by what judges are asked about them."""
+    found: dict[Dimension, list[Item]] = {}
+    for item in items:
+        found.setdefault(ASKED.get(item.dimension, asking.CONSISTENCY), []).append(item)
+    return found
 
 
 def questions_of(items: Sequence[Item]) -> list[Question]:
@@ -198,12 +210,16 @@ def ask_judges(
     contexts: Mapping[str, Context],
     accounts: Mapping[str, Account],
 ) -> dict[str, Rows]:
-    """Every judge's verdicts on the items."""
+    """Every judge's verdicts on the items, asked about the benchmark's dimension."""
     verdicts: dict[str, Rows] = {}
-    questions = questions_of(items)
+    questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = asking.ask(how, questions, contexts, cache, accounts[judge])
+            answers = [
+                answer
+                for dimension, asked in questions.items()
+                for answer in asking.ask(how, asked, contexts, cache, accounts[judge], dimension)
+            ]
         verdicts[judge] = to_verdicts(judge, items, answers)
     return verdicts
 

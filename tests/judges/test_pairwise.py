@@ -18,7 +18,7 @@ from test_endpoint_judge import kept, settled
 from editjudge import annotate, pairwise, params, resume, schemas, train_pairs
 from editjudge import candidates as editing
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
-from editjudge.measures.recipe import load_recipe
+from editjudge.measures.recipe import Judging, load_recipe
 from editjudge.probe import scenes
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +159,7 @@ def test_pairs_are_judged_end_to_end_where_requests_fail_and_replies_are_prose(t
     assert len(log["kinds"]) == 5, "and every kind of failure was met"
     counted = pairwise.counts(prompts(12), candidates(12), rows, accounts)
     assert (counted["pairs"], counted["pairs_tied"], counted["pairs_failed"]) == (72, 12, 0)
-    assert [judge["scored"] for judge in counted["judges"]] == [72, 72]
+    assert [(judge["scored"], judge["both_orders_agree"]) for judge in counted["judges"]] == [(72, 72), (72, 72)]
     chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
     assert (len(chosen), left_out["dropped_tie"]) == (60, 12)
     assert all(LIGHT[item.pair.winner] > LIGHT[item.pair.loser] for item in chosen)
@@ -231,6 +231,17 @@ def test_the_recipes_prompt_is_asked_where_a_judge_has_none_of_its_own(tmp_path:
         own = endpoint(server.url, prompt="reason_last")
         annotated({"j": own}, 1, tmp_path / "c", most=1, prompt="reason_first")
         assert "the decision first" in server.log()["bodies"][0]
+
+
+def test_the_recipes_dimension_is_asked(tmp_path: Path) -> None:
+    with chat_server(brightest=True, bodies=True) as server:
+        judges = {"j": endpoint(server.url)}
+        how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
+        with resume.RecordCache(tmp_path / "c") as cache:
+            accounts = pairwise.open_accounts(how, judges)
+            [row] = pairwise.annotate_pairs(prompts(1), candidates(1), how, judges, accounts, cache)
+        assert "The respect is visual quality" in server.log()["bodies"][0]
+    assert row["dimension"] == "visual_quality"
 
 
 def test_a_killed_annotation_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
