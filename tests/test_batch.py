@@ -10,19 +10,24 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from skimage.data import astronaut
 
 import tiny_models
-from editjudge import annotate, images, regions, resume, schemas
+import tiny_people
+from editjudge import annotate, images, parsing, regions, resume, schemas
 from editjudge.grounded import Grounded
-from editjudge.measures import batch, features, lpips, patches, slot_settings, slots
+from editjudge.measures import batch, body, features, hair, lpips, patches, pixel, slot_settings, slots
 from editjudge.measures.looking import Asking
+from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
 from editjudge.measures.slots import Models
@@ -379,3 +384,101 @@ def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny
         slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="gpu"), 2)
     with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
         slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="cuda:99"), 2)
+
+
+PEOPLE = Recipe(
+    "ps_human",
+    (
+        ("unedit_area", ("bg_faceID_sim",)),
+        (
+            "edit_area",
+            (
+                "face_ID_sim",
+                "max_match_face_ID_sim",
+                "face_geometry",
+                "face_texture_energy_ratio",
+                "face_texture_high_frequency_diff",
+                "face_texture_histogram",
+                "hair_color_chi_square",
+                "hair_high_frequency_diff",
+                "hair_sobel_diff",
+                "body_silhouette_iou",
+                "body_joint_error",
+                "body_appearance_dino_cosine_sim",
+            ),
+        ),
+    ),
+    "edit_area",
+    pipeline="human_centric",
+    image_side=512,
+)
+
+
+HAIR_BIAS = 4.0  # so that the random parser sees hair around the face
+
+
+@pytest.fixture(scope="module")
+def people(tiny: SlotSetting, tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
+    """All slots of human-centric recipes: the cascade, GrabCut, and tiny random checkpoints."""
+    folder = tmp_path_factory.mktemp("people")
+    parser, pose = tiny_people.write_parser(folder / "parser"), tiny_people.write_pose(folder / "pose", 1)
+    weights = load_file(parser / "model.safetensors")
+    hair_class = next(n for n, label in tiny_people.NUMBERED.items() if label.startswith("hair"))
+    weights["decode_head.classifier.bias"][hair_class] += HAIR_BIAS
+    save_file(weights, parser / "model.safetensors", {"format": "pt"})
+    return SlotSetting(device="cpu", dinov3=tiny.dinov3, parsing=str(parser), pose=str(pose))
+
+
+def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSetting) -> None:
+    """The cascade has no landmarks and finds one face in this photo: two measures have reasons in place of values."""
+    photo = astronaut()
+    edit = (photo * 0.8 + 20).astype(np.uint8)
+    box = (60, 10, 420, 512)
+    asking = Asking(Models(people), {"dinov3": "d"}, features.FeatureStore(Path(), 0.0))
+    payloads = [(0, batch.Edit(images.encode_png(rgb), (), ())) for rgb in (photo, edit)]
+    same, other = batch.measure_group([(images.encode_png(photo), (box,), PEOPLE)], payloads, asking)
+    values = {m["measure"]: m["value"] for m in other["measures"]}
+    models = Models(people)
+    [[face], [moved]] = models.faces.find([photo, edit])
+    assert values["face_ID_sim"] == pytest.approx(face.embedding @ moved.embedding, abs=1e-5)
+    labels = models.parsing.labels([photo, edit], [face.box, moved.box])
+    shown = [parsing.part(each, "hair") for each in labels]
+    assert values["hair_color_chi_square"] == pytest.approx(hair.color_chi_square(photo, edit, *shown), abs=1e-5)
+    first, second = models.pose.joints([photo, edit], [box, box])
+    expected = body.joint_error(first.points, second.points, first.seen, second.seen)
+    assert values["body_joint_error"] == pytest.approx(expected, abs=1e-5)
+    reasons = {m["measure"]: m["reason"] for m in same["measures"] if m["value"] is None}
+    assert reasons == {
+        "bg_faceID_sim": "no face in the source image beside the subject's",
+        "face_geometry": "the faces have no landmarks",
+    }
+    for m in same["measures"]:
+        if m["value"] is not None:
+            assert m["value"] == pytest.approx(0.0 if DIRECTIONS[m["measure"]] < 0 else 1.0, abs=1e-5), m["measure"]
+
+
+def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
+    """Boxes of both images are in the pixels of the source as it is stored."""
+    rule = replace(EMBEDDED, image_side=48)
+    large, edit = images.encode_png(photo), images.encode_png(255 - photo)
+    half = [cv2.resize(rgb, (48, 36), interpolation=cv2.INTER_AREA) for rgb in (photo, 255 - photo)]
+    asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
+    recipe = slot_settings.configured(rule, SlotSetting())
+    [row] = batch.measure_group([(large, (BOX,), recipe)], [(0, batch.Edit(edit, ((0, 0, 20, 20),), ()))], asking)
+    inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
+    assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
+    assert row["change"] == pytest.approx(pixel.delta_e(*half, inside), abs=1e-5)
+    values = {m["measure"]: m["value"] for m in row["measures"]}
+    assert values["ssim"] == pytest.approx(pixel.ssim(*half, ~inside), abs=1e-5)
+
+
+def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
+) -> None:
+    asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    prompts = [(images.encode_png(rgb), (BOX,), EVERYTHING) for rgb in (photo, edits[0][:, ::-1].copy())]
+    payloads = [(n, batch.Edit(images.encode_png(rgb), (), ())) for n, rgb in ((0, edits[1]), (1, edits[2]))]
+    together = batch.measure_group(prompts, payloads, asking)
+    alone = [batch.measure_group(prompts, [payload], asking)[0] for payload in payloads]
+    for one, other in zip(together, alone, strict=True):
+        assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

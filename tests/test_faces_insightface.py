@@ -1,17 +1,12 @@
-"""insightface's files read through onnxruntime: small models of the same inputs and outputs, made here.
+"""insightface's files read through onnxruntime: small models of the same inputs and outputs."""
 
-The detector answers to red squares, so that colour order, constants, letterbox and decoding all show in what it finds.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from editjudge import images, params
 from editjudge.faces_insightface import (
@@ -24,100 +19,13 @@ from editjudge.faces_insightface import (
     suppressed,
 )
 from editjudge.measures import identity
-
-RED, GREEN = (230, 20, 20), (20, 230, 20)
-# Where insightface's alignment puts eyes, nose and the mouth's corners in 112 x 112.
-ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
-SPREAD = np.array([[-0.5, -0.4], [0.5, -0.4], [0.1, 0.1], [-0.4, 0.6], [0.4, 0.5]])  # five points, in strides
-DISTANCES = np.array([0.5, 1.0, 1.5, 2.0])  # left, top, right, bottom, in strides
-
-
-def save(path: Path, nodes: list, inputs: list, outputs: list, constants: Mapping[str, np.ndarray]) -> None:
-    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, path.stem, inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    onnx.save(model, str(path))
-
-
-def tensor(name: str, shape: list) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
-def write_detector(
-    path: Path,
-    strides: tuple[int, ...] = (8, 16, 32),
-    anchors: int = 2,
-    side: int | None = None,
-    distances: np.ndarray = DISTANCES,
-    spread: np.ndarray = SPREAD,
-) -> None:
-    """Each cell's first anchor scores by how much redder than green it is, the others nothing.
-
-    The outputs have SCRFD's order and shapes: the scores of all strides, then their distances, then their points.
-    """
-    nodes, constants, names = [], {}, {"score": [], "box": [], "point": []}
-    for stride in strides:
-        kernel = np.zeros((anchors, 3, stride, stride), np.float32)
-        kernel[0, 0], kernel[0, 1] = 0.6 / stride**2, -0.6 / stride**2
-        biases = {
-            "score": np.array([0.0] + [-9.0] * (anchors - 1)),
-            "box": np.tile(distances, anchors),
-            "point": np.tile((spread + 0.5).ravel(), anchors),
-        }
-        for kind, bias in biases.items():
-            name, width = f"{kind}_{stride}", len(bias) // anchors
-            own = kernel if kind == "score" else np.zeros((len(bias), 3, stride, stride), np.float32)
-            constants |= {f"{name}_w": own, f"{name}_b": bias.astype(np.float32), f"{name}_s": np.array([-1, width])}
-            nodes += [
-                helper.make_node("Conv", ["input.1", f"{name}_w", f"{name}_b"], [f"{name}_m"], strides=[stride] * 2),
-                helper.make_node("Transpose", [f"{name}_m"], [f"{name}_t"], perm=[0, 2, 3, 1]),
-                helper.make_node("Reshape", [f"{name}_t", f"{name}_s"], [name]),
-            ]
-            names[kind].append((name, width))
-    outputs = [tensor(name, ["n", width]) for kind in names.values() for name, width in kind]
-    save(path, nodes, [tensor("input.1", [1, 3, side or "h", side or "w"])], outputs, constants)
-
-
-def write_recognizer(path: Path, batch: int | str = "None") -> None:
-    """The mean colours of the crop's 4 x 4 parts, plus a half: 48 numbers. Declares one row, as the published file."""
-    nodes = [
-        helper.make_node("AveragePool", ["input.1"], ["pooled"], kernel_shape=[28, 28], strides=[28, 28]),
-        helper.make_node("Flatten", ["pooled"], ["flat"]),
-        helper.make_node("Add", ["flat", "half"], ["683"]),
-    ]
-    save(
-        path,
-        nodes,
-        [tensor("input.1", [batch, 3, 112, 112])],
-        [tensor("683", [1, 48])],
-        {"half": np.array([0.5], np.float32)},
-    )
-
-
-def write_landmarks(path: Path, points: np.ndarray) -> None:
-    """The same points for each face, moved by the crop's mean red."""
-    flat = points.reshape(1, -1).astype(np.float32)
-    weights = np.concatenate([np.full_like(flat, 1 / 2550), np.zeros_like(flat), np.zeros_like(flat)])
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["data"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "w", "b"], ["fc1"]),
-    ]
-    inputs = [tensor("data", ["None", 3, 192, 192])]
-    save(path, nodes, inputs, [tensor("fc1", [1, flat.size])], {"w": weights, "b": flat[0]})
+from tiny_people import ARCFACE, DISTANCES, GREEN, RED, SPREAD, write_buffalo, write_detector, write_recognizer
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Laid out and named as buffalo_l."""
-    folder = tmp_path_factory.mktemp("buffalo_l")
-    rng = np.random.default_rng(3)
-    write_detector(folder / "det_10g.onnx")
-    write_recognizer(folder / "w600k_r50.onnx")
-    write_landmarks(folder / "2d106det.onnx", rng.uniform(-0.6, 0.6, (106, 2)))
-    write_landmarks(folder / "1k3d68.onnx", rng.uniform(-0.6, 0.6, (1103, 3)))
-    return folder
+    return write_buffalo(tmp_path_factory.mktemp("buffalo_l"))
 
 
 @pytest.fixture

@@ -15,7 +15,18 @@ from editjudge import graph, params
 
 ROOT = graph.ROOT
 STAGES = sorted(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-LEAVES = {"images", "params", "progress", "records", "regions", "resume", "workers", "schemas"}
+LEAVES = {
+    "grounded",
+    "images",
+    "lined_yaml",
+    "params",
+    "progress",
+    "records",
+    "regions",
+    "resume",
+    "workers",
+    "schemas",
+}
 NEED_TORCH = {"base_model", "train_judge", "merge_judge"}
 
 

@@ -247,16 +247,16 @@ def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(t
 
 
 def told_again(asked: list) -> list[tuple[float, int]]:
-    """The temperatures and seeds of what was asked after replies that could not be read; each seed is another."""
-    sampled, replies = [], 0
+    """The temperatures and seeds of what was asked after replies that could not be read; each has another seed."""
+    sampled, replies, seeds = [], 0, {}
     for kind, temperature, seed in asked:
         if replies:
             sampled.append((temperature, seed))
+            seeds[replies] = seed
         else:
             assert (temperature, seed) == (0.0, None)
         replies += kind in SPOILT
-    of_reply = {(seed, sum(k in SPOILT for k, _, _ in asked[:n])) for n, (_, _, seed) in enumerate(asked) if seed}
-    assert len({seed for seed, _ in of_reply}) == len(of_reply)
+    assert len(set(seeds.values())) == len(seeds)
     return sampled
 
 
@@ -276,6 +276,7 @@ def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path,
     assert failed.reason is not None
     assert failed.kind == ("parser: reply" if kind in SPOILT else "parser: no answer")
     assert again.found == found.found
+    assert again.accounts["parser"].reused == (2 if kind in SPOILT else 1)
     assert asked_again == (0 if kind in SPOILT else {"400": 1}.get(kind, 2)), (
         "no answer is asked for again, bad ones not"
     )
@@ -317,6 +318,29 @@ def test_no_more_are_in_flight_than_allowed_and_equal_questions_are_asked_once(t
     assert len(log["came"]) == 60
     assert len(found.found) == 120
     assert found.failed() == {}
+
+
+def test_replies_that_were_kept_count_in_the_next_run(tmp_path: Path) -> None:
+    row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
+    rows = ([row], [candidate(row, "m", row["image"])])
+    with serving(always={"Remove the red square.": "prose"}) as server:
+        first = run(rows, REMOVE, at(server.url, reply_tries=1), tmp_path / "c")
+        second = run(rows, REMOVE, at(server.url, reply_tries=3), tmp_path / "c")
+        [asked] = server.log()["asked"].values()
+    assert first.found == second.found
+    assert [temperature > 0 for _, temperature, _ in asked] == [False, True, True]
+    assert len(told_again(asked)) == 2
+
+
+def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path) -> None:
+    row = prompt(0, "subject_replace", "Replace the red square by the blue square.", drawn({"green": BOXES[0]}))
+    rows = ([row], [candidate(row, f"m{n}", drawn({"blue": BOXES[n]})) for n in range(3)])
+    with serving() as server:
+        found = run(rows, REPLACE, at(server.url), tmp_path / "c")
+        asked = [len(times) for times in server.log()["asked"].values()]
+    assert found.failed() == {"grounder, source: reply": 3}
+    assert "no box of 'red square'" in str(found.found["k0000", "m0"].reason)
+    assert asked == [1, 3], "the parser once, the source three times, no edit"
 
 
 CLIENT = """

@@ -120,7 +120,7 @@ def test_wrong_weights_are_an_error_not_filled_by_chance(wrong: str, folder: Pat
 
 
 @pytest.mark.parametrize(
-    "model", ["models/none", "openai/clip", "/models/none", "../none", "none", "a/b/c", "a b/c", "~/x"]
+    "model", ["@main", "a/b@", "models/none", "openai/clip", "/models/none", "../none", "none", "a/b/c", "a b/c", "~/x"]
 )
 def test_a_model_that_is_nowhere_is_an_error_that_says_what_to_do(model: str) -> None:
     with pytest.raises(ParamsError, match=r"measures\.clip\.model: no folder .*such as openai/clip-vit-base-patch32"):
@@ -142,6 +142,13 @@ def test_a_hub_id_in_the_cache_is_found(folder: Path, tmp_path: Path, monkeypatc
     (tmp_path / "hub/models--owner--clip/refs/main").write_text(commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     assert model_folders.find(WHERE, "owner/clip", model_folders.CLIP) == snapshot
+    request = tmp_path / "hub/models--owner--clip/refs/refs/pr/7"
+    request.parent.mkdir(parents=True)
+    request.write_text(commit)
+    assert model_folders.find(WHERE, "owner/clip@refs/pr/7", model_folders.CLIP) == snapshot
+    assert model_folders.find(WHERE, f"owner/clip@{commit}", model_folders.CLIP) == snapshot
+    with pytest.raises(ParamsError, match="no folder owner/clip@refs/pr/8"):
+        model_folders.find(WHERE, "owner/clip@refs/pr/8", model_folders.CLIP)
     with pytest.raises(ParamsError, match="no folder owner/other"):
         model_folders.find(WHERE, "owner/other", model_folders.CLIP)
 

@@ -1,6 +1,8 @@
-"""Face parsing by Segformer and joints by VitPose: small random checkpoints, made here, through the real code."""
+"""Face parsing by Segformer and joints by VitPose: small random checkpoints through the real code."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,24 +11,15 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    SegformerConfig,
     SegformerForSemanticSegmentation,
     SegformerImageProcessorPil,
-    VitPoseBackboneConfig,
-    VitPoseConfig,
     VitPoseForPoseEstimation,
-    VitPoseImageProcessorPil,
 )
-from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
-from editjudge import params, parsing, pose
+from editjudge import model_folders, params, parsing, pose
 from editjudge.parsing_segformer import FaceParser
 from editjudge.pose_vitpose import VitPose
-
-SIDE = 64
-# The published files number the classes in other ways, and one writes them as file names.
-NUMBERED = {n: f"{label}.png" if n % 2 else label for n, label in enumerate(reversed((*parsing.LABELS, "ribbon")))}
-COCO = ("Nose", "L_Eye", "R_Eye", "L_Ear", "R_Ear", *pose.JOINTS)
+from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
 
 
 def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -44,17 +37,7 @@ def pictures(rng: np.random.Generator) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def parser_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    config = SegformerConfig(
-        hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16,
-        id2label=NUMBERED, label2id={label: n for n, label in NUMBERED.items()}, num_labels=len(NUMBERED),
-    )  # fmt: skip
-    model = SegformerForSemanticSegmentation(config)
-    torch.nn.init.normal_(model.decode_head.classifier.weight, std=3.0)
-    folder = tmp_path_factory.mktemp("parser")
-    model.save_pretrained(folder)
-    SegformerImageProcessorPil(size={"height": SIDE, "width": SIDE + 32}).save_pretrained(folder)
-    return folder
+    return write_parser(tmp_path_factory.mktemp("parser"))
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +124,18 @@ def test_a_folder_of_another_model_is_one_error_by_name(
     folder = changed(parser_folder, tmp_path / "other", name, change)
     with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
         FaceParser("measures.parsing", str(folder))
+    if "weights" not in said:  # seen before any work; weights are when they are loaded
+        with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
+            model_folders.find("measures.parsing", str(folder), parsing.KIND)
+
+
+def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
+    code = (
+        "import sys; from editjudge import model_folders, parsing, pose;"
+        "model_folders.find('a', sys.argv[1], parsing.KIND); model_folders.find('b', sys.argv[2], pose.KIND);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0
 
 
 # Pose.
@@ -148,21 +143,7 @@ def test_a_folder_of_another_model_is_one_error_by_name(
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["vitpose", "vitpose+"])
 def pose_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(1)
-    backbone = VitPoseBackboneConfig(
-        image_size=[64, 48], patch_size=[16, 16], hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        out_features=["stage2"], num_experts=request.param, part_features=8 if request.param > 1 else 0,
-    )  # fmt: skip
-    names = dict(enumerate(COCO))
-    config = VitPoseConfig(
-        backbone_config=backbone, use_simple_decoder=True, id2label=names, label2id={v: k for k, v in names.items()}
-    )
-    model = VitPoseForPoseEstimation(config)
-    torch.nn.init.normal_(model.head.conv.weight, std=0.3)
-    folder = tmp_path_factory.mktemp("pose")
-    model.save_pretrained(folder)
-    VitPoseImageProcessorPil(size={"height": 64, "width": 48}).save_pretrained(folder)
-    return folder
+    return write_pose(tmp_path_factory.mktemp("pose"), request.param)
 
 
 @pytest.fixture(scope="module")
@@ -198,20 +179,6 @@ def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(
             inside += within
         assert found.seen.tolist() == (found.scores >= 0.3).tolist()
     assert inside > 12
-
-
-class Peaks(torch.nn.Module):
-    """Heatmaps with a bell, 2 cells wide, at a known place for each keypoint, as a trained model gives them."""
-
-    def __init__(self, centres: np.ndarray, heights: np.ndarray) -> None:
-        super().__init__()
-        y, x = np.mgrid[:16, :12]
-        apart = (x - centres[:, :1, None]) ** 2 + (y - centres[:, 1:, None]) ** 2
-        bells = heights[:, None, None] * np.exp(-apart / (2 * 2.0**2))
-        self.heatmaps, self.dtype = torch.from_numpy(bells[None]).float(), torch.float32
-
-    def forward(self, pixel_values: torch.Tensor, dataset_index: torch.Tensor | None) -> VitPoseEstimatorOutput:
-        return VitPoseEstimatorOutput(heatmaps=self.heatmaps.repeat(len(pixel_values), 1, 1, 1))
 
 
 def test_joints_lie_on_the_heatmaps_peaks(pose_folder: Path, rng: np.random.Generator) -> None:

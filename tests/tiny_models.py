@@ -98,7 +98,12 @@ def sam2() -> Sam2Model:
     )
     prompts = Sam2PromptEncoderConfig(hidden_size=32, image_size=128, patch_size=16, mask_input_channels=4)
     decoder = Sam2MaskDecoderConfig(
-        hidden_size=32, mlp_dim=32, num_hidden_layers=1, num_attention_heads=2, iou_head_hidden_dim=32
+        hidden_size=32,
+        mlp_dim=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        iou_head_hidden_dim=32,
+        dynamic_multimask_via_stability=False,  # else the one mask may be the best of the three, as with the other call
     )
     return Sam2Model(Sam2Config(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder))
 

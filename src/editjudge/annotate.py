@@ -6,7 +6,7 @@ as they were is taken from work/; one that cannot be measured is a failed record
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,13 @@ def _unscored(rows: Rows) -> list[dict[str, Any]]:
     return [{"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(reasons.items())]
 
 
+def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
+    """A task's prompts and all models' candidates."""
+    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(models)]
+    candidates = [row for file in files for row in records.iterate(file, "candidates") if row["task"] == task]
+    return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", required=True)
@@ -137,9 +144,7 @@ def main() -> None:
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
-    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(params.leaf(values, "editors"))]
-    candidates = [row for f in files for row in records.iterate(f, "candidates") if row["task"] == task]
-    prompts = records.read(Path(f"data/pools/{task}.parquet"), "pools")
+    prompts, candidates = _rows(task, params.leaf(values, "editors"))
     with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)

@@ -1,9 +1,11 @@
 """The folders of the measures' models: found and looked into before any work, without loading torch.
 
-What a params field names is a local folder or a hub id. Weights are safetensors only; code in a folder is never run.
+What a params field names is a local folder, or a hub id, which may end with a branch, tag, commit or pull request:
+owner/name@refs/pr/1. Weights are safetensors only; code in a folder is never run.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,9 @@ if TYPE_CHECKING:  # stages that only look into folders need no torch
     import torch
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
-PATTERNS = ["*.json", "*.safetensors"]
+PATTERNS = ["*.json", "model*.safetensors"]
 PREPROCESSOR = "preprocessor_config.json"
+HUB_ID = r"\w[\w.-]*/\w[\w.-]*"  # owner/name
 RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, box, Hamming
 
 
@@ -166,7 +169,8 @@ def _weights(where: str, folder: Path) -> list[Path]:
         return [folder / "model.safetensors"]
     if not index.is_file():
         raise ParamsError(
-            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights"
+            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights,"
+            " or name a revision of the hub that has them, as in owner/name@refs/pr/1"
         )
     names = read_json(where, index).get("weight_map")
     if not isinstance(names, Mapping) or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
@@ -176,10 +180,11 @@ def _weights(where: str, folder: Path) -> list[Path]:
 
 def _fetched(where: str, model: str, kind: Kind) -> Path:
     advice = f"give a local folder, or a hub id that can be fetched, such as {kind.example}"
-    if not model.strip("./") or model.count("/") != 1 or model.startswith(("/", ".", "~")):
+    name, _, revision = model.partition("@")
+    if not re.fullmatch(HUB_ID, name):
         raise ParamsError(f"{where}: no folder {model}; {advice}")
     try:
-        return Path(snapshot_download(model, allow_patterns=PATTERNS))
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=PATTERNS))
     except (OSError, ValueError) as error:  # the hub's errors are of these kinds
         raise ParamsError(
             f"{where}: no folder {model}, and the hub gives none ({type(error).__name__}); {advice}"

@@ -4,8 +4,7 @@ Published ones, such as jonathandinu/face-parsing, learned from portraits. So wh
 where one is known, and the whole image where none is.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -13,12 +12,11 @@ import torch
 from torch.nn import functional
 from transformers import SegformerForSemanticSegmentation
 
-from editjudge import model_folders, parsing, regions, vision
+from editjudge import model_folders, regions, vision
 from editjudge.faces import FloatBox
-from editjudge.model_folders import PREPROCESSOR, Precision, read_json
-from editjudge.params import ParamsError
+from editjudge.model_folders import Precision, Scaling
+from editjudge.parsing import KIND, class_ids, input_size
 
-KIND = model_folders.Kind(("segformer",), (PREPROCESSOR,), "jonathandinu/face-parsing")
 HEAD = 2.5  # the square's side in sides of the face's box: the head with its hair and the shoulders' beginning
 
 
@@ -29,12 +27,12 @@ class FaceParser:
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's, and
-        for a model without the classes that parsing.PARTS needs.
+        vision.load's.
         """
         folder = model_folders.find(where, model, KIND)
-        self.ids = _ids(where, folder)
+        self.ids = class_ids(where, folder)
         self.model = vision.load(where, SegformerForSemanticSegmentation, folder, dtype, device)
-        self.scaling, self.size = vision.Scaling.read(where, folder), _input_size(where, folder)
+        self.scaling, self.size = Scaling.read(where, folder), input_size(where, folder)
         self.device, self.batch_size = device, batch_size
 
     def labels(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None] | None = None) -> list[np.ndarray]:
@@ -75,25 +73,3 @@ def _around(face: FloatBox | None, height: int, width: int) -> regions.Box:
 def _placed(labels: np.ndarray, box: regions.Box, height: int, width: int) -> np.ndarray:
     x0, y0, x1, y1 = box
     return cv2.copyMakeBorder(labels, y0, height - y1, x0, width - x1, cv2.BORDER_CONSTANT, value=0)
-
-
-def _ids(where: str, folder: Path) -> np.ndarray:
-    """The model's class numbers to indices of LABELS, uint8: a class is known by its name, whatever its number."""
-    names = read_json(where, folder / "config.json").get("id2label")
-    if not isinstance(names, Mapping):
-        raise ParamsError(f"{where}: {folder / 'config.json'} has no id2label")
-    ours = {int(number): str(name).removesuffix(".png").lower() for number, name in names.items()}
-    lacking = sorted({label for labels in parsing.PARTS.values() for label in labels} - set(ours.values()))
-    if lacking:
-        raise ParamsError(f"{where}: {folder} has no class {', '.join(lacking)}: not a face-parsing model")
-    known = {label: index for index, label in enumerate(parsing.LABELS)}
-    return np.array([known.get(ours.get(number, ""), 0) for number in range(max(ours) + 1)], np.uint8)
-
-
-def _input_size(where: str, folder: Path) -> tuple[int, int]:
-    """Height and width that images are resized to."""
-    size = read_json(where, folder / PREPROCESSOR).get("size")
-    height, width = (size.get("height"), size.get("width")) if isinstance(size, Mapping) else (size, size)
-    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: size must have a height and a width, not {size!r}")
-    return height, width

@@ -1,8 +1,13 @@
 """Body joints of a person. What finds them: editjudge.pose_vitpose."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from editjudge.model_folders import PREPROCESSOR, Kind, read_json
+from editjudge.params import ParamsError
 
 # The 12 of COCO's 17 keypoints that are below the head.
 JOINTS = (
@@ -26,3 +31,24 @@ class Joints:
     def seen(self) -> np.ndarray:
         """Which joints were found: bool, (12,)."""
         return self.scores >= LEAST_SCORE
+
+
+def places(where: str, folder: Path) -> list[int]:
+    """The model's numbers of JOINTS, by the names in config.json. ParamsError for a model of other keypoints."""
+    names = read_json(where, folder / "config.json").get("id2label")
+    numbers = {str(name): int(number) for number, name in names.items()} if isinstance(names, Mapping) else {}
+    lacking = [joint for joint in JOINTS if joint not in numbers]
+    if lacking:
+        raise ParamsError(
+            f"{where}: {folder} has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
+        )
+    return [numbers[joint] for joint in JOINTS]
+
+
+KIND = Kind(
+    ("vitpose",),
+    (PREPROCESSOR,),
+    "usyd-community/vitpose-base-simple",
+    "head.conv.weight",
+    (places,),
+)

@@ -4,7 +4,6 @@ Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an a
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -14,11 +13,9 @@ from transformers import VitPoseForPoseEstimation, VitPoseImageProcessorPil
 from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
 
 from editjudge import model_folders, regions, vision
-from editjudge.model_folders import PREPROCESSOR, Precision, read_json
-from editjudge.params import ParamsError
-from editjudge.pose import JOINTS, Joints
+from editjudge.model_folders import Precision
+from editjudge.pose import KIND, Joints, places
 
-KIND = model_folders.Kind(("vitpose",), (PREPROCESSOR,), "usyd-community/vitpose-base-simple")
 SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
 COCO_EXPERT = 0  # of a VitPose+ model's experts
 LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channels
@@ -31,10 +28,10 @@ class VitPose:
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
     ) -> None:
         """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's, and
-        for a model without the joints.
+        vision.load's.
         """
         folder = model_folders.find(where, model, KIND)
-        self.places = _places(where, folder)
+        self.places = places(where, folder)
         self.model = vision.load(where, VitPoseForPoseEstimation, folder, dtype, device)
         self.processor: Any = VitPoseImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
         self.experts = self.model.config.backbone_config.num_experts
@@ -77,15 +74,3 @@ def _wide(rgb: np.ndarray) -> np.ndarray:
     """The image with its last row and column repeated up to LEAST_SIDE; coordinates stay as they are."""
     bottom, right = (max(LEAST_SIDE - side, 0) for side in rgb.shape[:2])
     return cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE) if bottom or right else rgb
-
-
-def _places(where: str, folder: Path) -> list[int]:
-    """The model's keypoint numbers of JOINTS, by their names in config.json."""
-    names = read_json(where, folder / "config.json").get("id2label")
-    numbers = {str(name): int(number) for number, name in names.items()} if isinstance(names, Mapping) else {}
-    lacking = [joint for joint in JOINTS if joint not in numbers]
-    if lacking:
-        raise ParamsError(
-            f"{where}: {folder} has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
-        )
-    return [numbers[joint] for joint in JOINTS]

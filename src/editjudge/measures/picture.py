@@ -62,7 +62,7 @@ class Picture:
 
         Raises ValueError where the segmenter saw none in a box.
         """
-        return [_on_white(self.rgb, mask) for mask in self.said("masks")]
+        return [on_white(self.rgb, mask) for mask in self.said("masks")]
 
 
 def fitted(rgb: np.ndarray, source: Picture) -> np.ndarray:
@@ -81,7 +81,8 @@ def shrunk(rgb: np.ndarray, side: int) -> tuple[np.ndarray, float]:
     return cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), scale
 
 
-def _on_white(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def on_white(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The object on white, cropped to it and padded to a square. Raises ValueError for an empty mask."""
     x0, y0, x1, y1 = regions.mask_box(mask)
     cut = np.where(mask[..., None], rgb, np.uint8(255))[y0:y1, x0:x1]
     h, w = cut.shape[:2]
