@@ -164,6 +164,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     judge = {"backend": "measures", "arena": True, "rule": "agreement", "tie_margin": 0.0}
     benchmarks = {"small": {"form": "vcreward", "path": "data/small.parquet"}}
     values = {"tasks": {"color_alter": "object_centric"}, "judges": {"measures": judge}, "benchmarks": benchmarks}
+    values["measures"] = {}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     prompts = scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
     amounts = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}

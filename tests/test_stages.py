@@ -13,12 +13,14 @@ from editjudge import (
     candidates,
     compare_models,
     leaderboard,
+    records,
     resume,
     schemas,
     vcreward_bench,
 )
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.recipe import load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.probe import scenes
 
 RECIPE = load_recipe(Path(__file__).parents[1] / "pipelines/object_centric/color_alter.yaml")
@@ -79,7 +81,7 @@ def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts:
         rows = annotate.annotate(prompts[:1], [failed, broken], RECIPE, cache)
     schemas.check("annotations", rows, "annotations")
     assert [row["reason"] for row in rows] == ["candidate: out of memory", "not a PNG, JPEG or WebP image"]
-    assert annotate.counts(rows)["failed"] == 2
+    assert annotate.counts(rows, RECIPE, SlotSetting())["failed"] == 2
 
 
 def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: Path) -> None:
@@ -91,6 +93,19 @@ def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: P
         rows = annotate.annotate([tiny], [edit | {"image": buffer.getvalue()}], RECIPE, cache)
     assert rows[0]["status"] == "failed"
     assert rows[0]["reason"] == "the record has no box"
+
+
+def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
+    tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
+    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "vcreward_bench": setting}
+    (tmp_path / "params.yaml").write_text(json.dumps(values))
+    monkeypatch.chdir(tmp_path)
+    vcreward_bench.main()
+    [row] = records.read(tmp_path / "data/vcreward_bench.parquet", "vcreward_bench")
+    assert row["task"] == "color_alter"
 
 
 def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:

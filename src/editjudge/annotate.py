@@ -1,78 +1,161 @@
-"""Stage annotate: the region measures of every candidate of one task.
+"""Stage annotate: what is known of every candidate of one task: its region measures, or a VLM's verdicts on pairs.
 
-A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe and code are as
-they were is taken from work/; one that cannot be measured is a failed record with a reason.
+A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe, models and code are
+as they were is taken from work/; one that cannot be measured is a failed record with a reason.
 """
 
 import argparse
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from editjudge import params, records, resume
-from editjudge.measures import batch
+from editjudge import pairwise, params, records, resume
+from editjudge.grounded import Grounded
+from editjudge.grounding import ground
+from editjudge.grounding_settings import read_grounding
+from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 
 Rows = list[records.Row]
 
 
-def annotate(prompts: Rows, candidates: Rows, recipe: Recipe, cache: resume.RecordCache) -> Rows:
-    """One annotation a candidate: prompt by prompt in the pool's order, models in order of their names."""
+def annotate(
+    prompts: Rows,
+    candidates: Rows,
+    recipe: Recipe,
+    cache: resume.RecordCache,
+    setting: SlotSetting | None = None,
+    grounded: Mapping[tuple[str, str], Grounded] | None = None,
+) -> Rows:
+    """One annotation a candidate: prompt by prompt in the pool's order, models in order of their names.
+
+    setting: the models; None: the embedded ones. grounded: where the edit of each candidate (key, model) is; None: in
+    the record's own boxes. Raises ParamsError, before any work, for a model that cannot be loaded.
+    """
     by_prompt: dict[str, Rows] = {p["key"]: [] for p in prompts}
     for row in sorted(candidates, key=lambda row: row["model"]):
         by_prompt[row["key"]].append(row)
-    done = {p["key"]: [row for row in by_prompt[p["key"]] if row["status"] == "done"] for p in prompts}
-    asked = [
-        batch.Prompt(
-            p["image"],
-            tuple(tuple(region["box"]) for region in p["regions"]),
-            recipe,
-            tuple(row["image"] for row in done[p["key"]]),
-        )
-        for p in prompts
-    ]
-    taken = batch.measure_all(asked, cache, f"annotations of {recipe.task}")
+    where = own_boxes(prompts, candidates) if grounded is None else grounded
+    asked = [_prompt(p, _measurable(by_prompt[p["key"]], where), recipe, where) for p in prompts]
+    taken = batch.measure_all(asked, setting or SlotSetting(), cache, f"annotations of {recipe.task}")
     found = {
         (row["key"], row["model"]): meta
         for p, metas in zip(prompts, taken, strict=True)
-        for row, meta in zip(done[p["key"]], metas, strict=True)
+        for row, meta in zip(_measurable(by_prompt[p["key"]], where), metas, strict=True)
     }
-    return [_annotation(row, found) for p in prompts for row in by_prompt[p["key"]]]
+    return [_annotation(row, found, where) for p in prompts for row in by_prompt[p["key"]]]
 
 
-def _annotation(row: records.Row, found: dict[tuple[str, str], dict[str, Any]]) -> records.Row:
-    meta = found.get((row["key"], row["model"])) or batch.failed(f"candidate: {row['reason']}")
+def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:
+    """The record's own boxes for every candidate: they hold for the source and for each edit of it."""
+    boxes = {p["key"]: tuple(tuple(region["box"]) for region in p["regions"] or ()) for p in prompts}
+    return {(row["key"], row["model"]): Grounded(boxes[row["key"]], boxes[row["key"]]) for row in candidates}
+
+
+def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
+    """The candidates that are done and whose regions are known."""
+    return [row for row in rows if row["status"] == "done" and where[row["key"], row["model"]].reason is None]
+
+
+def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
+    own = [where[row["key"], row["model"]] for row in rows]
+    return batch.Prompt(
+        p["image"],
+        own[0].source if own else (),
+        recipe,
+        tuple(row["image"] for row in rows),
+        tuple(grounded.edited for grounded in own),
+        tuple(grounded.attributes for grounded in own),
+    )
+
+
+def _annotation(
+    row: records.Row, found: Mapping[tuple[str, str], dict[str, Any]], where: Mapping[tuple[str, str], Grounded]
+) -> records.Row:
+    name = row["key"], row["model"]
+    if row["status"] != "done":
+        meta = batch.failed(f"candidate: {row['reason']}")
+    else:
+        meta = found[name] if name in found else batch.failed(f"regions: {where[name].reason}")
     return {"key": row["key"], "task": row["task"], "model": row["model"], "damage": row["damage"]} | meta
 
 
-def counts(rows: Rows) -> dict[str, Any]:
-    """How many candidates were measured and failed, and how many values each measure has and lacks."""
-    values: dict[tuple[str, str], list[float | None]] = {}
+def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
+    """How many candidates were measured and failed and why, how many values each measure has, and which it lacks.
+
+    left_out: of candidates that were measured, those of which the measure was not taken, as the instruction changes
+    what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing.
+    """
+    values: dict[tuple[str, str], list[float | None]] = {
+        (area, name): [] for area, names in slot_settings.configured(recipe, setting).areas for name in names
+    }
     for m in (m for row in rows for m in row["measures"]):
-        values.setdefault((m["area"], m["measure"]), []).append(m["value"])
+        values[m["area"], m["measure"]].append(m["value"])
+    reasons = Counter(row["reason"] for row in rows if row["status"] == "failed")
+    measured = len(rows) - reasons.total()
     return {
         "records": len(rows),
-        "failed": sum(row["status"] == "failed" for row in rows),
+        "failed": reasons.total(),
+        "reasons": [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())],
         "measures": [
-            {"area": area, "measure": name, "scored": len(v) - v.count(None), "unscored": v.count(None)}
+            {
+                "area": area,
+                "measure": name,
+                "scored": len(v) - v.count(None),
+                "unscored": v.count(None),
+                "left_out": measured - len(v),
+            }
             for (area, name), v in sorted(values.items())
         ],
+        "unscored_reasons": _unscored(rows),
+        "not_configured": [
+            {"area": area, "measure": name, "slots": list(missing)}
+            for area, names in recipe.areas
+            for name in names
+            if (missing := slot_settings.lacking(name, setting))
+        ],
     }
+
+
+def _unscored(rows: Rows) -> list[dict[str, Any]]:
+    """Why values are missing, and how often."""
+    reasons = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
+    return [{"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(reasons.items())]
+
+
+def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
+    """A task's prompts and all models' candidates."""
+    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(models)]
+    candidates = [row for file in files for row in records.iterate(file, "candidates") if row["task"] == task]
+    return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
-    values = params.load()
-    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(params.leaf(values, "editors"))]
-    candidates = [row for f in files for row in records.iterate(f, "candidates") if row["task"] == task]
+    task, values = parser.parse_args().task, params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    prompts = records.read(Path(f"data/pools/{task}.parquet"), "pools")
+    setting, grounding = (
+        slot_settings.read(params.leaf(values, "measures")),
+        read_grounding(params.leaf(values, "grounding")),
+    )
+    slots.check(slot_settings.used(recipe, setting), setting)
+    judges = params.leaf(values, "pairwise.judges")
+    accounts = pairwise.open_accounts(recipe, judges)
+    prompts, candidates = _rows(task, params.leaf(values, "editors"))
     with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
-        rows = annotate(prompts, candidates, recipe, cache)
-        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), cache.counts())
+        where = ground(prompts, candidates, recipe, grounding, cache)
+        rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
+        verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
+        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), cache.counts() | where.run_report())
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
-    records.write_json(Path(f"metrics/annotate/{task}.json"), counts(rows))
+    records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
+    report = counts(rows, recipe, setting) | {"regions": [where.report()]}
+    records.write_json(
+        Path(f"metrics/annotate/{task}.json"), report | pairwise.counts(prompts, candidates, verdicts, accounts)
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
 from editjudge.matches import OUTCOMES, numbered
+from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
@@ -130,6 +132,7 @@ def ask(
     pairs: Sequence[Pair],
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
+    models: SlotSetting,
     cache: resume.RecordCache,
     account: Account,
 ) -> list[BothOrders]:
@@ -139,7 +142,8 @@ def ask(
         key, (first, second) = match_key(p["key"], a, b), (gallery[m][p["key"]]["image"] for m in (a, b))
         questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second))
         if p.get("regions") is not None and p["task"] in recipes:
-            contexts[key] = Context(recipes[p["task"]], tuple(tuple(region["box"]) for region in p["regions"]))
+            boxes = tuple(tuple(region["box"]) for region in p["regions"])
+            contexts[key] = Context(recipes[p["task"]], boxes, models)
     return asking.ask(setting, questions, contexts, cache, account)
 
 
@@ -193,11 +197,13 @@ def ask_judges(
     """The matches of every judge of the arena."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    matches: Rows = []
+    models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
         setting = values["judges"][judge]
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            ask_all = functools.partial(ask, setting, gallery=gallery, recipes=recipes, cache=cache, account=account)
+            ask_all = functools.partial(
+                ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
+            )
             matches += to_matches(judge, *ask_within(values["compare_models"], pairs, ask_all), gallery)
     return matches
 

@@ -1,5 +1,9 @@
 """Image encoders of the measures. The embedded one: histograms of oriented gradients (Dalal and Triggs 2005)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
 import cv2
 import numpy as np
 from skimage.feature import hog
@@ -12,8 +16,31 @@ COLOUR_SCALE = 50.0  # CIELAB units that count as much as a whole unit of the un
 OBJECT_SIDE = 64
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """An image's features. cls: of the whole image, float, (d,). patches: float, (P, e), row by row of the grid."""
+
+    cls: np.ndarray
+    patches: np.ndarray
+
+
+class Encoder(Protocol):
+    """What the measures ask of an image encoder: HogEncoder here, ClipEncoder and DinoEncoder beside it.
+
+    Each resizes the whole image to its square input, without a crop, so that a patch is the same part of any two images
+    of one size, and `cells` says of each patch whether it lies in a region.
+    """
+
+    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]: ...
+    def cells(self, region: np.ndarray, share: float) -> np.ndarray: ...
+
+
 class HogEncoder:
     """Patch and object features from gradients and mean colours; needs no weights."""
+
+    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
+        """RGB, uint8, (H, W, 3) each: `embedding` and `patches` of each image, float64."""
+        return [Encoded(self.embedding(rgb), self.patches(rgb)) for rgb in rgbs]
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
         """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""

@@ -65,9 +65,9 @@ class Refused:
 
 
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
-    """The probe set's prompts of every task."""
+    """The probe set's prompts of every task that it has."""
     side = params.positive(values, "raw_pairs.image_side")
-    for task in params.leaf(values, "tasks"):
+    for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
         for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
             yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
 

@@ -15,7 +15,11 @@ from typing import Any
 from editjudge import params
 
 ROOT = Path(__file__).parents[2]
-DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
+DATA_FILES = {
+    "editjudge.grounding": ["pipelines/prompts"],
+    "editjudge.measures.recipe": ["pipelines/recipe.schema.json"],
+    "editjudge.probe.drawings": ["src/editjudge/probe/regions.json"],
+}
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
@@ -34,9 +38,11 @@ COLLECTED = {
     "annotate": {"data/candidates/{0}.parquet": "editors"},
     "train_pairs": {
         "data/annotations/{0}.parquet": "tasks",
+        "data/pair_verdicts/{0}.parquet": "tasks",
         "data/pools/{0}.parquet": "tasks",
         "data/candidates/{0}.parquet": "editors",
-    },
+    }
+    | RECIPES,
     "judge_vcreward": RECIPES,  # and the benchmarks' own files: `_local`
     "measure_response": RECIPES,
     "compare_models": {"data/gallery/{0}.parquet": MODELS} | RECIPES,
@@ -117,6 +123,7 @@ def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
         return [*ours, *(dep for dep in FIXED[stage] if dep not in ours)]
     patterns = [re.sub(r"\{\d\}", r"[^/{}$]+", pattern) for pattern in COLLECTED.get(stage, {})]
     patterns += [r"src/.+", r"stages/.+\.schema\.json", r"data/benchmarks/.+"]
+    patterns += [re.escape(file) for files in DATA_FILES.values() for file in files]
     others = (dep for dep in deps if not any(re.fullmatch(pattern, dep) for pattern in patterns))
     return [*ours, *(dep for dep in others if dep not in ours)]
 

@@ -16,12 +16,26 @@ from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
+from editjudge.judges.styles import Dimension
+from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.transitivity import transitivity
 
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
+# What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
+# about visual consistency there, too.
+ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
+
+
+def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
+    """The items by what judges are asked about them."""
+    found: dict[Dimension, list[Item]] = {}
+    for item in items:
+        found.setdefault(ASKED.get(item.dimension, asking.CONSISTENCY), []).append(item)
+    return found
 
 
 def questions_of(items: Sequence[Item]) -> list[Question]:
@@ -29,9 +43,10 @@ def questions_of(items: Sequence[Item]) -> list[Question]:
     return [Question(i.key, i.instruction, i.source, i.a, i.b) for i in items if i.failed is None]
 
 
-def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe]) -> dict[str, Context]:
+def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting) -> dict[str, Context]:
     """What the judge by measures needs, for the items that say their regions and whose task has a recipe."""
-    return {i.key: Context(recipes[i.task], i.regions) for i in items if i.regions is not None and i.task in recipes}
+    known = [item for item in items if item.regions is not None and item.task in recipes]
+    return {item.key: Context(recipes[item.task], item.regions or (), models) for item in known}
 
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
@@ -192,15 +207,19 @@ def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
 def ask_judges(
     judges: Mapping[str, Mapping[str, Any]],
     items: Sequence[Item],
-    recipes: Mapping[str, Recipe],
+    contexts: Mapping[str, Context],
     accounts: Mapping[str, Account],
 ) -> dict[str, Rows]:
-    """Every judge's verdicts on the items."""
+    """Every judge's verdicts on the items, asked about the benchmark's dimension."""
     verdicts: dict[str, Rows] = {}
-    questions, contexts = questions_of(items), contexts_of(items, recipes)
+    questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
         with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
-            answers = asking.ask(how, questions, contexts, cache, accounts[judge])
+            answers = [
+                answer
+                for dimension, asked in questions.items()
+                for answer in asking.ask(how, asked, contexts, cache, accounts[judge], dimension)
+            ]
         verdicts[judge] = to_verdicts(judge, items, answers)
     return verdicts
 
@@ -214,7 +233,8 @@ def main() -> None:
     items = _load(name, setting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    verdicts = ask_judges(judges, items, recipes, accounts)
+    contexts = contexts_of(items, recipes, slot_settings.read(params.leaf(values, "measures")))
+    verdicts = ask_judges(judges, items, contexts, accounts)
     records.write(
         Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
     )

@@ -15,9 +15,10 @@ import numpy as np
 
 from editjudge import images, params, records, resume
 from editjudge.editors import procedural
-from editjudge.measures import batch
+from editjudge.measures import batch, slot_settings
 from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.probe import scenes
 from editjudge.workers import spread
 
@@ -120,7 +121,7 @@ def measure(ladders: list[Ladder], recipes: dict[str, Recipe], cache: resume.Rec
         )
         for ladder in ladders
     ]
-    return batch.measure_all(asked, cache, "measures of damaged edits")
+    return batch.measure_all(asked, setting, cache, "measures of damaged edits")
 
 
 def main() -> None:
@@ -128,11 +129,13 @@ def main() -> None:
     setting, side = params.leaf(values, "measure_response"), params.positive(values, "raw_pairs.image_side")
     tasks: dict[str, str] = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    models = slot_settings.read(params.leaf(values, "measures"))
+    measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
     count, seed = setting["per_task"], setting["seed"]
-    prompts = [prompt for task in tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
+    prompts = [prompt for task in measured_tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
     ladders = spread(partial(climb, strengths=setting["strengths"], seed=seed), prompts, "damaged edits")
     with resume.RecordCache(Path("work/measure_response.sqlite")) as cache:
-        measured = measure(ladders, recipes, cache)
+        measured = measure(ladders, recipes, models, cache)
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
     responses, missing = respond(ladders, measured)
     rows = to_rows(responses)

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -97,17 +97,24 @@ class Job:
 Compute = Callable[[Any, list[Any]], list[Result]]
 
 
-def run(jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str) -> list[list[Result]]:
+def run(
+    jobs: Sequence[Job],
+    compute: Compute,
+    cache: RecordCache,
+    what: str,
+    start: Callable[[int], Executor] = processes,
+) -> list[list[Result]]:
     """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
 
     `compute(shared, payloads)` is a module-level function that returns one result a payload; it is given only the
-    records that are missing. A job's results are in the cache as soon as they are known.
+    records that are missing. A job's results are in the cache as soon as they are known. `start(most)` gives other
+    processes than those, such as one on each GPU, of which at most `most` are of use.
     """
     found = {name: cache.get(name) for job in jobs for name, _ in job.records}
     missing = _missing(jobs, found)
     wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
     if wanted:
-        with processes(len(wanted)) as pool:
+        with start(len(wanted)) as pool:
             waiting = {
                 pool.submit(compute, shared, [payload for _, payload in records]): records for shared, records in wanted
             }

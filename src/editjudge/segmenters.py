@@ -1,5 +1,8 @@
 """Segmenters: the mask of the object in a box. The embedded one: GrabCut (Rother et al. 2004, OpenCV)."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import cv2
 import numpy as np
 
@@ -7,6 +10,23 @@ from editjudge import regions
 
 ITERATIONS = 3
 LEAST_SHARE = 0.05  # of the box; a smaller mask means that GrabCut lost the object
+
+
+class Segmenter(Protocol):
+    """What the measures ask of a segmenter: GrabCut here, Sam2Segmenter beside it."""
+
+    def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]: ...
+
+
+class GrabCut:
+    """`grabcut` for many images; needs no weights."""
+
+    def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]:
+        """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.
+
+        Boxes are clipped to the image; ValueError names one that is wholly outside.
+        """
+        return [[grabcut(rgb, box) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
 
 
 def grabcut(rgb: np.ndarray, box: regions.Box) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 Tier: TypeAlias = Literal["elite", "normal", "failure"]
 MODES = ("head_tail", "three_tiers")
+JUDGED = "judged"  # in place of the tiers, where a VLM has compared the two
 LEAST_STD = 1e-6  # below it an area does not vary
 PARETO_TOLERANCE = 1e-6
 _RANK: dict[Tier, int] = {"failure": 0, "normal": 1, "elite": 2}
@@ -55,12 +56,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair that stands. tiers: such as "elite_over_failure"; margin: winner's global z less the loser's."""
+    """A pair that stands.
+
+    tiers: such as "elite_over_failure", or JUDGED; margin: winner's global z less the loser's, None for a judged pair.
+    """
 
     winner: str
     loser: str
     tiers: str
-    margin: float
+    margin: float | None
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
-"""Stage train_pairs: pairs of edits, the better one known by the measures, from the annotations of all tasks."""
+"""Stage train_pairs: pairs of edits, the better one known by measures or by VLM judges, from all tasks' annotations."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from editjudge import params, records, resume, tiers
-from editjudge.measures.names import DIRECTIONS
+from editjudge import params, records, resume, tier_rules, tiers
+from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import read, unconfigured
 
 Rows = list[records.Row]
+Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
+PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
 
 
 @dataclass(frozen=True)
@@ -24,44 +27,83 @@ class Chosen:
     damage: Mapping[str, float | None]  # model: known damage
 
 
-def rules_of(thresholds: Mapping[str, Mapping[str, Any]]) -> tuple[tiers.AreaRule, ...]:
-    """The rules of one task, from `train_pairs.thresholds.<task>` (area: primary, elite, failure, secondary)."""
-    return tuple(
-        tiers.AreaRule(
-            area=area,
-            primary=rule["primary"],
-            direction=DIRECTIONS[rule["primary"]],
-            elite=rule["elite"],
-            failure=rule["failure"],
-            secondary=tuple((name, DIRECTIONS[name]) for name in rule.get("secondary") or ()),
-        )
-        for area, rule in thresholds.items()
-    )
-
-
-def choose(annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str) -> tuple[list[Chosen], Counter]:
-    """The pairs of one task, and counts of what was left out and why.
+def choose(
+    annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str, rules: Sequence[tiers.AreaRule]
+) -> tuple[list[Chosen], Counter]:
+    """The pairs of a task with measures, and counts of what was left out and why.
 
     A candidate counts where it was measured and really edited: one that changed by less than `least_change` where the
     edit must show would teach the judge to prefer doing nothing. Stops after `prompts_per_task` prompts with a pair.
     """
-    rules = rules_of(setting["thresholds"][task])
+
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+        candidates = _candidates(rows, setting["least_change"], counts)
+        outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
+        _count(outcome, counts)
+        return outcome.pairs
+
+    annotations = list(annotations)
+    damages = {(row["key"], row["model"]): row["damage"] for row in annotations}
+    return _choose(annotations, pairs_of, damages, setting["prompts_per_task"], task)
+
+
+def choose_judged(
+    verdicts: Iterable[records.Row], annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str
+) -> tuple[list[Chosen], Counter]:
+    """The pairs of a task that VLM judges compared, and counts of what was left out and why.
+
+    A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
+    `least_change`, as the task's annotations say; see `choose`, also for the cap.
+    """
+    changes = {(row["key"], row["model"]): row["change"] for row in annotations}
+
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+        counts["prompts"] += 1
+        pairs = [pair for row in rows if (pair := _judged(row, changes, setting["least_change"], counts))]
+        counts["prompts_with_pair"] += bool(pairs)
+        return pairs
+
+    verdicts = list(verdicts)
+    sides = [(row, side) for row in verdicts for side in "ab"]
+    damages = {(row["key"], row[f"model_{side}"]): row[f"damage_{side}"] for row, side in sides}
+    return _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+
+
+def _choose(
+    rows: Rows, pairs_of: Callable[[Rows, Counter], Sequence[tiers.Pair]], damages: Damages, most: int, task: str
+) -> tuple[list[Chosen], Counter]:
+    """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
     by_prompt: dict[str, Rows] = {}
-    for row in annotations:
+    for row in rows:
         by_prompt.setdefault(row["key"], []).append(row)
     chosen: list[Chosen] = []
     counts: Counter = Counter(prompts=0, prompts_with_pair=0)
-    for key, rows in by_prompt.items():
-        if counts["prompts_with_pair"] >= setting["prompts_per_task"]:
+    for key, its in by_prompt.items():
+        if counts["prompts_with_pair"] >= most:
             counts["prompts_beyond_cap"] += 1
             continue
-        outcome = tiers.build_pairs(
-            _candidates(rows, setting["least_change"], counts), rules, mode=setting["mode"], margin=setting["margin"]
-        )
-        _count(outcome, counts)
-        damage = {row["model"]: row["damage"] for row in rows}
-        chosen += [Chosen(key, task, pair, damage) for pair in outcome.pairs]
+        for pair in pairs_of(its, counts):
+            damage = {model: damages[key, model] for model in (pair.winner, pair.loser)}
+            chosen.append(Chosen(key, task, pair, damage))
     return chosen, counts
+
+
+def _judged(
+    row: records.Row, changes: Mapping[tuple[str, str], float | None], least_change: float, counts: Counter
+) -> tiers.Pair | None:
+    """The pair of a verdict; None, counted, where there is none."""
+    models = (row["model_a"], row["model_b"])
+    known = [change for model in models if (change := changes.get((row["key"], model))) is not None]
+    if any(change < least_change for change in known):
+        counts["dropped_unedited"] += 1
+    elif row["status"] != "done":
+        counts[f"dropped_{row['status']}"] += 1
+    elif row["winner"] == "Tie":
+        counts["dropped_tie"] += 1
+    else:
+        winner, loser = models if row["winner"] == "Image A" else models[::-1]
+        return tiers.Pair(winner, loser, tiers.JUDGED, None)
+    return None
 
 
 def _candidates(rows: Rows, least_change: float, counts: Counter) -> list[tiers.Candidate]:
@@ -109,7 +151,7 @@ def to_rows(
                 "model_a": a,
                 "model_b": b,
                 "tiers": item.pair.tiers,
-                "margin": round(item.pair.margin, 6),
+                "margin": None if item.pair.margin is None else round(item.pair.margin, 6),
                 "damage_a": item.damage[a],
                 "damage_b": item.damage[b],
             }
@@ -131,7 +173,7 @@ def truth(chosen: list[Chosen]) -> dict[str, Any]:
     }
 
 
-def report(per_task: Mapping[str, tuple[list[Chosen], Counter]]) -> dict[str, Any]:
+def report(per_task: PerTask) -> dict[str, Any]:
     """metrics/train_pairs.json: pairs, how often they name the truth, by tier and task, and what gave none and why.
 
     Lists, which `dvc metrics` leaves out, hold the details.
@@ -153,13 +195,32 @@ def report(per_task: Mapping[str, tuple[list[Chosen], Counter]]) -> dict[str, An
     }
 
 
+def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
+    """The pairs of every task, from its files.
+
+    missing: measures that are not configured, and why. ParamsError, before any file is read: thresholds that cannot be.
+    """
+    rules = {
+        task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
+        for task, recipe in recipes.items()
+        if recipe.judge is None
+    }
+    per_task = {}
+    for task in recipes:
+        annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+        if task in rules:
+            per_task[task] = choose(annotations, setting, task, rules[task])
+        else:
+            verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+            per_task[task] = choose_judged(verdicts, annotations, setting, task)
+    return per_task
+
+
 def main() -> None:
     values = params.load()
-    tasks, setting = list(params.leaf(values, "tasks")), params.leaf(values, "train_pairs")
-    per_task = {
-        task: choose(records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations"), setting, task)
-        for task in tasks
-    }
+    tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
+    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    per_task = choose_all(recipes, setting, unconfigured(read(params.leaf(values, "measures"))))
     chosen = [item for pairs, _ in per_task.values() for item in pairs]
     pools = (row for task in tasks for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"))
     wanted = {(m, item.prompt) for item in chosen for m in (item.pair.winner, item.pair.loser)}

@@ -57,6 +57,7 @@ def main() -> None:
     prompts = [
         prompt
         for task in params.leaf(values, "tasks")
+        if task in scenes.EDITS  # others have raw pairs from elsewhere, and nothing with known damage
         for prompt in scenes.make_pairs(task, "benchmark", setting["per_task"], side, setting["seed"])
     ]
     make = partial(make_pair, **{name: setting[name] for name in ("amounts", "least_gap", "seed")})

@@ -2,14 +2,17 @@
 
 Settings: delay (s); failures, the share of requests that fail, evenly by 429 with Retry-After 0.2, 500, hanging and a
 cut connection; by the request's bytes and how often they came, so that the same questions meet the same failures.
-replies, to the n-th request of an instruction (the last one goes on); key; refuse, options answered with 400; status,
-of every answer; bad, instructions answered with bad_status and bad_words; wait, the Retry-After of the first answer to
-each request, 429; tell_tokens, whether usage is given; bodies, whether to log them. GET /log: what was answered and how
-often; POST /log forgets it.
+replies, to the n-th request of an instruction (the last one goes on); brightest, whether the brighter of the last two
+images wins, and prose, the share of requests that are answered without JSON then, if they are not sampled; key; refuse,
+options answered with 400; status, of every answer; bad, instructions answered with bad_status and bad_words; wait, the
+Retry-After of the first answer to each request, 429; tell_tokens, whether usage is given; bodies, whether to log them.
+GET /log: what was answered and how often; POST /log forgets it.
 """
 
 import asyncio
+import base64
 import hashlib
+import io
 import json
 import math
 import re
@@ -17,7 +20,9 @@ import socket
 import sys
 from collections import Counter
 
+import numpy as np
 import uvicorn
+from PIL import Image
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -25,6 +30,7 @@ from starlette.routing import Route
 
 KINDS = ("429", "500", "hang", "cut")
 INSTRUCTION = re.compile(rb"Instruction: (.*?)\\n")
+IMAGE = re.compile(rb"data:image/[a-z]+;base64,([^\"]+)")
 settings = {"delay": 0.0, "failures": 0.0, "tell_tokens": True} | json.loads(sys.argv[1])
 came: Counter[str] = Counter()
 answered: Counter[str] = Counter()
@@ -105,6 +111,15 @@ def refusal(request: Request, body: bytes) -> Response | None:
     return None
 
 
+def brightest(name: str, body: bytes) -> str:
+    """The decision of a judge that likes light, and that is no better at JSON for being asked the same way again."""
+    if int(name[:8], 16) / 16**8 < settings.get("prose", 0.0) and b'"temperature": 0.0' in body:
+        return "Both edits have something to them."
+    shown = [Image.open(io.BytesIO(base64.b64decode(data))) for data in IMAGE.findall(body)[-2:]]
+    a, b = (float(np.asarray(image.convert("RGB"), float).mean()) for image in shown)
+    return json.dumps({"winner": "Tie" if a == b else "Image A" if a > b else "Image B"})
+
+
 async def chat(request: Request) -> Response:
     flight["now"] += 1
     flight["most"] = max(flight.values())
@@ -132,6 +147,8 @@ async def answer(request: Request, body: bytes) -> Response:
     instruction = name_of(body)
     replies = settings.get("replies", {}).get(instruction, ['{"winner": "Image A"}'])
     text = replies[min(instructions[instruction], len(replies) - 1)]
+    if settings.get("brightest"):
+        text = brightest(name, body)
     instructions[instruction] += 1
     answered[name] += 1
     kinds["200"] += 1

@@ -8,11 +8,14 @@ import pytest
 import yaml
 
 from editjudge import images, params, resume
-from editjudge.judges import asking
+from editjudge.judges import asking, chat
+from editjudge.judges.chat_model import ChatModel
 from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
 from editjudge.judges.protocol import BothOrders, Question, Usage, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting
 from editjudge.judges.spending import Account, Budget
+from editjudge.judges.styles import CRITERIA, STYLES
+from editjudge.judges.viescore import POINTWISE
 from editjudge.measures.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +148,7 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
     elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
 
     def name(how: EndpointSetting) -> str:
-        return asking._tasks(how, [question])[0].name
+        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -160,7 +163,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
-        return asking._tasks(how, [question])[0].name
+        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
     others = [
@@ -169,6 +172,38 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
         {"max_pixels": 8, "min_pixels": 4},
     ]
     assert len({name(), name(engine="vllm"), *(name(**other) for other in others)}) == 5
+
+
+@pytest.mark.parametrize("prompt", [*STYLES, *POINTWISE])
+def test_each_dimension_is_asked_in_its_own_words(prompt: str) -> None:
+    forms = {dimension: asking.form(prompt, dimension) for dimension in CRITERIA}
+    assert len({form.version for form in forms.values()}) == 3
+    assert len({str(form.messages("Make it red.")) for form in forms.values()}) == 3
+    plain, consistency = chat.form(prompt), forms[asking.CONSISTENCY]
+    assert plain.version == consistency.version, "answers kept from before are found again"
+    assert plain.messages("Make it red.") == consistency.messages("Make it red.")
+    assert {form.max_new_tokens for form in forms.values()} == {plain.max_new_tokens}
+
+
+@pytest.mark.parametrize("prompt", ["reason_last", "viescore_25"])
+def test_an_answer_about_one_dimension_is_none_about_another(
+    prompt: str, question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how, asked = setting(base_dir) | {"prompt": prompt}, []
+    render = ChatModel.render
+    monkeypatch.setattr(
+        ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
+    )
+    counts = []
+    with resume.RecordCache(tmp_path / "c") as cache:
+        for dimension in ("visual_quality", "instruction_following", "visual_quality"):
+            account = asking.open_accounts({"j": how})["j"]
+            asking.ask(how, [question], {}, cache, account, dimension)
+            counts.append((account.asked, account.reused))
+    assert counts == [(2, 0), (2, 0), (0, 2)]
+    quality, following = asking.form(prompt, "visual_quality"), asking.form(prompt, "instruction_following")
+    words = [str(form.messages(question.instruction)) for form in (quality, following)]
+    assert [words.index(text) for text in asked] == [0, 0, 1, 1], "the model was asked in these words"
 
 
 @pytest.mark.parametrize("judges", [{}, None, "pvc_judge"])

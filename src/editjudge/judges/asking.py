@@ -5,6 +5,9 @@ prompt, the sampling, the limits of the images, and the code that writes questio
 how an endpoint was reached: its address, its key, waits and tries. A model in a folder is known by its weights, and if
 it is served also by the engine and by what it does to the sizes of images. One behind an endpoint is known by its name
 only: other weights behind the same name are another judge, with a name of its own in params.yaml.
+
+A judge is asked about one dimension, in the words that `styles` and `viescore` have for it. What is asked about visual
+consistency is what the prompt of that name asks everywhere else, so that its answers serve for both.
 """
 
 import hashlib
@@ -41,8 +44,8 @@ from editjudge.judges.settings import (
     read_setting,
 )
 from editjudge.judges.spending import Account
-from editjudge.judges.styles import STYLES
-from editjudge.judges.viescore import POINTWISE, winner_of
+from editjudge.judges.styles import Dimension, Style, style
+from editjudge.judges.viescore import POINTWISE, PointStyle, Scale, pointwise, winner_of
 
 CHUNK = 256  # questions between two writes to the cache, of a model in this process
 LOCAL_CODE = (
@@ -51,21 +54,33 @@ LOCAL_CODE = (
     "editjudge.judges.processor",
     "editjudge.judges.transformers_judge",
 )
+SCALES: Mapping[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
+CONSISTENCY: Dimension = "visual_consistency"
 Asked: TypeAlias = Question | PointQuestion
 
 
-def open_accounts(judges: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
-    """An account for each judge of params.yaml, after all their settings and keys have been checked (ParamsError)."""
+def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Account]:
+    """An account for each judge of params.yaml, after all their settings, keys and folders were checked (ParamsError).
+
+    where: the section that the judges stand in.
+    """
     if not (isinstance(judges, Mapping) and judges):
         raise params.ParamsError(
-            "params.yaml: there is no judge to ask: `judges` has none, or the arena takes none of them"
+            f"params.yaml: there is no judge to ask: `{where}` has none, or the arena takes none of them"
         )
-    settings = {name: read_setting(f"judges.{name}", given) for name, given in judges.items()}
+    settings = {name: read_setting(f"{where}.{name}", given) for name, given in judges.items()}
+    for name, setting in settings.items():
+        _check_folder(f"{where}.{name}", setting)
     return {name: _account(name, setting) for name, setting in settings.items()}
 
 
 def _account(name: str, setting: MeasuresSetting) -> Account:
     return Account(name, setting.price, setting.budget) if isinstance(setting, ModelSetting) else Account(name)
+
+
+def _check_folder(where: str, setting: MeasuresSetting) -> None:
+    if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
+        raise params.ParamsError(f"{where}.model: no model in {setting.model}")
 
 
 def ask(
@@ -74,35 +89,51 @@ def ask(
     contexts: Mapping[str, Context],
     cache: resume.RecordCache,
     account: Account | None = None,
+    dimension: Dimension = CONSISTENCY,
 ) -> list[BothOrders]:
-    """The answers of the judge that `judges.<name>` describes, each question asked in both orders.
+    """The answers of the judge that `judges.<name>` describes, each question asked in both orders about a dimension.
 
-    A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. What it costs is
-    added to the account. ParamsError: a setting that is wrong. EndpointError: an endpoint that refuses key or model.
+    A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by measures
+    knows visual consistency only, whatever the dimension. What it costs is added to the account.
+    ParamsError: a setting that is wrong. EndpointError: an endpoint that refuses key or model.
     """
-    setting = read_setting("judges." + (account.judge if account else "judge"), given)
+    where = "judges." + (account.judge if account else "judge")
+    setting = read_setting(where, given)
     account = account or _account("judge", setting)
-    if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
-        raise params.ParamsError(f"judges.{account.judge}.model: no model in {setting.model}")
+    _check_folder(where, setting)
     both = [order for question in questions for order in (question, swapped(question))]
     if not isinstance(setting, ModelSetting):
         verdicts = MeasuresJudge(contexts, cache).compare_many(both)
         for n, verdict in enumerate(verdicts):
             account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
     elif setting.prompt in POINTWISE:
-        return _by_scores(setting, questions, cache, account)
+        return _by_scores(setting, dimension, questions, cache, account)
     else:
-        verdicts = [majority(passes) for passes in _answers(setting, both, cache, account)]
+        verdicts = [majority(passes) for passes in _answers(setting, dimension, both, cache, account)]
     pairs = grouped(verdicts, 2)
     return [BothOrders(f, b, combine(f, b, setting.rule, setting.tie_margin)) for f, b in pairs]
 
 
+def form(prompt: str, dimension: Dimension) -> chat.Form:
+    """The form of a prompt that `judges.<name>.prompt` names, about one dimension; KeyError for an unknown one."""
+    way = _way(prompt, dimension)
+    return chat.scoring(way) if isinstance(way, PointStyle) else chat.comparing(way)
+
+
+def _way(prompt: str, dimension: Dimension) -> Style | PointStyle:
+    return pointwise(SCALES[prompt], dimension) if prompt in SCALES else style(prompt, dimension)
+
+
 def _by_scores(
-    setting: ModelSetting, questions: Sequence[Question], cache: resume.RecordCache, account: Account
+    setting: ModelSetting,
+    dimension: Dimension,
+    questions: Sequence[Question],
+    cache: resume.RecordCache,
+    account: Account,
 ) -> list[BothOrders]:
     """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
     edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
-    scores = [mean_score(passes) for passes in _answers(setting, edits, cache, account)]
+    scores = [mean_score(passes) for passes in _answers(setting, dimension, edits, cache, account)]
     answers = []
     for question, (a, b) in zip(questions, grouped(scores, 2), strict=True):
         winner, reason = winner_of(a, b, setting.score_margin)
@@ -112,10 +143,14 @@ def _by_scores(
 
 
 def _answers(
-    setting: ModelSetting, questions: Sequence[Asked], cache: resume.RecordCache, account: Account
+    setting: ModelSetting,
+    dimension: Dimension,
+    questions: Sequence[Asked],
+    cache: resume.RecordCache,
+    account: Account,
 ) -> list[list[Any]]:
     """The answers to each question, one a pass: kept ones, or asked for and kept; equal questions are asked once."""
-    tasks = _tasks(setting, questions)
+    tasks = _tasks(setting, dimension, questions)
     found, missing = _kept(tasks, setting, cache, account)
 
     def keep(task: Task) -> None:
@@ -124,13 +159,14 @@ def _answers(
         cache.put(task.name, vars(task.answer) | {"usage": usage, "replies": task.replies})
 
     if missing:
-        found.update(zip((task.name for task in missing), _ask_all(setting, missing, keep, account), strict=True))
+        answers = _ask_all(setting, dimension, missing, keep, account)
+        found.update(zip((task.name for task in missing), answers, strict=True))
     return grouped([replace(found[task.name], key=task.question.key) for task in tasks], setting.passes)
 
 
-def _tasks(setting: ModelSetting, questions: Sequence[Asked]) -> list[Task]:
+def _tasks(setting: ModelSetting, dimension: Dimension, questions: Sequence[Asked]) -> list[Task]:
     """Every question in every pass, under the name of its record. Each image is hashed once."""
-    identity = _identity(setting)
+    identity = _identity(setting, dimension)
     images = {data for question in questions for data in question_images(question)}
     digests = {data: resume.fingerprint(data) for data in images}
     tasks = []
@@ -149,9 +185,9 @@ def question_images(question: Asked) -> tuple[bytes, ...]:
     return question.source, question.a, question.b
 
 
-def _identity(setting: ModelSetting) -> str:
-    """Of all that decides a reply beside the question, the pass and the temperature."""
-    parts: list[Any] = [resume.code_version(chat.CODE), setting.prompt, chat.form(setting.prompt).version]
+def _identity(setting: ModelSetting, dimension: Dimension) -> str:
+    """Of all that decides a reply beside the question, the pass and the temperature; a version names the dimension."""
+    parts: list[Any] = [resume.code_version(chat.CODE), setting.prompt, form(setting.prompt, dimension).version]
     if isinstance(setting, ChatSetting):
         parts += [setting.logprobs, setting.max_new_tokens, setting.min_pixels, setting.max_pixels]
     if isinstance(setting, EndpointSetting):
@@ -197,19 +233,24 @@ def _restored(record: Mapping[str, Any], task: Task) -> tuple[chat.Answer, int]:
     return Verdict(**values), record["replies"]
 
 
-def _ask_all(setting: ModelSetting, tasks: Sequence[Task], keep: Keep, account: Account) -> list[chat.Answer]:
+def _ask_all(
+    setting: ModelSetting, dimension: Dimension, tasks: Sequence[Task], keep: Keep, account: Account
+) -> list[chat.Answer]:
     """Asks the model, wherever it runs."""
+    asked = form(setting.prompt, dimension)
     if isinstance(setting, EndpointSetting):
-        return EndpointJudge(setting, setting.base_url, setting.key(), account).answer_all(tasks, keep)
+        return EndpointJudge(setting, setting.base_url, setting.key(), account, asked).answer_all(tasks, keep)
     if isinstance(setting, ServedSetting):
         with served(setting) as base_url:
-            return EndpointJudge(setting, base_url, None, account).answer_all(tasks, keep)
-    return _in_process(cast(TransformersSetting, setting), tasks, keep, account)
+            return EndpointJudge(setting, base_url, None, account, asked).answer_all(tasks, keep)
+    return _in_process(cast(TransformersSetting, setting), dimension, tasks, keep, account)
 
 
-def _in_process(setting: TransformersSetting, tasks: Sequence[Task], keep: Keep, account: Account) -> list[chat.Answer]:
+def _in_process(
+    setting: TransformersSetting, dimension: Dimension, tasks: Sequence[Task], keep: Keep, account: Account
+) -> list[chat.Answer]:
     """Asks a model in this process, a chunk at a time."""
-    answer_all, start = _load(setting), time.monotonic()
+    answer_all, start = _load(setting, dimension), time.monotonic()
     answers: list[chat.Answer] = []
     waiting = list(tasks)
     while waiting and account.left():
@@ -226,11 +267,13 @@ def _in_process(setting: TransformersSetting, tasks: Sequence[Task], keep: Keep,
         answers += replies
     account.unasked += len(waiting)
     account.seconds += time.monotonic() - start
-    form = chat.form(setting.prompt)
-    return answers + [form.nothing(task.question.key, account.closed()) for task in waiting]
+    nothing = form(setting.prompt, dimension).nothing
+    return answers + [nothing(task.question.key, account.closed()) for task in waiting]
 
 
-def _load(setting: TransformersSetting) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
+def _load(
+    setting: TransformersSetting, dimension: Dimension
+) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
     """What answers questions in passes with a model in this process."""
     from editjudge.judges import chat_model
     from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
@@ -238,9 +281,10 @@ def _load(setting: TransformersSetting) -> Callable[[list[Any], list[int]], Sequ
     loaded = chat_model.load(setting.model, setting.dtype)
     net, processor = loaded.model, loaded.processor
     size, temperature, seed = setting.batch_size, setting.temperature, setting.seed
-    if setting.prompt in POINTWISE:
-        return TransformersScorer(net, processor, POINTWISE[setting.prompt], size, temperature, seed).score_many
-    return TransformersJudge(net, processor, size, STYLES[setting.prompt], temperature, seed).compare_many
+    way = _way(setting.prompt, dimension)
+    if isinstance(way, PointStyle):
+        return TransformersScorer(net, processor, way, size, temperature, seed).score_many
+    return TransformersJudge(net, processor, size, way, temperature, seed).compare_many
 
 
 def weights_hash(model_dir: Path) -> str:

@@ -1,4 +1,7 @@
-"""A judge behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time."""
+"""A model behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time.
+
+Judges are asked so, and so are the models that find where an edit is (editjudge.grounding), each in a form of its own.
+"""
 
 import asyncio
 import re
@@ -7,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tqdm import tqdm
 
 from editjudge import images
-from editjudge.judges.chat import Answer, form, options, write_body
+from editjudge.judges.chat import Tokens, form, options, write_body
 from editjudge.judges.endpoint import CallFailed, Endpoint, EndpointError, Line, Refused, Reply
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.pictures import Limits, Pictures
@@ -26,6 +29,37 @@ DOWN = 100  # questions in a row without an answer after which no more are asked
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
 
 
+class Asked(Protocol):
+    """A question: `key` names it, `instruction` is what the chat is written from."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def instruction(self) -> str: ...
+
+
+class Answer(Protocol):
+    """What a reply says; reason: why it says nothing that can be used."""
+
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def usage(self) -> Usage | None: ...
+
+
+class Asking(Protocol):
+    """A form of asking, such as chat.Form; what its parts are is said there."""
+
+    @property
+    def messages(self) -> Callable[[str], list[dict]]: ...
+    @property
+    def shown(self) -> Callable[[Any], dict[str, bytes]]: ...
+    @property
+    def answer(self) -> Callable[[str, str, Tokens, Usage | None], Any]: ...
+    @property
+    def nothing(self) -> Callable[[str, str], Any]: ...
+
+
 @dataclass(frozen=True)
 class Task:
     """One answer that is wanted: to a question, in one pass, under the name of its record.
@@ -34,9 +68,9 @@ class Task:
     """
 
     name: str
-    question: Question | PointQuestion
+    question: Asked
     number: int = 0
-    answer: Answer | None = None
+    answer: Any = None
     replies: int = 0
 
 
@@ -50,7 +84,7 @@ def answered(answer: Answer | None) -> bool:
 
 
 class EndpointJudge:
-    """Compares edits or scores them, as the setting's prompt says, with many questions under way at once.
+    """Compares edits or scores them, as the setting's prompt says, or asks in the form `asking`; many at once.
 
     A reply that the prompt's reader cannot read is asked for again, with sampling, up to `reply_tries` replies and as
     long as the budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked,
@@ -59,9 +93,15 @@ class EndpointJudge:
     """
 
     def __init__(
-        self, setting: ChatSetting, base_url: str, key: str | None = None, account: Account | None = None
+        self,
+        setting: ChatSetting,
+        base_url: str,
+        key: str | None = None,
+        account: Account | None = None,
+        asking: Asking | None = None,
     ) -> None:
-        self.setting, self.form = setting, form(setting.prompt)
+        self.setting = setting
+        self.form: Asking = form(setting.prompt) if asking is None else asking
         self.account = Account("judge", setting.price, setting.budget) if account is None else account
         self.line = Line(
             base_url,
@@ -83,11 +123,11 @@ class EndpointJudge:
         scores = [answer for answer in self._all_passes(questions) if isinstance(answer, Score)]
         return [mean_score(each) for each in grouped(scores, self.setting.passes)]
 
-    def _all_passes(self, questions: Sequence[Question | PointQuestion]) -> list[Answer]:
+    def _all_passes(self, questions: Sequence[Asked]) -> list[Any]:
         passes, before = range(self.setting.passes), len(self.account.used)
         return self.answer_all([Task(f"{before + n}.{p}", q, p) for n, q in enumerate(questions) for p in passes])
 
-    def answer_all(self, tasks: Sequence[Task], keep: Keep = lambda task: None) -> list[Answer]:
+    def answer_all(self, tasks: Sequence[Task], keep: Keep = lambda task: None) -> list[Any]:
         """The answers to the tasks, in their order. Nothing is done for a task before its turn has come."""
         start = time.monotonic()
         try:
@@ -95,8 +135,8 @@ class EndpointJudge:
         finally:
             self.account.seconds += time.monotonic() - start
 
-    async def _answer_all(self, tasks: Sequence[Task], keep: Keep) -> list[Answer]:
-        answers: dict[int, Answer] = {}
+    async def _answer_all(self, tasks: Sequence[Task], keep: Keep) -> list[Any]:
+        answers: dict[int, Any] = {}
         refused: BaseException | None = None
         waiting = iter(enumerate(tasks))
         with tqdm(total=len(tasks), desc=self.account.judge, unit="question", mininterval=1.0, file=sys.stderr) as bar:
@@ -129,7 +169,7 @@ class Run:
         self.one_done = asyncio.Event()
         self.failed_in_a_row = 0
 
-    async def work(self, waiting: Iterator[tuple[int, Task]], answers: dict[int, Answer]) -> None:
+    async def work(self, waiting: Iterator[tuple[int, Task]], answers: dict[int, Any]) -> None:
         """Answers tasks until there are none left."""
         for n, task in waiting:
             if not await self._room():
@@ -152,7 +192,7 @@ class Run:
             await self.one_done.wait()
         return True
 
-    def _unasked(self, task: Task) -> Answer:
+    def _unasked(self, task: Task) -> Any:
         """The unreadable answer that was kept, or none."""
         if task.answer is not None:
             self.account.reused += 1
@@ -160,12 +200,12 @@ class Run:
         self.account.unasked += 1
         return self.form.nothing(task.question.key, self.account.closed())
 
-    def _failed(self, task: Task, kind: str, reason: str) -> Answer:
+    def _failed(self, task: Task, kind: str, reason: str) -> Any:
         self.account.failures[kind] += 1
         self.bar.set_postfix(failed=self.account.failures.total(), refresh=False)
         return self.form.nothing(task.question.key, reason)
 
-    async def _answer(self, task: Task) -> Answer:
+    async def _answer(self, task: Task) -> Any:
         """A readable answer; or the last unreadable one; or none, with the reason."""
         answer = task.answer
         while answer is None or (not answered(answer) and task.replies < self.setting.reply_tries):
@@ -225,7 +265,7 @@ class Run:
                 raise images.ImageError(f"{name}: {error}") from None
         return write_body(wanted, self.form.messages(task.question.instruction), urls)
 
-    def _read(self, task: Task, reply: Reply) -> Answer:
+    def _read(self, task: Task, reply: Reply) -> Any:
         """What the reply says. Its cost includes that of the task's earlier replies."""
         usage = None
         if reply.tokens_in is not None and reply.tokens_out is not None:

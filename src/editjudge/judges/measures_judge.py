@@ -1,7 +1,7 @@
 """A judge without a model: the better edit is the one with the better region measures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from editjudge import resume
@@ -10,6 +10,7 @@ from editjudge.judges.protocol import Question, Verdict
 from editjudge.measures import batch
 from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe
+from editjudge.measures.slot_settings import SlotSetting
 
 TOLERANCE = 1e-6
 Measures = Sequence[Mapping[str, Any]]
@@ -17,14 +18,16 @@ Measures = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Context:
-    """What the measures need to know of a question beside its images."""
+    """What the measures need to know of a question beside its images. setting: the models, the same for all."""
 
     recipe: Recipe
     boxes: tuple[tuple[int, int, int, int], ...]
+    setting: SlotSetting = field(default=SlotSetting(), hash=False)
 
 
 class MeasuresJudge:
-    """Compares two edits by the primary measure of each area, which is the first one that the recipe names there.
+    """Compares two edits by the primary measure of each area: the first one that the recipe names there of those whose
+    models are configured.
 
     The sides' sums of primary measures (times their direction) decide; where those are equal, the votes of all
     measures; where those are, it is a Tie. A question whose images cannot be measured, or that has no context (the
@@ -40,7 +43,8 @@ class MeasuresJudge:
             if q.key in self.contexts:
                 groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
         prompts = [batch.Prompt(source, c.boxes, c.recipe, tuple(edits)) for (source, c), edits in groups.items()]
-        taken = batch.measure_all(prompts, self.cache, "measures")
+        setting = next((c.setting for _, c in groups), SlotSetting())
+        taken = batch.measure_all(prompts, setting, self.cache, "measures")
         found = {
             group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)
         }
@@ -58,10 +62,14 @@ class MeasuresJudge:
 
 
 def compare(key: str, first: Measures, second: Measures) -> Verdict:
-    """The verdict on two sides' measures (rows of recipes.take, in the same order)."""
+    """The verdict on two sides' measures (rows of batch.take); those count that were taken of both."""
+    other = {(row["area"], row["measure"]): row for row in second}
+    pairs = [(row, other[row["area"], row["measure"]]) for row in first if (row["area"], row["measure"]) in other]
+    if not pairs:
+        return Verdict(key, None, None, "", "no measure of the task is configured")
     seen: set[str] = set()
     primary, votes = 0.0, 0
-    for a, b in zip(first, second, strict=True):
+    for a, b in pairs:
         leads = a["area"] not in seen
         seen.add(a["area"])
         if a["value"] is None or b["value"] is None:

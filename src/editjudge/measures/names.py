@@ -1,11 +1,51 @@
-"""The measures' directions, apart from the code that takes them: +1 higher is better, -1 lower is better."""
+"""The measures by name, apart from the code that takes them: what a recipe may ask for, and which side is better."""
 
-DIRECTIONS = {
-    "L_channel_ssim": 1,
-    "delta_e": -1,
-    "emd": -1,
-    "object_similarity": 1,
-    "ssim": 1,
-    "structure_similarity": 1,
-    "tone_residual": -1,
+from dataclasses import dataclass
+
+AREAS = ("edit_area", "unedit_area", "object", "image")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a measure without taking it.
+
+    direction: +1 higher is better, -1 lower is better. slots: the models of params.yaml's `measures` that it needs; it
+    is not configured where one of them is `none`. areas: where it makes sense.
+    """
+
+    direction: int
+    slots: tuple[str, ...] = ()
+    areas: tuple[str, ...] = AREAS
+
+
+_OBJECT = ("edit_area", "object", "image")
+_PERSON = ("edit_area", "image")  # of whom the boxes show
+KINDS: dict[str, Kind] = {
+    "L_channel_ssim": Kind(1),
+    "bg_faceID_sim": Kind(1, ("faces",), ("unedit_area",)),
+    "body_appearance_dino_cosine_sim": Kind(1, ("dinov3", "parsing", "segmenter"), _PERSON),
+    "body_joint_error": Kind(-1, ("pose",), _PERSON),
+    "body_silhouette_iou": Kind(1, ("pose", "segmenter"), _PERSON),
+    "delta_e": Kind(-1),
+    "depth_ssim": Kind(1, ("depth",)),
+    "dinov3_structure_similarity": Kind(1, ("dinov3",)),
+    "emd": Kind(-1),
+    "face_ID_sim": Kind(1, ("faces",), _PERSON),
+    "face_geometry": Kind(-1, ("faces",), _PERSON),
+    "face_texture_energy_ratio": Kind(1, ("faces",), _PERSON),
+    "face_texture_high_frequency_diff": Kind(-1, ("faces",), _PERSON),
+    "face_texture_histogram": Kind(1, ("faces",), _PERSON),
+    "hair_color_chi_square": Kind(-1, ("parsing",), _PERSON),
+    "hair_high_frequency_diff": Kind(-1, ("parsing",), _PERSON),
+    "hair_sobel_diff": Kind(-1, ("parsing",), _PERSON),
+    "iou": Kind(1, ("segmenter",), _OBJECT),
+    "lpips": Kind(-1, ("lpips",)),
+    "max_match_face_ID_sim": Kind(1, ("faces",), _PERSON),
+    "object_similarity": Kind(1, ("segmenter",), _OBJECT),
+    "sam_clip_cls_sim": Kind(1, ("clip", "segmenter"), _OBJECT),
+    "sam_dino_cls_sim": Kind(1, ("dinov3", "segmenter"), _OBJECT),
+    "ssim": Kind(1),
+    "structure_similarity": Kind(1),
+    "tone_residual": Kind(-1),
 }
+DIRECTIONS = {name: kind.direction for name, kind in KINDS.items()}

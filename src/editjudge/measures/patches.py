@@ -13,16 +13,19 @@ os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # else `import ot` lo
 CELL_SHARE = 0.1  # a patch is in the region when more than this share of its pixels is
 
 
-def emd(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray) -> float:
+def emd(reference: np.ndarray, edited: np.ndarray, cells: np.ndarray, edited_cells: np.ndarray | None = None) -> float:
     """Earth mover's distance of the patches in the region: uniform weights, squared Euclidean cost, exact (POT).
 
-    0 or more, lower is better, 0 for identical images; symmetric. Both sides are masked (the reference system masks
-    the edited side only, so that identical images are apart there).
+    0 or more, lower is better. Without `edited_cells` both sides are masked with `cells`: 0 for identical images and
+    symmetric. The reference system masks the edited side only (`cells` all True there, `edited_cells` the region), so
+    that identical images are apart.
     """
     import ot
 
+    others = cells if edited_cells is None else edited_cells
     _check(cells)
-    cost = ot.dist(reference[cells], edited[cells], metric="sqeuclidean")
+    _check(others)
+    cost = ot.dist(reference[cells], edited[others], metric="sqeuclidean")
     return max(float(ot.emd2([], [], cost)), 0.0)
 
 

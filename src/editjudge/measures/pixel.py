@@ -4,12 +4,14 @@ Images are RGB, uint8, (H, W, 3), both of one shape; a region is a boolean mask 
 empty region or shapes that differ.
 """
 
+import cv2
 import numpy as np
-from scipy.ndimage import gaussian_filter1d
 
-from editjudge import images
+from editjudge import images, regions
 
-SIGMA, TRUNCATE = 1.5, 3.5  # an 11-pixel window, as in Wang et al. 2004
+SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
+_BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
+WINDOW = _BELL / _BELL.sum()
 DATA_RANGE = 255.0
 K1, K2 = 0.01, 0.03
 
@@ -17,11 +19,19 @@ K1, K2 = 0.01, 0.03
 def ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
     """Structural similarity (Wang et al. 2004, Gaussian window) of the RGB channels, mean over region and channels.
 
-    In -1..1, higher is better, 1 for identical images; symmetric.
+    In -1..1, higher is better, 1 for identical images; symmetric. A window at the region's edge also sees the RADIUS
+    pixels around it.
     """
     _check(reference, edited, region)
-    channels = [ssim_map(reference[..., c], edited[..., c])[region].mean() for c in range(3)]
-    return float(np.mean(channels))
+    return ssim_of(Moments(reference.astype(np.float64)), edited, region)
+
+
+def ssim_of(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
+    """`ssim`, with what is known of the reference computed once for all of its edits."""
+    around = surroundings(region)
+    maps = ssim_map(reference.part(around), Moments(edited[around].astype(np.float64)))[region[around]]
+    # A channel at a time, as NumPy's sums depend on the order.
+    return float(np.mean([np.ascontiguousarray(maps[:, channel]).mean() for channel in range(3)]))
 
 
 def l_channel_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
@@ -30,9 +40,27 @@ def l_channel_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray
     Sees a change of structure, not one of colour or overall lightness. In -1..1, higher is better; not symmetric.
     """
     _check(reference, edited, region)
-    first, second = _lightness(reference), _lightness(edited)
-    second[region] = match_histogram(second[region], first[region])
-    return float(ssim_map(first, second)[region].mean())
+    return l_channel_ssim_of(lightness(images.to_lab(reference)), lightness(images.to_lab(edited)), region)
+
+
+def l_channel_ssim_of(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
+    """`l_channel_ssim` of two images' `lightness`."""
+    around = surroundings(region)
+    inside = region[around]
+    first, second = first[around], second[around].copy()
+    second[inside] = match_histogram(second[inside], first[inside])
+    return float(ssim_map(Moments(first), Moments(second))[inside].mean())
+
+
+def depth_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
+    """`ssim` of two depth maps, (H, W), in 0..255, as depth.DepthAnything gives them.
+
+    In -1..1, higher is better, 1 for identical maps; symmetric.
+    """
+    _check(reference, edited, region)
+    around = surroundings(region)
+    first, second = (Moments(depth[around].astype(np.float64)) for depth in (reference, edited))
+    return float(ssim_map(first, second)[region[around]].mean())
 
 
 def delta_e(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
@@ -48,8 +76,15 @@ def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray)
     explains is damage. 0 or more, lower is better; not symmetric.
     """
     _check(reference, edited, region)
-    design = _polynomial(images.to_lab(reference)[region].astype(np.float64) / 50 - 1)
-    target = images.to_lab(edited)[region].astype(np.float64)
+    return tone_residual_of(images.to_lab(reference), images.to_lab(edited), region)
+
+
+def tone_residual_of(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
+    """`tone_residual` of two images in CIELAB, (H, W, 3)."""
+    if not region.any():
+        raise ValueError("the region is empty")
+    design = _polynomial(first[region].astype(np.float64) / 50 - 1)
+    target = second[region].astype(np.float64)
     mapped = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     return float(np.linalg.norm(target - mapped, axis=1).mean())
 
@@ -62,13 +97,36 @@ def _polynomial(lab: np.ndarray) -> np.ndarray:
     )
 
 
-def ssim_map(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """SSIM a pixel of two (H, W) channels in 0..255, float64, (H, W); borders are mirrored."""
-    x, y = first.astype(np.float64), second.astype(np.float64)
-    mx, my = _blur(x), _blur(y)
-    vx, vy, cov = _blur(x * x) - mx * mx, _blur(y * y) - my * my, _blur(x * y) - mx * my
+class Moments:
+    """The values of an image, float64, (H, W) or (H, W, c), their local mean and variance under SSIM's window."""
+
+    def __init__(self, values: np.ndarray, mean: np.ndarray | None = None, variance: np.ndarray | None = None) -> None:
+        self.values = values
+        self.mean = _blur(values) if mean is None else mean
+        self.variance = _blur(values * values) - self.mean * self.mean if variance is None else variance
+
+    def part(self, around: tuple[slice, slice]) -> "Moments":
+        """The moments of a part of the image; at its edges they have seen the pixels outside of it."""
+        return Moments(self.values[around], self.mean[around], self.variance[around])
+
+
+def ssim_map(first: Moments, second: Moments) -> np.ndarray:
+    """SSIM a pixel, float64, of the shape of the values, which are in 0..255; borders are mirrored."""
+    covariance = _blur(first.values * second.values) - first.mean * second.mean
     c1, c2 = (K1 * DATA_RANGE) ** 2, (K2 * DATA_RANGE) ** 2
-    return (2 * mx * my + c1) * (2 * cov + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))
+    alike = (2 * first.mean * second.mean + c1) * (2 * covariance + c2)
+    return alike / ((first.mean**2 + second.mean**2 + c1) * (first.variance + second.variance + c2))
+
+
+def surroundings(region: np.ndarray) -> tuple[slice, slice]:
+    """The part of an image that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider.
+
+    Raises ValueError for an empty region.
+    """
+    if not region.any():
+        raise ValueError("the region is empty")
+    x0, y0, x1, y1 = regions.mask_box(region)
+    return slice(max(y0 - RADIUS, 0), y1 + RADIUS), slice(max(x0 - RADIUS, 0), x1 + RADIUS)
 
 
 def match_histogram(values: np.ndarray, template: np.ndarray) -> np.ndarray:
@@ -79,12 +137,13 @@ def match_histogram(values: np.ndarray, template: np.ndarray) -> np.ndarray:
     return np.interp(quantiles, np.cumsum(template_counts) / template.size, sorted_values)[inverse]
 
 
-def _lightness(rgb: np.ndarray) -> np.ndarray:
-    return np.round(images.to_lab(rgb)[..., 0].astype(np.float64) * 2.55)
+def lightness(lab: np.ndarray) -> np.ndarray:
+    """L of CIELAB, (H, W, 3), in whole steps of 0..255: float64, (H, W)."""
+    return np.round(lab[..., 0].astype(np.float64) * 2.55)
 
 
-def _blur(channel: np.ndarray) -> np.ndarray:
-    return gaussian_filter1d(gaussian_filter1d(channel, SIGMA, 0, truncate=TRUNCATE), SIGMA, 1, truncate=TRUNCATE)
+def _blur(values: np.ndarray) -> np.ndarray:
+    return cv2.sepFilter2D(values, cv2.CV_64F, WINDOW, WINDOW, borderType=cv2.BORDER_REFLECT)
 
 
 def _check(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> None:

@@ -1,0 +1,96 @@
+"""What encoders said of images, kept in work/ across runs: a new editing model or measure encodes no source again.
+
+A file an image, found by the hash of its pixels and of the model. They are written under a temporary name, so that
+processes need no locks. Worth it where a model takes longer than reading a file, so not for the embedded ones.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+GIGABYTE = 1e9
+Said = TypeVar("Said")
+
+
+@dataclass
+class FeatureStore:
+    """Arrays by name in a folder. room: bytes that this process may still write; 0: nothing is kept or looked for."""
+
+    folder: Path
+    room: float
+
+    def get(self, name: str) -> list[np.ndarray] | None:
+        """The arrays under a name, or None where there are none that can be read."""
+        try:
+            with np.load(self._path(name), allow_pickle=False) as found:
+                return [found[key] for key in sorted(found)]
+        except (OSError, ValueError, KeyError, EOFError):
+            return None
+
+    def put(self, name: str, arrays: Sequence[np.ndarray]) -> None:
+        """Keep up to 10 arrays, unless there is no more room."""
+        size = sum(array.nbytes for array in arrays)
+        if size > self.room:
+            return
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        with partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
+        os.replace(partial, path)
+        self.room -= size
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name[:2] / f"{name}.npz"
+
+
+def said(
+    store: FeatureStore,
+    model: str,
+    rgbs: Sequence[np.ndarray],
+    ask: Callable[[list[np.ndarray]], Sequence[Said]],
+    pack: Callable[[Said], Sequence[np.ndarray]],
+    unpack: Callable[[list[np.ndarray]], Said],
+) -> list[Said]:
+    """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
+
+    model: a hash of all but the image that the answer depends on. pack, unpack: an answer to arrays and back.
+    """
+    names = [_name(model, rgb) for rgb in rgbs]
+    found: dict[str, Said] = {}
+    if store.room > 0:
+        kept = {name: store.get(name) for name in names}
+        found = {name: unpack(arrays) for name, arrays in kept.items() if arrays is not None}
+    missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
+    if missing:
+        for name, answer in zip(missing, ask(list(missing.values())), strict=True):
+            found[name] = answer
+            store.put(name, pack(answer))
+    return [found[name] for name in names]
+
+
+def trim(folder: Path, most: float) -> float:
+    """Delete the files that were written first until at most half of `most` bytes are left, where there are more.
+
+    Returns the bytes that may be written.
+    """
+    files = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob("*/*.npz"))
+    size = sum(each for _, each, _ in files)
+    goal = most if size <= most else most / 2
+    for _, each, file in files:
+        if size <= goal:
+            break
+        file.unlink()
+        size -= each
+    return max(most - size, 0.0)
+
+
+def _name(model: str, rgb: np.ndarray) -> str:
+    digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
+    digest.update(np.ascontiguousarray(rgb).data)
+    return digest.hexdigest()

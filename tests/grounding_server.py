@@ -1,0 +1,173 @@
+"""An OpenAI-compatible server that really finds coloured rectangles, and that sometimes misbehaves.
+
+`python grounding_server.py '{"share": 0.4, ...}'` prints its port. Settings: share of requests that go wrong, by all of
+KINDS, drawn from what was asked and how often, so that the same questions meet the same fates; always:
+{instruction: kind}; key; delay (s). GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
+"""
+
+import asyncio
+import base64
+import hashlib
+import io
+import json
+import re
+import socket
+import sys
+from collections import Counter, defaultdict
+
+import numpy as np
+import uvicorn
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230), "yellow": (240, 240, 20)}
+SPOILT = ("prose", "broken", "empty", "unknown", "turned", "outside", "judged", "refusal", "listed")
+FAILING = ("429", "500", "hang", "cut", "html")
+KINDS = (*SPOILT, *FAILING)
+settings: dict = {"share": 0.0, "always": {}, "delay": 0.0}
+came: Counter[str] = Counter()
+kinds: Counter[str] = Counter()
+asked: defaultdict[str, list] = defaultdict(list)
+flight = {"now": 0, "most": 0}
+sent: list[dict] = []
+
+
+def fate(name: str, instruction: str) -> str | None:
+    """How this request goes wrong, if it does."""
+    if instruction in settings["always"]:
+        return settings["always"][instruction]
+    draw = int.from_bytes(hashlib.sha256(f"{name} {came[name]}".encode()).digest()[:8], "little") / 2**64
+    return KINDS[int(draw / settings["share"] * len(KINDS))] if draw < settings["share"] else None
+
+
+def rectangle(pixels: np.ndarray, colour: str) -> list[int] | None:
+    """Where the image has this colour: x0, y0, x1, y1, x1 and y1 exclusive."""
+    there = np.abs(pixels.astype(int) - COLOURS[colour]).max(-1) < 40
+    if not there.any():
+        return None
+    rows, columns = np.flatnonzero(there.any(1)), np.flatnonzero(there.any(0))
+    return [int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1]
+
+
+def boxes(text: str, url: str) -> dict:
+    """The truth of a grounder."""
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
+    height, width = pixels.shape[:2]
+    found = re.search(r"pixels of this image, (\d+) wide and (\d+) high", text)
+    assert found is None or (int(found[1]), int(found[2])) == (width, height), "the size in the prompt is the sent one"
+    sides = (1, 1) if found else (1000 / width, 1000 / height)
+    items = []
+    for label in json.loads(re.search(r"^Names: (.*)$", text, re.MULTILINE)[1]):
+        box = rectangle(pixels, label.split()[0])
+        if box is not None:
+            items.append({"label": label, "bbox_2d": [round(v * sides[n % 2], 3) for n, v in enumerate(box)]})
+    return {"objects": items}
+
+
+def names(instruction: str, text: str) -> dict:
+    """The truth of a parser."""
+    things = re.findall(r"the ((?:red|green|blue|yellow) square)", instruction)
+    if '"generated"' in text:
+        return {"edited": things[:1], "generated": things[1:]}
+    if '"subject"' in text:
+        return {"subject": things[0], "changes": ["hair", "face_texture"]}
+    return {"objects": things}
+
+
+def spoilt(kind: str, truth: dict) -> str:
+    """A reply that must not be believed."""
+    text = json.dumps(truth)
+    first = next(iter(truth.values()))
+    is_boxes = isinstance(first, list) and bool(first) and isinstance(first[0], dict)
+    if kind == "prose":
+        return "Sure! The object is on the left side of the picture, at about a third of its height."
+    if kind == "broken":
+        return text[: len(text) * 2 // 3]
+    if kind == "listed":
+        return json.dumps([truth, truth])
+    if kind == "judged":
+        return '{"score": [8, 7], "reasoning": "the objects are at [1, 2, 3, 4]"}'
+    if kind == "refusal":
+        return "I'm sorry, but I can't help with that."
+    if not is_boxes:
+        return json.dumps({"objects": [], "edited": [], "generated": []})
+    item = first[0]
+    x0, y0, x1, y1 = item["bbox_2d"]
+    wrong = {
+        "empty": {"objects": []},
+        "unknown": {"objects": [item | {"label": "a unicorn"}]},
+        "turned": {"objects": [item | {"bbox_2d": [x1, y1, x0, y0]}]},
+        "outside": {"objects": [item | {"bbox_2d": [x0 + 5000, y0, x1 + 5000, y1]}]},
+    }
+    return json.dumps(wrong[kind])
+
+
+async def fail(kind: str) -> Response:
+    if kind == "hang":
+        await asyncio.sleep(600)
+    if kind == "429":
+        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.1"})
+    if kind == "cut":
+        return StreamingResponse(iter([b'{"id": ']), 200, {"Content-Length": "1000"})
+    if kind == "html":
+        return Response("<html>bad gateway</html>", 200)
+    if kind == "400":
+        return JSONResponse({"error": {"message": "this image is against our policy"}}, 400)
+    return JSONResponse({"error": {"message": "worker died"}}, 500)
+
+
+async def chat(request: Request) -> Response:
+    flight["now"] += 1
+    flight["most"] = max(flight.values())
+    try:
+        return await answer(request)
+    finally:
+        flight["now"] -= 1
+
+
+async def answer(request: Request) -> Response:
+    given = request.headers.get("authorization", "")
+    if settings.get("key") and given != f"Bearer {settings['key']}":
+        return JSONResponse({"error": {"message": f"Incorrect API key provided: {given}"}}, 401)
+    body = json.loads(await request.body())
+    [turn] = body["messages"]
+    text = "".join(part.get("text", "") for part in turn["content"])
+    urls = [part["image_url"]["url"] for part in turn["content"] if part["type"] == "image_url"]
+    instruction = re.search(r"^Instruction: (.*)$", text, re.MULTILINE)[1]
+    truth = boxes(text, urls[0]) if urls else names(instruction, text)
+    name = hashlib.sha256(json.dumps(turn).encode()).hexdigest()[:16]
+    came[name] += 1
+    kind = fate(name, instruction)
+    asked[name].append([kind, body["temperature"], body.get("seed")])
+    kinds[kind or "200"] += 1
+    sent.append({"text": text, "images": len(urls)})
+    if kind != "hang":
+        await asyncio.sleep(settings["delay"])
+    if kind is not None and kind not in SPOILT:
+        return await fail(kind)
+    reply = json.dumps(truth) if kind is None else spoilt(kind, truth)
+    message = {"role": "assistant", "content": reply}
+    if kind == "refusal":
+        message = {"role": "assistant", "content": None, "refusal": reply}
+    return JSONResponse(
+        {"choices": [{"index": 0, "message": message}], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+    )
+
+
+async def log(_request: Request) -> Response:
+    return JSONResponse({"came": came, "kinds": kinds, "asked": asked, "flight": flight, "sent": sent})
+
+
+if __name__ == "__main__":
+    settings |= json.loads(sys.argv[1])
+    # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(2048)
+    print(listener.getsockname()[1], flush=True)
+    routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log)]
+    config = uvicorn.Config(Starlette(routes=routes), log_level="critical", access_log=False)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
