@@ -172,8 +172,7 @@ def test_ours_and_the_plain_way(
         assert one == pytest.approx(other, abs=NEAR, rel=NEAR)
     speed = {"ours": CANDIDATES / min(times), "plain": CANDIDATES / took}
     benchmark.extra_info.update({name: round(each, 2) for name, each in speed.items()})
-    print(
-        f"\n{task}, {dtype}: records a CPU second: {speed['ours']:.2f}, plain {speed['plain']:.2f}; {ratio:.2f} times"
-    )
+    figures = ", ".join(f"{name} {each:.2f}" for name, each in speed.items())
+    print(f"\n{task}, records a CPU second: {figures}: {ratio:.2f} times")
     if benchmark.stats is not None:  # none with --benchmark-disable
         assert ratio >= CASES[task]
