@@ -110,7 +110,9 @@ def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]
     }
 
 
-def measure(ladders: list[Ladder], recipes: dict[str, Recipe], cache: resume.RecordCache) -> list[list[dict[str, Any]]]:
+def measure(
+    ladders: list[Ladder], recipes: dict[str, Recipe], setting: SlotSetting, cache: resume.RecordCache
+) -> list[list[dict[str, Any]]]:
     """The measures of all edits, ladder by ladder."""
     asked = [
         batch.Prompt(
