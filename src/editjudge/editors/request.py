@@ -1,0 +1,38 @@
+"""What an editor is asked and what it answers: one edit of one picture."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Request:
+    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP bytes). use: which call arguments."""
+
+    key: str
+    task: str
+    instruction: str
+    image: bytes
+    edit: str | None  # JSON of the embedded editors' settings; None where a source has none
+    use: Literal["data", "benchmark"]
+    seed: int  # of this record and model, 0..2**63-1: fingerprint of (setting seed, model, key)
+
+
+@dataclass(frozen=True)
+class Edited:
+    """image: RGB, uint8, (H, W, 3). damage: known truth, None where it is not known."""
+
+    image: np.ndarray
+    damage: float | None
+
+
+class EditFailed(ValueError):
+    """The edit cannot be made; the message is the record's reason.
+
+    kind: short word that metrics count (safety_checker, not_finite, wrong_size, exception, out_of_memory, refused, ...).
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
