@@ -30,7 +30,7 @@ class Edited:
 class EditFailed(ValueError):
     """The edit cannot be made; the message is the record's reason.
 
-    kind: short word that metrics count (safety_checker, not_finite, wrong_size, exception, out_of_memory, refused, ...).
+    kind: short word that metrics count (safety_checker, not_finite, wrong_size, exception, refused, ...).
     """
 
     def __init__(self, kind: str, reason: str) -> None:

@@ -37,7 +37,7 @@ class RowWriter:
         """Check one row and keep it for the next row group. Raises ContractError."""
         schemas.check(self.contract, [row], f"{self.path}: from row {self.count}")
         self._rows.append(row)
-        self._bytes += len(row["image"])
+        self._bytes += len(row["image"] or b"")
         self.count += 1
         enough = len(self._rows) >= max(records.ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
         if enough or (self._bytes >= GROUP_BYTES and len(self._rows) >= records.ROW_GROUP):
