@@ -4,7 +4,7 @@ An edit whose worker died is tried once more by another worker, then it has fail
 keeps results, and workers end with it, however it ends.
 """
 
-import ctypes
+import fcntl
 import os
 import signal
 import sys
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 import cv2
@@ -28,7 +29,6 @@ TRIES = 2  # of an edit whose worker died, or that ran out of memory
 LOADING_DEATHS = 3  # workers in a row that died before their editor was there
 DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
-DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 class EditorBroken(RuntimeError):
@@ -258,16 +258,19 @@ def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
 def _end_with_parent() -> None:
     """End this process when the parent is killed, even amid an edit that takes minutes.
 
-    The fork server ends with the parent, and the kernel ends this process with the fork server; where it does not
-    (another system, or a fork server that others hold), the thread sees the parent's end.
+    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
+    thread does, as soon as the edit lets threads run.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-    threading.Thread(target=_watch_parent, daemon=True).start()
-
-
-def _watch_parent() -> None:
     parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    assert parent is not None
+    if sys.platform == "linux":
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    else:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
