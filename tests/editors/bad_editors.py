@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from editjudge.editors import pool
+from editjudge.editors import loading, pool
+from editjudge.editors.outcomes import Editor
+from editjudge.editors.procedural_settings import ProceduralSetting
 from editjudge.editors.request import Edited, EditFailed, Request
 
 GREY = np.full((24, 32, 3), 128, np.uint8)
@@ -113,3 +115,19 @@ class Witness:
     def edit(self, request: Request) -> Edited:
         time.sleep(0.3)
         raise EditFailed("witness", self.seen)
+
+
+class Logged:
+    """A real editor that writes to the log what it is about to edit, and takes its time."""
+
+    def __init__(self, log: Path, editor: Editor) -> None:
+        self.log, self.editor = log, editor
+
+    def edit(self, request: Request) -> Edited:
+        write(self.log, request.key)
+        time.sleep(0.02)
+        return self.editor.edit(request)
+
+
+def logged(log: Path, model: str, setting: ProceduralSetting, device: str) -> Logged:
+    return Logged(log, loading.load(model, setting, device))

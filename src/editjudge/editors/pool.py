@@ -230,9 +230,10 @@ def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Reques
 
 
 def _preloaded() -> list[str]:
-    """What the fork server imports once, so that a worker, which needs it, starts in milliseconds."""
+    """What the fork server imports once, so that a worker starts in milliseconds: it needs the main module too."""
     main = sys.modules["__main__"].__spec__
-    return [__name__] if main is None or main.name.endswith("__main__") else [__name__, main.name]
+    ours = [__name__, "editjudge.editors.loading"]
+    return ours if main is None or main.name.endswith("__main__") else [*ours, main.name]
 
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:

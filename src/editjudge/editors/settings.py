@@ -33,6 +33,8 @@ PROCEDURAL_CODE = (
     "editjudge.editors.operations",
     "editjudge.editors.procedural",
     "editjudge.editors.procedural_editor",
+    "editjudge.probe.drawings",
+    "editjudge.probe.photos",
     "editjudge.regions",
 )
 
