@@ -1,0 +1,65 @@
+"""What is wrong in pipelines of diffusers 0.42 beside transformers 5, put right once one is loaded.
+
+Without `mark_picture_tokens` edits of Qwen-Image-Edit and LongCat are worse and nothing says so, without
+`of_one_picture` every edit of GLM-Image fails, without `quoted_parts` LongCat reads other words than it was given. The
+first two do nothing where a later version does the same by itself.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from diffusers import GlmImagePipeline, LongCatImageEditPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
+from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
+
+LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
+APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
+QUOTED = "|".join(f"{begin}[^{begin}{end}]*{end}" for begin, end in ("''", '""', "\u2018\u2019", "\u201c\u201d"))
+SEE_THE_SOURCE = (QwenImageEditPipeline, QwenImageEditPlusPipeline, LongCatImageEditPipeline)
+
+
+def mend(pipe: Any) -> None:
+    """Put right what is wrong in this pipeline, if anything is."""
+    parts = pipe.components
+    if isinstance(pipe, SEE_THE_SOURCE):
+        parts["text_encoder"].register_forward_pre_hook(mark_picture_tokens, with_kwargs=True)
+    if isinstance(pipe, LongCatImageEditPipeline):
+        LONGCAT.split_quotation = quoted_parts
+    if isinstance(pipe, GlmImagePipeline):
+        encoder = parts["vision_language_encoder"]
+        encoder.get_image_tokens = of_one_picture(encoder.get_image_tokens)
+
+
+def mark_picture_tokens(
+    encoder: transformers.Qwen2_5_VLForConditionalGeneration, positional: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tell Qwen2.5-VL which tokens are the picture's.
+
+    transformers 5 gives them their rows and columns only if it is told; the pipelines drop what their processor says of
+    it (diffusers issue 14194), and the picture's tokens would then stand in one line, as words do.
+    """
+    marks = (named["input_ids"] == encoder.config.image_token_id).int()
+    return positional, {"mm_token_type_ids": marks} | named
+
+
+def of_one_picture(tokens: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """GLM-Image's `get_image_tokens`, which takes a list of pictures' features, for the one picture (C, h, w) of an
+    edit, as which the pipeline hands them on: it joins the list along what used to be the pictures' axis."""
+
+    def picture_tokens(features: torch.Tensor, grid: torch.Tensor | None = None) -> torch.Tensor:
+        return tokens(features[None] if features.ndim == 3 else features, grid)
+
+    return picture_tokens
+
+
+def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
+    """The instruction in parts, and whether each is in quotation marks: LongCat reads text in quotes by the letter.
+
+    Takes the place of diffusers' `split_quotation`, which exchanges the words of an instruction with two words like
+    "don't" and "cat's", and by a set's order at that. An apostrophe between letters is no quotation mark.
+    """
+    guarded = re.sub(r"(?<=[a-zA-Z])'(?=[a-zA-Z])", APOSTROPHE, instruction)
+    parts = (part for part in re.split(f"({QUOTED})", guarded) if part)
+    return [(part.replace(APOSTROPHE, "'"), re.fullmatch(QUOTED, part) is not None) for part in parts]

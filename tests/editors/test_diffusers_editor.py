@@ -1,0 +1,262 @@
+"""Editing models of random weights, run by the real pipeline classes of diffusers, from a folder to an image."""
+
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+import tiny_pipelines
+import torch
+from diffusers import Flux2Pipeline, FluxKontextPipeline
+from peft import LoraConfig, get_peft_model_state_dict
+from PIL import Image
+from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase
+
+from editjudge.editors import diffusers_settings
+from editjudge.editors.diffusers_editor import DiffusersEditor
+from editjudge.editors.diffusers_mends import quoted_parts
+from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.params import ParamsError
+
+KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
+    "FluxKontextPipeline", "Flux2Pipeline", "QwenImageEditPipeline", "StableDiffusionInstructPix2PixPipeline",
+    "LongCatImageEditPipeline",
+)  # fmt: skip
+PIPELINES = list(tiny_pipelines.MODELS)
+# The pipelines that take a picture to 1024² by themselves get one whose sides are then multiples of 64.
+SOURCES = {LONGCAT: (256, 64)}
+OWN_SIZE = {LONGCAT: (512, 2048)}
+HARD = """Don't "repaint" the cat's 'sign';
+write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME"""
+LONG = " cup" * 2500
+
+Load = Callable[..., DiffusersEditor]
+
+
+@pytest.fixture(scope="module")
+def fresh(entry: Callable[..., dict[str, Any]]) -> Load:
+    """fresh(pipeline class, **fields): its tiny model, loaded anew with other fields."""
+
+    def load(pipeline_class: str, /, **fields: Any) -> DiffusersEditor:
+        return DiffusersEditor(diffusers_settings.read("editors.tiny", entry(pipeline_class, **fields)), "cpu")
+
+    return load
+
+
+def ask(pipeline: str, size: tuple[int, int] | None = None, **fields: Any) -> Request:
+    width, height = size or SOURCES.get(pipeline, (128, 96))
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    source = io.BytesIO()
+    Image.fromarray(pixels).save(source, "PNG")
+    given = {
+        "key": "k",
+        "task": "color_alter",
+        "instruction": "Make the cup red",
+        "edit": None,
+        "use": "data",
+        "seed": 5,
+    }
+    return Request(**{"image": source.getvalue(), **given, **fields})
+
+
+def same(one: Edited, other: Edited) -> bool:
+    return np.array_equal(one.image, other.image)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_edits_depend_on_the_request_alone(pipeline: str, editor: Load) -> None:
+    model = editor(pipeline)
+    first = model.edit(ask(pipeline))
+    assert first.image.shape == (*OWN_SIZE.get(pipeline, (96, 128)), 3)
+    assert first.image.dtype == np.uint8
+    assert first.image.std() > 5
+    assert first.damage is None
+    assert not same(first, model.edit(ask(pipeline, seed=2**63 - 1)))
+    assert not same(first, model.edit(ask(pipeline, use="benchmark")))
+    assert not same(first, model.edit(ask(pipeline, instruction="Remove the cup")))
+    assert same(first, model.edit(ask(pipeline)))
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("instruction", [HARD, LONG], ids=["hard", "long"])
+def test_instruction_reaches_the_tokenizer_unchanged(
+    pipeline: str, instruction: str, editor: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pipeline == LONGCAT and instruction == LONG:
+        pytest.skip("LongCat takes 512 tokens; what it does with more is tested below")
+    read, tokenize = [], PreTrainedTokenizerBase.__call__
+
+    def spy(self: PreTrainedTokenizerBase, text: str | list[str], *rest: Any, **named: Any) -> Any:
+        read.extend([text] if isinstance(text, str) else text)
+        return tokenize(self, text, *rest, **named)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", spy)
+    editor(pipeline).edit(ask(pipeline, instruction=instruction))
+    assert instruction in "".join(read)
+
+
+def test_longcat_fails_on_an_instruction_of_too_many_tokens(editor: Load) -> None:
+    with pytest.raises(TypeError):
+        editor(LONGCAT).edit(ask(LONGCAT, instruction="a" * 600))
+
+
+def test_longcat_reads_quoted_text_by_the_letter() -> None:
+    text = "Don't write 'it', write \"the cat's\" and “é”"
+    assert quoted_parts(text) == [
+        ("Don't write ", False), ("'it'", True), (", write ", False), ('"the cat\'s"', True), (" and ", False),
+        ("“é”", True),
+    ]  # fmt: skip
+    assert quoted_parts("") == []
+
+
+@pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", "QwenImageEditPlusPipeline", LONGCAT])
+def test_the_text_encoder_places_the_picture_in_rows_and_columns(
+    pipeline: str, editor: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the encoder given all that the processor says, as transformers documents it."""
+    encoder, seen = editor(pipeline).pipe.text_encoder, []
+    positions = encoder.model.get_rope_index
+
+    def spy(*given: Any, **named: Any) -> Any:
+        seen.append(positions(*given, **named)[0])
+        return positions(*given, **named)
+
+    monkeypatch.setattr(encoder.model, "get_rope_index", spy)
+    editor(pipeline).edit(ask(pipeline))
+    assert seen
+    for each in seen:  # (3, 1, tokens): time, row and column
+        assert not torch.equal(each[1], each[2]), "picture tokens lie in one line, as words do"
+
+
+def test_model_of_the_hub(
+    fresh: Load, editor: Load, model_dir: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the hub's cache, which is as far as a machine without the hub goes."""
+    commit, repository = "0123456789" * 4, tmp_path / "models--owner--name"
+    shutil.copytree(model_dir(QWEN), repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for revision in ("main", commit):
+        from_hub = fresh(QWEN, model="owner/name", revision=revision)
+        assert same(from_hub.edit(ask(QWEN)), editor(QWEN).edit(ask(QWEN)))
+
+
+def test_two_arguments_differ_where_data_and_benchmark_do(fresh: Load) -> None:
+    guided = {"num_inference_steps": 1, "true_cfg_scale": 4.0, "negative_prompt": " "}
+    model = fresh(QWEN, data=guided, benchmark={"num_inference_steps": 1, "true_cfg_scale": 1.0})
+    assert not same(model.edit(ask(QWEN)), model.edit(ask(QWEN, use="benchmark")))
+
+
+def test_sigmas_of_the_turbo_entry_reach_the_pipeline(fresh: Load) -> None:
+    steps = {"num_inference_steps": 2}
+    model = fresh(FLUX2, data=steps | {"sigmas": [1.0, 0.2]}, benchmark=steps)
+    assert not same(model.edit(ask(FLUX2)), model.edit(ask(FLUX2, use="benchmark")))
+
+
+@pytest.mark.parametrize("size", [(128, 96), (64, 160), (160, 160)], ids=["wide", "tall", "square"])
+def test_kontext_edits_in_the_source_s_shape(size: tuple[int, int], fresh: Load) -> None:
+    """Left to itself it makes every edit a square of 1024."""
+    model = fresh(KONTEXT, resolution={"rule": "at_most", "multiple": 32})
+    assert model.edit(ask(KONTEXT, size)).image.shape[1::-1] == size
+
+
+def test_flux2_sees_the_whole_source(fresh: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cuts what goes beyond a multiple of 16; a source resized before loses nothing."""
+    model, seen = fresh(FLUX2, resolution={"rule": "at_most", "multiple": 16}), []
+    check = model.pipe.image_processor.check_image_input
+    monkeypatch.setattr(
+        model.pipe.image_processor, "check_image_input", lambda image: (seen.append(image.size), check(image))
+    )
+    assert model.edit(ask(FLUX2, (110, 75))).image.shape == (64, 96, 3)
+    assert seen == [(96, 64)]
+
+
+def test_safety_checker_s_black_is_a_failure(fresh: Load) -> None:
+    model = fresh(PIX2PIX)
+    with torch.no_grad():
+        model.pipe.safety_checker.concept_embeds_weights.fill_(-2.0)  # every picture is then beyond the threshold
+    with pytest.raises(EditFailed, match="safety checker") as failed:
+        model.edit(ask(PIX2PIX))
+    assert failed.value.kind == "safety_checker"
+
+
+@pytest.mark.parametrize("pipeline", [KONTEXT, QWEN, PIX2PIX])
+def test_nan_is_a_failure_and_no_black_image(pipeline: str, fresh: Load) -> None:
+    model = fresh(pipeline)
+    with torch.no_grad():
+        next(iter(model.pipe.vae.decoder.parameters())).fill_(float("nan"))
+    with pytest.raises(EditFailed, match="not finite") as failed:
+        model.edit(ask(pipeline))
+    assert failed.value.kind == "not_finite"
+
+
+def test_a_failed_edit_leaves_no_trace(editor: Load) -> None:
+    model = editor(FLUX2)
+    before = model.edit(ask(FLUX2))
+    with pytest.raises(ValueError, match="too small"):
+        model.edit(ask(FLUX2, (60, 50)))
+    assert same(before, model.edit(ask(FLUX2)))
+
+
+@pytest.fixture(scope="module")
+def lora_dir(model_dir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LoRAs of random weights for the tiny FLUX.1 Kontext and FLUX.2."""
+    folder = tmp_path_factory.mktemp("lora")
+    for name, kind in (("kontext", FluxKontextPipeline), ("flux2", Flux2Pipeline)):
+        transformer = kind.from_pretrained(model_dir(kind.__name__)).transformer
+        torch.manual_seed(1)
+        transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False))
+        layers = get_peft_model_state_dict(transformer)
+        kind.save_lora_weights(folder, transformer_lora_layers=layers, weight_name=f"{name}.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(("pipeline", "name"), [(KONTEXT, "kontext"), (FLUX2, "flux2")], ids=["kontext", "flux2"])
+def test_lora_acts_by_its_weight(pipeline: str, name: str, editor: Load, fresh: Load, lora_dir: Path) -> None:
+    lora = {"model": str(lora_dir), "file": f"{name}.safetensors"}
+    plain = editor(pipeline).edit(ask(pipeline))
+    full = fresh(pipeline, lora=lora).edit(ask(pipeline))
+    assert not same(plain, full)
+    assert not same(full, fresh(pipeline, lora=lora | {"weight": 0.5}).edit(ask(pipeline)))
+    assert same(plain, fresh(pipeline, lora=lora | {"weight": 0.0}).edit(ask(pipeline)))
+
+
+def test_lora_that_does_not_fit_is_refused(fresh: Load, lora_dir: Path) -> None:
+    with pytest.raises(ParamsError, match="LongCatImageEditPipeline takes none"):
+        fresh(LONGCAT, lora={"model": str(lora_dir), "file": "kontext.safetensors"})
+    save_file({"unet.mid_block.to_q.lora_A.weight": torch.zeros(2, 4)}, lora_dir / "other.safetensors")
+    with pytest.raises(ParamsError, match=r"other\.safetensors has no weights for FluxKontextPipeline"):
+        fresh(KONTEXT, lora={"model": str(lora_dir), "file": "other.safetensors"})
+
+
+@pytest.mark.parametrize("offload", ["model", "sequential"])
+def test_offload_needs_a_gpu(offload: str, fresh: Load) -> None:
+    with pytest.raises(ParamsError, match=f"offload: {offload} needs a GPU"):
+        fresh(PIX2PIX, offload=offload)
+
+
+@pytest.mark.parametrize(
+    ("part", "file", "pickled"),
+    [
+        ("vae", "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin"),
+        ("text_encoder", "model.safetensors", "pytorch_model.bin"),
+    ],
+    ids=["diffusers", "transformers"],
+)
+def test_pickled_weights_are_refused(
+    part: str, file: str, pickled: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_dir(PIX2PIX), folder)
+    weights = folder / part / file
+    torch.save({"weight": torch.zeros(1)}, weights.with_name(pickled))
+    weights.unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        fresh(PIX2PIX, model=str(folder))
