@@ -84,6 +84,7 @@ def test_files_that_params_name_become_deps_wherever_they_lie_and_go_with_them()
         "raw_pairs": (raw | {"sources": sources}, {"/elsewhere/t.csv", "pictures"}),
         "embed": (embed | {"backend": "precomputed", "vectors": "v/{task}.npy"}, {"v/${key}.npy"}),
         "filter": (filter | {"already_selected": "kept.npy"}, {"kept.npy"}),
+        "gedit_bench": (values["gedit_bench"] | {"path": "bench", "images": "pictures"}, {"bench", "pictures"}),
     }
     for stage, (section, files) in changes.items():
         deps = body(stage)["deps"]
@@ -107,6 +108,14 @@ def test_files_that_params_name_become_deps_wherever_they_lie_and_go_with_them()
 def test_sources_without_a_path_give_no_dep(sources: object) -> None:
     values = params.load(ROOT / "params.yaml")
     assert graph.collected("raw_pairs", values | {"raw_pairs": {"sources": sources}}) == []
+
+
+def test_a_model_that_is_imported_stands_in_the_arena() -> None:
+    deps, values = body("compare_models")["deps"], params.load(ROOT / "params.yaml")
+    added = graph.wanted("compare_models", deps, values | {"imported": {"nano": {"path": "elsewhere"}}})
+    assert set(added) - set(deps) == {"data/gallery/nano.parquet"}
+    assert graph.wanted("compare_models", added, values | {"imported": None}) == deps
+    assert "${item.path}" in body("import_gallery")["deps"]
 
 
 def test_every_task_has_thresholds_and_a_recipe() -> None:

@@ -149,11 +149,11 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     asked, answers = compare_models.ask_within({"budget": 9, "rounds": 3, "seed": 0}, pairs, say)
     rows = compare_models.to_matches("j", asked, answers, gallery)
     schemas.check("matches", rows, "matches")
-    found = compare_models.report(rows, len(pairs), 2, {})
+    found = compare_models.report(rows, len(pairs), 2, [], {})
     assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": 9}, 18)
     assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
     assert found["interval_width"]["j"] > 0
-    assert compare_models.report(rows[:1], 18, 2, {})["interval_width"] == {"j": None}
+    assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
 
 
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:

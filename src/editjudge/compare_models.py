@@ -1,18 +1,22 @@
 """Stage compare_models: every judge compares every two editing models on every prompt of the arena, in both orders.
 
-With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`).
+With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`). A
+model with few images is listed in the metrics, and left out of the arena where params.yaml says so.
 """
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from editjudge import choosing, params, records, resume
+from editjudge.fields import read_fields
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
@@ -24,6 +28,51 @@ Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
 Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
 DIMENSION = "visual_consistency"
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """`compare_models` of params.yaml. least_share: of the prompts, below which a model has few images."""
+
+    budget: int
+    rounds: int
+    seed: int
+    least_share: float
+    few_images: Literal["keep", "leave_out"]
+
+
+def read_gallery(models: Sequence[str]) -> Gallery:
+    """Each model's candidates for the arena, by key. Raises ContractError."""
+    return {
+        model: {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
+        for model in models
+    }
+
+
+def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> Rows:
+    """Of each model: how many of the prompts it has an image for, if these are few, and if it is left out for it."""
+    models = []
+    for model in sorted(gallery):
+        images = sum(gallery[model][p["key"]]["status"] == "done" for p in prompts)
+        few = images < plan.least_share * len(prompts)
+        left_out = few and plan.few_images == "leave_out"
+        models.append({"model": model, "images": images, "few_images": few, "left_out": left_out})
+        if few:
+            how = "is left out" if left_out else "is kept all the same"
+            print(
+                f"compare_models: {model} has images of {images} of {len(prompts)} prompts; it {how}", file=sys.stderr
+            )
+    return models
+
+
+def taking_part(gallery: Gallery, models: Rows) -> Gallery:
+    """The models that are not left out. Raises ParamsError where no two of them are there to be compared."""
+    left_out = {row["model"] for row in models if row["left_out"]}
+    if len(gallery) - len(left_out) < 2 <= len(gallery):
+        raise params.ParamsError(
+            "params.yaml: compare_models.few_images: fewer than two models have images of least_share of the prompts"
+        )
+    return {model: rows for model, rows in gallery.items() if model not in left_out}
 
 
 def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[Pair], int]:
@@ -117,9 +166,11 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
     ]
 
 
-def report(matches: Rows, possible: int, without_image: int, accounts: Mapping[str, Account]) -> dict[str, Any]:
-    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, and
-    what it cost.
+def report(
+    matches: Rows, possible: int, without_image: int, models: Rows, accounts: Mapping[str, Account]
+) -> dict[str, Any]:
+    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
+    cost, and each model's `presence`.
     """
     by_judge: dict[str, Rows] = {}
     for match in matches:
@@ -128,6 +179,7 @@ def report(matches: Rows, possible: int, without_image: int, accounts: Mapping[s
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),
         "pairs_without_image": [without_image],
+        "models": models,
         "questions": {judge: len(rows) for judge, rows in by_judge.items()},
         "questions_possible": possible,
         "interval_width": {judge: interval_width(rows) for judge, rows in by_judge.items()},
@@ -153,17 +205,19 @@ def ask_judges(
 def main() -> None:
     values = params.load()
     judges = params.leaf(values, "judges")
+    plan = read_fields("compare_models", ArenaPlan, params.leaf(values, "compare_models"), {"least_share": (0, 1)})
     arena = [judge for judge in judges if params.leaf(values, f"judges.{judge}.arena")]
     accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
     prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
-    gallery = {
-        model: {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
-        for model in params.leaf(values, "editors")
-    }
+    every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
+    models = presence(prompts, every, plan)
+    gallery = taking_part(every, models)
     pairs, without_image = pairs_of(prompts, gallery)
     matches = ask_judges(values, pairs, gallery, accounts)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    records.write_json(Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, accounts))
+    records.write_json(
+        Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
+    )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
 
 

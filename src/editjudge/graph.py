@@ -18,11 +18,13 @@ ROOT = Path(__file__).parents[2]
 DATA_FILES = {"editjudge.probe.drawings": ["src/editjudge/probe/regions.json"]}
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`; under data/benchmarks but for our own
-SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`
+SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
+MODELS = "editors and imported"  # all that stand in the arena
 RECIPES = {"pipelines/{1}/{0}.yaml": "tasks"}
 # Stage: all its deps but code and the files that params.yaml names, which may lie anywhere.
 FIXED = {
     "raw_pairs": [],
+    "gedit_bench": [],
     "embed": ["data/raw_pairs/${key}.parquet"],
     "filter": ["data/raw_pairs/${key}.parquet", "data/embeddings/${key}.npy"],
 }
@@ -37,7 +39,7 @@ COLLECTED = {
         "data/candidates/{0}.parquet": "editors",
     },
     "judge_vcreward": RECIPES,  # and the benchmarks' own files: `_local`
-    "compare_models": {"data/gallery/{0}.parquet": "editors"} | RECIPES,
+    "compare_models": {"data/gallery/{0}.parquet": MODELS} | RECIPES,
 }
 
 
@@ -69,11 +71,14 @@ def collected(stage: str, values: dict[str, Any]) -> list[str]:
     """What a collector collects, and the files that params.yaml names, in the order of params.yaml."""
     if stage == "raw_pairs":
         return _sources(values["raw_pairs"].get("sources"))
+    if stage == "gedit_bench":
+        return _paths([values["gedit_bench"]])
     if stage == "embed":
         return _of_tasks(values["embed"].get("vectors")) if values["embed"].get("backend") == "precomputed" else []
     if stage == "filter":
         return _of_tasks(values["filter"].get("already_selected"))
     lists = COLLECTED.get(stage, {}).items()
+    values = values | {MODELS: values["editors"] | (values.get("imported") or {})}
     files = [pattern.format(*item) for pattern, section in lists for item in values[section].items()]
     return files + (_local(values["benchmarks"]) if stage == "judge_vcreward" else [])
 
@@ -91,6 +96,11 @@ def _sources(sources: Any) -> list[str]:
     """
     tasks = sources.values() if isinstance(sources, dict) else ()
     entries = [entry for task in tasks if isinstance(task, dict) for entry in task.values()]
+    return _paths(entries)
+
+
+def _paths(entries: list[Any]) -> list[str]:
+    """What entries name as files and folders."""
     paths = [entry.get(key) for entry in entries if isinstance(entry, dict) for key in SOURCE_FILES]
     return list(dict.fromkeys(path for path in paths if isinstance(path, str) and path))
 

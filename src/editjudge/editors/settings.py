@@ -26,6 +26,7 @@ SHARED_CODE = ("editjudge.editors.checks", "editjudge.images")
 API_CODE = ("editjudge.editors.api_reply",)
 DIFFUSERS_CODE = (
     "editjudge.editors.diffusers_editor",
+    "editjudge.editors.diffusers_mends",
     "editjudge.editors.diffusers_processors",
     "editjudge.editors.diffusers_settings",
 )

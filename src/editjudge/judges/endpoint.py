@@ -1,4 +1,4 @@
-"""An OpenAI-compatible chat endpoint over HTTP: many calls in flight, each tried until it is answered or hopeless.
+"""An OpenAI-compatible endpoint over HTTP: many calls in flight, each tried until it is answered or hopeless.
 
 Plain aiohttp instead of the openai client: a call with three small images and the probabilities of its tokens takes
 that one 2.6 to 3.1 ms of the one core that it can use, so 320 to 380 calls a second; this takes 0.6 ms. 64 in flight at
@@ -8,11 +8,13 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 
 import asyncio
 import email.utils
+import os
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,6 +23,8 @@ import orjson
 from aiolimiter import AsyncLimiter
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from editjudge.params import ParamsError
+
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
 QUOTA = "insufficient_quota"  # a 429 that does not pass
@@ -28,7 +32,14 @@ LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
+TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
+# Refusals of a first request that are everyone's; later ones may be about what a single request shows.
+FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
+NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
+T = TypeVar("T")
+Body: TypeAlias = bytes | aiohttp.FormData
+"""What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
 
 
 class EndpointError(RuntimeError):
@@ -49,6 +60,10 @@ class Refused(CallFailed):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(str(status), f"the endpoint refuses the question ({status}): {text[:QUOTED]}")
         self.status, self.text = status, text
+
+    def everyones(self) -> bool:
+        """Whether every other request would be refused alike, as long as none has been answered: it is the key."""
+        return self.status == FORBIDDEN or bool(OF_THE_KEY.search(self.text))
 
 
 class TryFailed(Exception):
@@ -75,8 +90,19 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Answered(Generic[T]):
+    """What an answer was read as. requests: tries that it took; seconds: from the first one, waits included."""
+
+    value: T
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Line:
-    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute: requests; 0: no limit."""
+    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute: requests; 0: no limit.
+    most_bytes: of an answer; 0: no limit.
+    """
 
     base_url: str
     key: str | None = field(default=None, repr=False)
@@ -85,6 +111,17 @@ class Line:
     timeout: float = 120.0
     connect_timeout: float = 10.0
     tries: int = 6
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A request that is wanted; see `Endpoint.post`."""
+
+    url: str
+    write: Callable[[], Awaitable[Body]]
+    read: Callable[[bytes], Any]
+    failed: Callable[[str], None]
 
 
 class Endpoint:
@@ -94,7 +131,6 @@ class Endpoint:
 
     def __init__(self, line: Line, retries: Counter[str]) -> None:
         self.line, self.retries = line, retries
-        self._url = f"{line.base_url.rstrip('/')}/chat/completions"
         self._slots = asyncio.Semaphore(line.max_in_flight)
         self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
         self._backoff = wait_random_exponential(multiplier=0.5, max=60)
@@ -107,7 +143,7 @@ class Endpoint:
         )
 
     async def __aenter__(self) -> Self:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Accept": "application/json"}
         if self.line.key is not None:
             headers["Authorization"] = f"Bearer {self.line.key}"
         self._session = aiohttp.ClientSession(
@@ -123,16 +159,29 @@ class Endpoint:
         await self._session.close()
 
     async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Reply:
-        """The reply to a chat completion request, whose body `write` gives anew for each try.
+        """The reply to a chat completion request, whose body `write` gives anew for each try. Raises as `post` does."""
+        answered = await self.post("chat/completions", write, read_completion)
+        return replace(answered.value, requests=answered.requests, seconds=answered.seconds)
 
-        A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, a reply that is no chat
-        completion) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
+    async def post(
+        self,
+        path: str,
+        write: Callable[[], Awaitable[Body]],
+        read: Callable[[bytes], T],
+        failed: Callable[[str], None] = lambda kind: None,
+    ) -> Answered[T]:
+        """What `read` makes of the answer to a request, whose body `write` gives anew for each try.
+
+        A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, an answer for which `read` raises
+        TryFailed) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
         `max_in_flight` places meanwhile. CallFailed: no try left. Refused: the endpoint refuses this request (400 and
         other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
+        failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
         """
         sent, start = Counter[str](), time.monotonic()
+        call = _Call(f"{self.line.base_url.rstrip('/')}/{path}", write, read, failed)
         try:
-            reply: Reply = await self._again(self._try, write, sent)
+            value: T = await self._again(self._try, call, sent)
         except TryFailed as last:
             failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
             failure.requests = sent["tries"]
@@ -140,35 +189,54 @@ class Endpoint:
         except CallFailed as failure:
             failure.requests = sent["tries"]
             raise
-        return replace(reply, requests=sent["tries"], seconds=time.monotonic() - start)
+        return Answered(value, sent["tries"], time.monotonic() - start)
 
-    async def _try(self, write: Callable[[], Awaitable[bytes]], sent: Counter[str]) -> Reply:
+    async def _try(self, call: _Call, sent: Counter[str]) -> Any:
         if self._pace is not None:
             await self._pace.acquire()
         async with self._slots:
-            body = await write()
+            body = await call.write()
             sent["tries"] += 1
             try:
-                async with self._session.post(self._url, data=body, allow_redirects=False) as response:
-                    raw, wait = await response.read(), response.headers.get("Retry-After")
-            except TimeoutError:
-                raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
-            except (aiohttp.ClientError, OSError) as error:
-                raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
-        return self._read(response.status, raw, wait)
+                return self._read(call, *await self._send(call.url, body))
+            except (TryFailed, CallFailed) as failure:
+                call.failed(failure.kind)
+                raise
+
+    async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
+        """Status, body and Retry-After of the answer."""
+        headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
+        try:
+            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
+                return response.status, await self._body(response), response.headers.get("Retry-After")
+        except TimeoutError:
+            raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        most = self.line.most_bytes
+        if not most:
+            return await response.read()
+        data = bytearray()
+        async for part in response.content.iter_any():
+            data += part
+            if len(data) > most:
+                raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
+        return bytes(data)
 
     def _hidden(self, text: str) -> str:
         return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
 
-    def _read(self, status: int, raw: bytes, wait: str | None) -> Reply:
-        """A response with status 200 as a reply; raises what any other one means."""
+    def _read(self, call: _Call, status: int, raw: bytes, wait: str | None) -> Any:
+        """A response with status 200 as what it is read as; raises what any other one means."""
         if status == 200:
             key = self.line.key or ""
-            return read_completion(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
+            return call.read(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
-            raise EndpointError(f"{self._url} answers {status}, {why}: {text[:QUOTED]}")
+            raise EndpointError(f"{call.url} answers {status}, {why}: {text[:QUOTED]}")
         if status not in AGAIN and status < 500:
             raise Refused(status, text)
         seconds = retry_after(wait)
@@ -182,6 +250,28 @@ class Endpoint:
 
     def _count(self, state: RetryCallState) -> None:
         self.retries[_failure(state).kind] += 1
+
+
+def key_from(variable: str, model: str) -> str | None:
+    """The API key in an environment variable; None where none is wanted. ParamsError where it is wanted and not set."""
+    if variable == NO_KEY:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ParamsError(f"no API key for {model}: set the environment variable {variable}")
+    return key
+
+
+def check_url(where: str, base_url: str) -> None:
+    """Raises ParamsError that names the section `where`, unless the address is an endpoint's and has no key in it."""
+    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:  # brackets without an address, or a port above 65535
+        raise wrong from None
+    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+        raise wrong
 
 
 def proxy_of(url: str) -> str | None:

@@ -22,8 +22,6 @@ from editjudge.judges.spending import Account
 
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
 DOWN = 100  # questions in a row without an answer after which no more are asked
-# Refusals of a first question that are everyone's; later ones may be about what a single question shows.
-FORBIDDEN, NO_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
 # Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
 
@@ -206,7 +204,7 @@ class Run:
             try:
                 reply = await self.endpoint.complete(partial(self._body, task, wanted))
             except Refused as refusal:
-                if not self.account.used and (refusal.status == FORBIDDEN or NO_KEY.search(refusal.text)):
+                if not self.account.used and refusal.everyones():
                     raise EndpointError(refusal.reason) from None
                 named = {name for name in REFUSABLE if name in wanted and re.search(rf"\b{name}\b", refusal.text)}
                 if not named:

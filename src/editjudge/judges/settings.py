@@ -3,20 +3,18 @@
 Its comments say what the fields mean; those without a default here must be given there.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from editjudge.fields import Ranges, read_fields
+from editjudge.judges.endpoint import NO_KEY, check_url, key_from
 from editjudge.judges.protocol import Rule
 from editjudge.judges.spending import Budget, Price
 from editjudge.judges.styles import STYLES
 from editjudge.judges.viescore import POINTWISE
 from editjudge.params import ParamsError
 
-NO_KEY = "none"
 # Field: lowest and highest value.
 RANGES: Ranges = {
     "tie_margin": (0, 0.5),
@@ -88,12 +86,7 @@ class EndpointSetting(ChatSetting):
 
     def key(self) -> str | None:
         """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
-        if self.api_key_env == NO_KEY:
-            return None
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise ParamsError(f"no API key for {self.model}: set the environment variable {self.api_key_env}")
-        return key
+        return key_from(self.api_key_env, self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +124,7 @@ def read_setting(where: str, given: Mapping[str, Any]) -> Setting:
     if isinstance(setting, ChatSetting) and 0 < setting.max_pixels < setting.min_pixels:
         raise ParamsError(f"{where}.min_pixels is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
     if isinstance(setting, EndpointSetting):
-        _check_url(where, setting.base_url)
+        check_url(where, setting.base_url)
         setting.key()
     return setting
 
@@ -144,14 +137,3 @@ def _check_model(where: str, setting: ModelSetting) -> None:
         raise ParamsError(f"{where}.temperature must be above 0 for {setting.passes} passes: they would all be equal")
     if setting.budget.money and setting.price == Price():
         raise ParamsError(f"{where}.price is missing: a budget of money needs it")
-
-
-def _check_url(where: str, base_url: str) -> None:
-    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
-    try:
-        url = urlsplit(base_url)
-        _ = url.port
-    except ValueError:  # brackets without an address, or a port above 65535
-        raise wrong from None
-    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
-        raise wrong

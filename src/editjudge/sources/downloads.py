@@ -59,9 +59,9 @@ def is_public(address: str) -> bool:
 class _Checked(httpcore2.NetworkBackend):
     """Connects to the very address that was checked: a name that answers otherwise the next time gains nothing."""
 
-    def __init__(self, private: bool) -> None:
-        """private: whether addresses that are not public will do."""
-        self._private = private
+    def __init__(self, private: bool, own: tuple[str, int] | None) -> None:
+        """private: whether addresses that are not public will do. own: a host and port that may have such a one."""
+        self._private, self._own = private, own
 
     def connect_tcp(
         self,
@@ -76,7 +76,7 @@ class _Checked(httpcore2.NetworkBackend):
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(f"{host} has no address") from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if not (self._private or all(is_public(address) for address in addresses)):
+        if not (self._private or (host, port) == self._own or all(is_public(address) for address in addresses)):
             raise RowError("private host", host)
         for address in addresses[:-1]:
             try:
@@ -89,11 +89,16 @@ class _Checked(httpcore2.NetworkBackend):
 class Downloads:
     """A folder of downloaded images. `fetch` may be called from many threads."""
 
-    def __init__(self, folder: Path, limits: Limits, first_wait: float = 1.0) -> None:
-        """first_wait: seconds before the second try; each further one waits about twice as long."""
+    def __init__(
+        self, folder: Path, limits: Limits, first_wait: float = 1.0, own: tuple[str, int] | None = None
+    ) -> None:
+        """first_wait: seconds before the second try; each further one waits about twice as long.
+
+        own: a host and port that may be asked though its address is private; no redirect leads to another such one.
+        """
         self.folder, self.limits = folder, limits
         self.most = int(limits.megabytes * 1e6)
-        backend = _Checked(limits.private_hosts)
+        backend = _Checked(limits.private_hosts, own)
         self._pool = httpcore2.ConnectionPool(max_connections=limits.at_once, network_backend=backend)
         self._locks = [threading.Lock() for _ in range(256)]  # two rows may have the same image
         self._backoff = tenacity.wait_exponential_jitter(initial=first_wait, max=LONGEST_WAIT, jitter=first_wait)

@@ -37,7 +37,7 @@ class RowWriter:
         """Check one row and keep it for the next row group. Raises ContractError."""
         schemas.check(self.contract, [row], f"{self.path}: from row {self.count}")
         self._rows.append(row)
-        self._bytes += len(row["image"] or b"")
+        self._bytes += _image_bytes(row)
         self.count += 1
         enough = len(self._rows) >= max(records.ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
         if enough or (self._bytes >= GROUP_BYTES and len(self._rows) >= records.ROW_GROUP):
@@ -57,6 +57,12 @@ class RowWriter:
             os.replace(self._partial, self.path)
         else:
             self._partial.unlink()
+
+
+def _image_bytes(row: records.Row) -> int:
+    """How large the row's image is; 0 where it has none."""
+    image = row["image"] if "image" in row else row["source_image"]["bytes"]
+    return len(image or b"")
 
 
 class TableWriter:

@@ -1,0 +1,123 @@
+"""metadata.jsonl of a gallery of edits, in the published form: `{key, candidates: [{model, image}], ...}` a line.
+
+image: a path relative to the file's folder. Whatever else stands in a line or in a candidate is kept as it is.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from editjudge.benchmarks.item import plain
+
+
+class GalleryError(ValueError):
+    """A gallery that cannot be read, or must not be written; the message names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One prompt and its edits. raw: the line as it is written; None for a new one. number: from 1."""
+
+    key: str
+    values: Mapping[str, Any]
+    raw: bytes | None = field(default=None, compare=False)
+    number: int = field(default=0, compare=False)
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Its edits, in order."""
+        return self.values.get("candidates", [])
+
+    def image(self, model: str) -> str | None:
+        """Where the model's edit lies; None where it has none. The model's name may be the plain form of it."""
+        return next((each["image"] for each in self.candidates() if is_model(each, model)), None)
+
+
+def is_model(candidate: Mapping[str, Any], model: str) -> bool:
+    """Whether the edit is the model's: by its name there, or by that name made plain, as our files have it."""
+    return model in (candidate["model"], plain(candidate["model"]))
+
+
+def parse(data: bytes, where: str) -> list[Line]:
+    """The lines of a metadata.jsonl. Raises GalleryError; `where` names the file."""
+    lines: list[Line] = []
+    seen: dict[str, int] = {}
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not raw.strip():
+            continue
+        line = _line(raw, number, f"{where}: line {number}")
+        if line.key in seen:
+            raise GalleryError(f"{where}: line {number}: key {line.key!r} stands already in line {seen[line.key]}")
+        seen[line.key] = number
+        lines.append(line)
+    return lines
+
+
+def _line(raw: bytes, number: int, where: str) -> Line:
+    try:
+        values = json.loads(raw, object_pairs_hook=_distinct, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise GalleryError(f"{where}: not JSON: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("key"), str):
+        raise GalleryError(f"{where}: an object with a key expected")
+    candidates = values.get("candidates", [])
+    if not isinstance(candidates, list):
+        raise GalleryError(f"{where}: candidates must be a list")
+    for each in candidates:
+        if not (isinstance(each, dict) and all(isinstance(each.get(name), str) for name in ("model", "image"))):
+            raise GalleryError(f"{where}: a candidate must have model and image as texts, not {each!r:.80}")
+    names = [each["model"] for each in candidates]
+    if len(set(names)) != len(names):
+        raise GalleryError(f"{where}: a model stands twice among the candidates")
+    return Line(values["key"], values, raw.rstrip(b"\r"), number)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; Python would keep one of two fields of the same name without a word."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a field stands twice in an object")
+    return values
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def dump(lines: Sequence[Line]) -> bytes:
+    """The file of these lines. A line in which nothing was changed is the same to the byte."""
+    return b"".join((_written(line.values, True) if line.raw is None else line.raw) + b"\n" for line in lines)
+
+
+def _written(values: Mapping[str, Any], ascii_only: bool) -> bytes:
+    try:
+        return json.dumps(values, ensure_ascii=ascii_only, allow_nan=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and UTF-8 cannot
+        return json.dumps(values, allow_nan=False).encode()
+
+
+def models(lines: Sequence[Line]) -> list[str]:
+    """All models, in the order in which they first stand."""
+    return list(dict.fromkeys(each["model"] for line in lines for each in line.candidates()))
+
+
+def merge(lines: Sequence[Line], model: str, images: Mapping[str, str], replace: bool = False) -> list[Line]:
+    """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
+
+    Where the model has a candidate already: GalleryError; with `replace` its image is replaced, its place and its other
+    fields stay. Nothing else is changed.
+    """
+    taken = [line.key for line in lines if line.key in images and line.image(model) is not None]
+    if taken and not replace:
+        raise GalleryError(f"{model} has candidates already, in {len(taken)} lines, {taken[0]!r} the first (--replace)")
+    return [_with(line, model, images[line.key]) if line.key in images else line for line in lines]
+
+
+def _with(line: Line, model: str, image: str) -> Line:
+    if line.image(model) == image:
+        return line
+    candidates = [each | {"image": image} if is_model(each, model) else each for each in line.candidates()]
+    if line.image(model) is None:
+        candidates.append({"model": model, "image": image})
+    values = {**line.values, "candidates": candidates}
+    return Line(line.key, values, _written(values, line.raw is None or line.raw.isascii()), line.number)

@@ -1,0 +1,381 @@
+"""The editor behind an API, against a real HTTP server in a process of its own."""
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from PIL import Image
+
+from editjudge import images
+from editjudge.editors import api_reply, api_settings
+from editjudge.editors.api_editor import DOWN, ApiEditor
+from editjudge.editors.api_purse import Purse
+from editjudge.editors.api_settings import ApiSetting, Budget
+from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.judges.endpoint import EndpointError, Refused, TryFailed
+from editjudge.params import ParamsError
+
+SERVER = Path(__file__).with_name("edit_server.py")
+KEY = "sk-secret-0123456789"
+HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of the tests that runs."""
+
+    url: str
+
+    def log(self) -> dict[str, Any]:
+        """What it has been asked."""
+        with urllib.request.urlopen(self.url.replace("/v1", "/log")) as response:
+            return json.load(response)
+
+
+@contextlib.contextmanager
+def edit_server(**settings: Any) -> Iterator[Server]:
+    """A server in a process of its own, as long as it is needed."""
+    with subprocess.Popen([sys.executable, SERVER, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
+        finally:
+            process.kill()
+
+
+def source(seed: int = 0, form: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, form)
+    return buffer.getvalue()
+
+
+def request(prompt: str, seed: int = 0, **changes: Any) -> Request:
+    plain = {"key": f"k{seed}", "task": "t", "image": source(seed % 5), "edit": None, "use": "data", "seed": seed}
+    return Request(instruction=prompt, **plain | changes)
+
+
+def setting(url: str, **changes: Any) -> ApiSetting:
+    plain = {"kind": "api", "base_url": url, "model": "m", "seed": 1, "timeout": 5.0}
+    return api_settings.read("editors.a", plain | changes)
+
+
+def edited(how: ApiSetting, requests: list[Request]) -> tuple[dict[int, Edited | EditFailed], ApiEditor]:
+    """What became of each request; each is kept once."""
+    editor, kept = ApiEditor(how, "a"), {}
+
+    def keep(number: int, result: Edited | EditFailed) -> None:
+        assert number not in kept
+        kept[number] = result
+
+    editor.edit_many(iter(requests), keep)
+    assert sorted(kept) == list(range(len(requests)))
+    return kept, editor
+
+
+def kinds(kept: dict[int, Edited | EditFailed]) -> list[str]:
+    return [result.kind if isinstance(result, EditFailed) else "done" for _, result in sorted(kept.items())]
+
+
+def test_every_edit_is_made_once_where_a_tenth_of_the_requests_fail() -> None:
+    prompts = [f"make it {n}" for n in range(120)]
+    with edit_server(failures=0.1, delay=0.01) as server:
+        how = setting(server.url, timeout=2.0, tries=8, max_in_flight=8)
+        kept, editor = edited(how, [request(prompt, n) for n, prompt in enumerate(prompts)])
+        log = server.log()
+    for number, result in kept.items():
+        assert isinstance(result, Edited)
+        assert np.array_equal(result.image, 255 - images.decode(source(number % 5)))
+        assert result.damage is None
+    assert log["answered"] == dict.fromkeys(prompts, 1)
+    failed = {kind: count for kind, count in log["kinds"].items() if kind != "good"}
+    names = {"429": "429", "500": "500", "hang": "timeout", "cut": "connection"}
+    assert editor.retries == {names[kind]: count for kind, count in failed.items()}
+    assert len(failed) == 4
+    assert editor.report()["requests"] == 120 + sum(failed.values())
+    assert log["flight"]["most"] <= 8 + log["kinds"]["hang"] + log["kinds"]["cut"], "those that the client gave up"
+
+
+def test_no_more_are_in_flight_than_allowed_and_the_pace_is_kept() -> None:
+    with edit_server(delay=0.03) as server:
+        kept, _ = edited(setting(server.url, max_in_flight=3), [request(f"p{n}", n) for n in range(24)])
+        assert server.log()["flight"]["most"] == 3
+    with edit_server() as server:
+        edited(setting(server.url, per_minute=1200), [request(f"p{n}", n) for n in range(20)])
+        times = server.log()["times"]
+    assert kinds(kept) == ["done"] * 24
+    gaps = np.diff(times)
+    assert times[-1] - times[0] >= 18 * 0.05 - 0.05, "1,200 a minute are 50 ms apart"
+    assert np.median(gaps) > 0.03
+
+
+MEETS = {
+    "429 then good": (["429", "good"], "done"),
+    "500 then good": (["500", "good"], "done"),
+    "cut then good": (["cut", "good"], "done"),
+    "no json then good": (["no_json", "no_image", "good"], "done"),
+    "jpeg": (["jpeg"], "done"),
+    "address": (["address"], "done"),
+    "always 500": (["500"], "500"),
+    "always 429": (["429"], "429"),
+    "always hangs": (["hang"], "timeout"),
+    "always cut": (["cut"], "connection"),
+    "never json": (["no_json"], "malformed"),
+    "broken": (["broken"], "wrong_output"),
+    "text": (["text"], "wrong_output"),
+    "huge": (["huge"], "wrong_output"),
+    "page": (["page"], "wrong_output"),
+    "private": (["private"], "download"),
+    "insecure": (["insecure"], "download"),
+    "elsewhere": (["elsewhere"], "download"),
+    "nowhere": (["nowhere"], "download"),
+    "blocked": (["blocked"], "refused"),
+    "blocked item": (["blocked_item"], "refused"),
+    "bad size": (["bad_size"], "400"),
+}
+
+
+def test_what_comes_back_is_an_edit_or_a_failure_of_its_kind() -> None:
+    requests = [request(prompt, n) for n, prompt in enumerate(MEETS)]
+    with edit_server(behave={prompt: meets for prompt, (meets, _) in MEETS.items()}) as server:
+        how = setting(server.url, tries=3, timeout=1.0, megabytes=1.0, max_in_flight=8)
+        kept, editor = edited(how, [*requests, request("x", 99, image=b"GIF89a")])
+        log = server.log()
+    assert kinds(kept) == [*(kind for _, kind in MEETS.values()), "bad_source"]
+    reasons = {prompt: str(kept[n]) for n, prompt in enumerate(MEETS)}
+    assert "rejected by the safety system. (moderation_blocked)" in reasons["blocked"]
+    assert "may be sensitive" in reasons["blocked item"]
+    assert "Invalid value: '7x7' for size" in reasons["bad size"]
+    assert reasons["huge"] == "the answer is larger than 1.4 MB"
+    assert "(try 3)" in reasons["always 500"]
+    assert reasons["broken"].startswith("the edited image: broken image")
+    assert reasons["page"].startswith("the image's address: not an image: begins with b'<html>")
+    assert "private host" in reasons["private"]
+    assert "neither https" in reasons["insecure"]
+    assert "private host" in reasons["elsewhere"], "a redirect from the endpoint's own host to another private one"
+    assert not any("secret" in reason for reason in reasons.values())
+    assert log["kinds"]["fetched"] == 1
+    assert log["came"]["blocked"] == log["came"]["broken"] == 1, "asking again would cost again"
+    assert editor.report()["outcomes"] == Counter(kinds(kept))
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_the_form_is_what_the_openai_client_sends(form: str) -> None:
+    image = source(1, form)
+    with edit_server() as server:
+        extra = {"size": "1024x1024", "quality": "high", "strength": 0.5, "turbo": True}
+        how = setting(server.url, benchmark=extra, data={"size": "auto"}, send_seed=True, api_key_env="none")
+        asked = request(HARD, 2**40 + 7, image=image, use="benchmark", key="../k", task="日本")
+        kept, _ = edited(how, [asked])
+        ours = server.log()["last"]
+        client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+        name = f"image.{form.lower()}"
+        client.images.edit(
+            image=(name, image, f"image/{form.lower()}"),
+            prompt=HARD,
+            model="m",
+            size="1024x1024",
+            quality="high",
+            extra_body={"seed": 7, "strength": 0.5, "turbo": True},
+        )
+        theirs = server.log()["last"]
+    assert kinds(kept) == ["done"]
+    assert ours["fields"] == theirs["fields"]
+    assert ours["fields"]["prompt"] == HARD
+    assert (
+        ours["files"]
+        == theirs["files"]
+        == [["image", name, f"image/{form.lower()}", hashlib.sha256(image).hexdigest()]]
+    )
+    assert ours["headers"]["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert int(ours["headers"]["Content-Length"]) > len(image)
+
+
+@pytest.mark.parametrize("budget", [{"images": 10}, {"money": 0.4}, {"images": 50, "money": 0.41}])
+def test_a_budget_ends_the_run_cleanly(budget: dict[str, float], capfd: pytest.CaptureFixture) -> None:
+    with edit_server(behave={"p1": ["429", "good"], "p2": ["500", "500", "good"]}, delay=0.02) as server:
+        how = setting(server.url, budget=budget, price=0.04, max_in_flight=4)
+        kept, editor = edited(how, [request(f"p{n}", n) for n in range(30)])
+        log = server.log()
+        rest = [n for n, kind in enumerate(kinds(kept)) if kind == "budget"]
+        assert Counter(kinds(kept)) == {"done": 10, "budget": 20}
+        again, _ = edited(how, [request(f"p{n}", n) for n in rest])
+    assert log["kinds"]["good"] == 10, "an answer of 429 or 500 costs nothing"
+    assert editor.report() | {"retries": 0, "requests": 0, "seconds": 0} == {
+        "outcomes": {"budget": 20, "done": 10}, "left": 20, "requests": 0, "retries": 0, "money": 0.4, "seconds": 0
+    }  # fmt: skip
+    assert "budget of" in str(kept[rest[0]])
+    told = capfd.readouterr().err
+    assert "20 edits of a are left" in told
+    assert "raise editors.a.budget" in told
+    assert Counter(kinds(again)) == {"done": 10, "budget": 10}
+
+
+def test_what_hangs_or_is_cut_may_have_been_worked_on_and_is_paid_for() -> None:
+    with edit_server(behave={"p0": ["hang", "good"], "p1": ["cut", "good"]}) as server:
+        how = setting(server.url, budget={"images": 4}, max_in_flight=1, timeout=1.0)
+        kept, editor = edited(how, [request(f"p{n}", n) for n in range(6)])
+    assert editor.report()["requests"] == 4
+    assert Counter(kinds(kept)) == {"done": Counter(kinds(kept))["done"], "budget": 6 - Counter(kinds(kept))["done"]}
+    assert 2 <= Counter(kinds(kept))["done"] <= 3, "two of the four were without an answer"
+
+
+def test_thousands_left_by_a_budget_do_not_wait_for_the_pace() -> None:
+    with edit_server() as server:
+        start = time.monotonic()
+        kept, _ = edited(
+            setting(server.url, budget={"images": 1}, per_minute=600), [request("p", n) for n in range(3000)]
+        )
+    assert Counter(kinds(kept)) == {"done": 1, "budget": 2999}
+    assert time.monotonic() - start < 60, "17 tasks may wait their turn of 0.1 s; 2,983 may not"
+
+
+@pytest.mark.parametrize(
+    ("behaves", "words"), [("no_key", r"401, the key is refused: .*\[key\]"), ("no_model", "404"), ("forbidden", "403")]
+)
+def test_a_refused_key_or_model_ends_the_run_and_loses_nothing(
+    behaves: str, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("EDIT_KEY", KEY)
+    kept: dict[int, Any] = {}
+    with edit_server(usual=behaves, delay=0.02) as server:
+        editor = ApiEditor(setting(server.url, api_key_env="EDIT_KEY", max_in_flight=2))
+        with pytest.raises(EndpointError, match=words) as error:
+            editor.edit_many([request(f"p{n}", n) for n in range(200)], kept.__setitem__)
+        log = server.log()
+    assert log["last"]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert log["kinds"][behaves] <= 4
+    told = [
+        *capfd.readouterr(),
+        str(error.value),
+        repr(error.value),
+        repr(editor.setting),
+        repr(kept),
+        repr(editor.report()),
+    ]
+    assert not any(KEY in text for text in told)
+
+
+def test_answers_under_way_are_kept_when_the_key_is_refused() -> None:
+    kept: dict[int, Any] = {}
+    with edit_server(behave={"p3": ["no_key"]}, delay=0.1) as server:
+        editor = ApiEditor(setting(server.url, max_in_flight=4))
+        with pytest.raises(EndpointError):
+            editor.edit_many([request(f"p{n}", n) for n in range(50)], kept.__setitem__)
+        answered = server.log()["answered"]
+    assert {f"p{n}" for n, result in kept.items() if isinstance(result, Edited)} == set(answered)
+    assert len(answered) >= 3
+
+
+def test_a_key_that_is_wanted_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDIT_KEY", raising=False)
+    how = setting("http://127.0.0.1:9/v1", api_key_env="EDIT_KEY")
+    with pytest.raises(ParamsError, match="set the environment variable EDIT_KEY"):
+        ApiEditor(how)
+
+
+def test_an_endpoint_that_is_down_is_given_up(capfd: pytest.CaptureFixture) -> None:
+    kept, _ = edited(setting("http://127.0.0.1:9/v1", tries=1, max_in_flight=2), [request("p", n) for n in range(200)])
+    counts = Counter(kinds(kept))
+    assert counts["connection"] + counts["not_asked"] == 200
+    assert DOWN <= counts["connection"] <= DOWN + 8
+    assert "no connection" in str(kept[0])
+    told = capfd.readouterr().err
+    assert (
+        f"200 edits of a had no answer (connection: {counts['connection']}, not_asked: {counts['not_asked']})" in told
+    )
+
+
+def test_a_seed_is_sent_only_where_it_is_wanted() -> None:
+    with edit_server() as server:
+        edited(setting(server.url), [request("p", 5)])
+        assert set(server.log()["last"]["fields"]) == {"prompt", "model"}
+
+
+def test_a_purse_lets_those_wait_that_may_still_be_served() -> None:
+    async def take_two() -> list[str]:
+        purse, order = Purse(Budget(images=1), 0.0), []
+        await purse.take()
+
+        async def second() -> None:
+            await purse.take()
+            order.append("second")
+
+        waiting = asyncio.create_task(second())
+        await asyncio.sleep(0)
+        order.append("failed")
+        purse.failed("429")
+        await waiting
+        purse.done()
+        with pytest.raises(EditFailed, match="budget of 1 images is spent"):
+            await purse.take()
+        return order
+
+    assert asyncio.run(take_two()) == ["failed", "second"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"[]", b"{}", b'{"data": null}', b'{"data": [null]}', b'{"data": [{}]}', b'{"data": [{"url": 3}]}', b"\xff",
+     b'{"data": [{"b64_json": "A"}]}', b'{"data": {"url": "x"}}'],
+)  # fmt: skip
+def test_answers_without_an_image_are_malformed(raw: bytes) -> None:
+    with pytest.raises(TryFailed, match="no image"):
+        api_reply.read(raw)
+
+
+def test_words_of_refusals() -> None:
+    plain = api_reply.refusal(Refused(400, '{"error": "Content blocked: content_policy_violation"}'))
+    assert (plain.kind, "content_policy_violation" in str(plain)) == ("refused", True)
+    assert api_reply.refusal(Refused(413, "<html>too large</html>")).kind == "413"
+    assert api_reply.read(b'{"data": [{"b64_json": "data:image/png;base64,QUJD"}]}').data == b"ABC"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base_url": "ftp://x/v1"}, "base_url must be like"),
+        ({"base_url": "http://u:p@x/v1"}, "without a key in it"),
+        ({"model": ""}, "editors.a.model must be a text"),
+        ({"data": {"prompt": "x"}}, "editors.a.data.prompt cannot be given"),
+        ({"benchmark": {"n": 4}}, "editors.a.benchmark.n cannot be given"),
+        ({"benchmark": {"size": [1]}}, "editors.a.benchmark.size must be a text"),
+        ({"data": 3}, "editors.a.data must have fields"),
+        ({"max_in_flight": 0}, "max_in_flight must be in 1..1000"),
+        ({"tries": 1.5}, "tries must be a whole number"),
+        ({"budget": {"money": 3.0}}, "editors.a.price is missing"),
+        ({"budget": {"calls": 3}}, "editors.a.budget.calls is unknown"),
+        ({"budget": 3}, "editors.a.budget must have"),
+        ({"api_key": KEY}, "editors.a.api_key is unknown"),
+        ({"seed": -1}, "seed must be in"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError, match=words) as error:
+        setting("http://127.0.0.1:9/v1", **changes)
+    assert KEY not in str(error.value)
+
+
+def test_only_what_decides_an_image_names_it() -> None:
+    url = "http://127.0.0.1:9/v1"
+    plain = setting(url, data={"size": "auto"})
+    running = {"per_minute": 3, "max_in_flight": 9, "timeout": 9.0, "tries": 2, "price": 0.1, "budget": {"images": 5},
+               "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5}  # fmt: skip
+    assert setting(url, **running | {"data": {"size": "auto"}}).decides("data") == plain.decides("data")
+    assert setting(url, data={"size": "auto"}, benchmark={"size": "1x1"}).decides("data") == plain.decides("data")
+    for change in ({"model": "n"}, {"data": {"size": "1x1"}}, {"send_seed": True}):
+        assert setting(url, **{"data": {"size": "auto"}} | change).decides("data") != plain.decides("data")
