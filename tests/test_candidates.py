@@ -1,19 +1,22 @@
 """The stage candidates: what it writes, keeps and makes again, and what it survives."""
 
+import functools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from editjudge import candidates, records, resume, schemas
+from editjudge import candidates, candidates_report, records, resume, schemas
 from editjudge.editors import loading, outcomes, settings
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.probe import scenes
@@ -23,6 +26,7 @@ ENV = os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
 ROUNDS = 20
+sys.path.append(str(EDITORS))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,6 @@ def test_killed_again_and_again_nothing_finished_is_lost_or_made_twice(tmp_path:
 
 def _check_images(folder: Path) -> None:
     """The images that were kept are those that an undisturbed editor makes."""
-    sys.path.append(str(EDITORS))
     import killing
 
     editor, code = loading.load(killing.MODEL, killing.SETTING, "cpu"), settings.code(killing.SETTING)
@@ -136,9 +139,13 @@ def test_the_stage_killed_by_itself_goes_on_where_it_was(repository: Path) -> No
         time.sleep(0.01)
     process.kill()
     process.wait()
+    connection = sqlite3.connect(cache)
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finished = connection.execute("SELECT count(*) FROM records").fetchone()[0] if tables else 0
+    connection.close()
     assert stage(repository).returncode == 0
     counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
-    assert counts["computed"] + counts["reused"] == 7
+    assert (counts["computed"], counts["reused"]) == (7 - finished, finished)
 
 
 HARD = {
@@ -182,3 +189,56 @@ def test_seeds_differ_by_record_and_model_and_stay_the_same() -> None:
     assert len(seeds) == 8
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert candidates.seed_of(1, "a", "k") == candidates.seed_of(1, "a", "k") == 3336995923800739613
+
+
+def candidate(number: int, kind: str | None, reason: str | None, damage: float | None = None) -> candidates.Candidate:
+    meta = {"status": "failed" if kind else "done", "kind": kind, "reason": reason, "damage": damage}
+    return candidates.Candidate(f"k{number}", "t", "data", f"name{number}", meta)
+
+
+def test_failures_are_counted_by_kind_and_the_most_frequent_reasons_are_listed() -> None:
+    made = [candidate(n, "exception", f"KeyError: {n % 25}") for n in range(50)]
+    made += [candidate(99, None, None, 2.5), *(candidate(n, "all_black", "black") for n in range(100, 103))]
+    counted = candidates.counts(made)
+    assert (counted["records"], counted["failed"], counted["mean_known_damage"]) == (54, 53, [2.5])
+    assert counted["kinds"] == [{"kind": "exception", "records": 50}, {"kind": "all_black", "records": 3}]
+    assert counted["reasons"][:2] == [{"reason": "black", "records": 3}, {"reason": "KeyError: 0", "records": 2}]
+    assert (len(counted["reasons"]), counted["reasons_left_out"]) == (20, 6)
+    assert candidates.counts(made[::-1]) == counted
+
+
+def test_the_report_has_every_model_and_the_sums() -> None:
+    one, two = (candidates.counts([candidate(n, "timeout", "slow"), candidate(n, None, None)]) for n in range(2))
+    assert candidates_report.report({"a": one, "b": two}) == {"models": {"a": one, "b": two}, "records": 4, "failed": 2}
+
+
+def test_what_another_try_may_mend_is_tried_by_the_next_run(
+    pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    moods = ["well", "nan", "exit", "cuda memory", "raise"]
+    rows = [pairs[0] | {"key": mood.replace(" ", "-"), "instruction": mood} for mood in moods]
+    wanted = [candidates.Prompt("data", row) for row in rows]
+    monkeypatch.setattr(loading, "load", functools.partial(moody, tmp_path / "log"))
+    counts = []
+    for _ in range(2):
+        with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+            made = candidates.edit_all(wanted, "m", SETTING, cache)
+            counts.append(cache.counts())
+    assert [c.meta["kind"] for c in made.candidates] == [
+        None,
+        "not_finite",
+        "worker_died",
+        "out_of_memory",
+        "exception",
+    ]
+    assert counts == [{"computed": 2, "reused": 0}, {"computed": 0, "reused": 2}]
+    tries = Counter(line.split()[1] for line in (tmp_path / "log").read_text().splitlines())
+    assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
+
+
+def moody(log: Path, model: str, setting: settings.Setting, device: str) -> outcomes.Editor:
+    import bad_editors
+
+    bad_editors.GREY = np.full((48, 48, 3), 128, np.uint8)
+    return bad_editors.Moody(log)
