@@ -1,6 +1,7 @@
 """Editing models of random weights, run by the real pipeline classes of diffusers, from a folder to an image."""
 
 import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from editjudge.editors import diffusers_settings
 from editjudge.editors.diffusers_editor import DiffusersEditor
-from editjudge.editors.diffusers_mends import quoted_parts
+from editjudge.editors.diffusers_mends import mark_picture_tokens, quoted_parts
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.params import ParamsError
 
@@ -31,8 +32,10 @@ PIPELINES = list(tiny_pipelines.MODELS)
 # The pipelines that take a picture to 1024² by themselves get one whose sides are then multiples of 64.
 SOURCES = {LONGCAT: (256, 64)}
 OWN_SIZE = {LONGCAT: (512, 2048)}
-HARD = """Don't "repaint" the cat's 'sign';
-write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME"""
+HARD = """ 
+..Don't "repaint" the cat's 'sign';
+write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/passwd C:\\x <|x|> $HOME..
+ """
 LONG = " cup" * 2500
 
 Load = Callable[..., DiffusersEditor]
@@ -87,8 +90,6 @@ def test_edits_depend_on_the_request_alone(pipeline: str, editor: Load) -> None:
 def test_instruction_reaches_the_tokenizer_unchanged(
     pipeline: str, instruction: str, editor: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if pipeline == LONGCAT and instruction == LONG:
-        pytest.skip("LongCat takes 512 tokens; what it does with more is tested below")
     read, tokenize = [], PreTrainedTokenizerBase.__call__
 
     def spy(self: PreTrainedTokenizerBase, text: str | list[str], *rest: Any, **named: Any) -> Any:
@@ -98,11 +99,6 @@ def test_instruction_reaches_the_tokenizer_unchanged(
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", spy)
     editor(pipeline).edit(ask(pipeline, instruction=instruction))
     assert instruction in "".join(read)
-
-
-def test_longcat_fails_on_an_instruction_of_too_many_tokens(editor: Load) -> None:
-    with pytest.raises(TypeError):
-        editor(LONGCAT).edit(ask(LONGCAT, instruction="a" * 600))
 
 
 def test_longcat_reads_quoted_text_by_the_letter() -> None:
@@ -118,7 +114,6 @@ def test_longcat_reads_quoted_text_by_the_letter() -> None:
 def test_the_text_encoder_places_the_picture_in_rows_and_columns(
     pipeline: str, editor: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against the encoder given all that the processor says, as transformers documents it."""
     encoder, seen = editor(pipeline).pipe.text_encoder, []
     positions = encoder.model.get_rope_index
 
@@ -131,6 +126,21 @@ def test_the_text_encoder_places_the_picture_in_rows_and_columns(
     assert seen
     for each in seen:  # (3, 1, tokens): time, row and column
         assert not torch.equal(each[1], each[2]), "picture tokens lie in one line, as words do"
+
+
+def test_picture_tokens_are_marked_as_the_processor_marks_them(editor: Load) -> None:
+    pipe = editor(QWEN).pipe
+    picture = Image.open(io.BytesIO(ask(QWEN).image))
+    text = "<|vision_start|><|image_pad|><|vision_end|>Make the cup red"
+    said = pipe.processor(text=[text], images=[picture], return_tensors="pt")
+    _, named = mark_picture_tokens(pipe.text_encoder, (), {"input_ids": said["input_ids"]})
+    assert torch.equal(named["mm_token_type_ids"], said["mm_token_type_ids"])
+    assert 0 < named["mm_token_type_ids"].sum() < said["input_ids"].numel()
+    given = torch.zeros(1)
+    assert (
+        mark_picture_tokens(pipe.text_encoder, (), {**said, "mm_token_type_ids": given})[1]["mm_token_type_ids"]
+        is given
+    )
 
 
 def test_model_of_the_hub(
@@ -187,6 +197,7 @@ def test_safety_checker_s_black_is_a_failure(fresh: Load) -> None:
     assert failed.value.kind == "safety_checker"
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")  # of the safety checker
 @pytest.mark.parametrize("pipeline", [KONTEXT, QWEN, PIX2PIX])
 def test_nan_is_a_failure_and_no_black_image(pipeline: str, fresh: Load) -> None:
     model = fresh(pipeline)
@@ -260,3 +271,20 @@ def test_pickled_weights_are_refused(
     weights.unlink()
     with pytest.raises(OSError, match="safetensors"):
         fresh(PIX2PIX, model=str(folder))
+
+
+@pytest.mark.parametrize("case", ["component", "pipeline"])
+def test_code_of_a_model_is_never_run(case: str, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path) -> None:
+    folder, ran = tmp_path / "model", tmp_path / "ran"
+    shutil.copytree(model_dir(PIX2PIX), folder)
+    index = json.loads((folder / "model_index.json").read_text())
+    code = f"from diffusers import *\nopen({str(ran)!r}, 'w').close()\nclass Mine(UNet2DConditionModel):\n    pass\n"
+    if case == "component":
+        (folder / "unet/mine.py").write_text(code)
+        (folder / "model_index.json").write_text(json.dumps(index | {"unet": ["mine", "Mine"]}))
+    else:
+        (folder / "mine.py").write_text(code)
+        (folder / "model_index.json").write_text(json.dumps(index | {"_class_name": ["mine", "Mine"]}))
+    with pytest.raises(ValueError, match="custom code"):
+        fresh(PIX2PIX, model=str(folder))
+    assert not ran.exists()

@@ -1,8 +1,8 @@
 """What is wrong in pipelines of diffusers 0.42 beside transformers 5, put right once one is loaded.
 
 Without `mark_picture_tokens` edits of Qwen-Image-Edit and LongCat are worse and nothing says so, without
-`of_one_picture` every edit of GLM-Image fails, without `quoted_parts` LongCat reads other words than it was given. The
-first two do nothing where a later version does the same by itself.
+`of_one_picture` every edit of GLM-Image fails, without `quoted_parts` and `length` LongCat reads other words than it
+was given and breaks on long instructions. All but `quoted_parts` do nothing where a later version is right by itself.
 """
 
 import re
@@ -26,7 +26,7 @@ def mend(pipe: Any) -> None:
     if isinstance(pipe, SEE_THE_SOURCE):
         parts["text_encoder"].register_forward_pre_hook(mark_picture_tokens, with_kwargs=True)
     if isinstance(pipe, LongCatImageEditPipeline):
-        LONGCAT.split_quotation = quoted_parts
+        LONGCAT.split_quotation, LONGCAT.len = quoted_parts, length
     if isinstance(pipe, GlmImagePipeline):
         encoder = parts["vision_language_encoder"]
         encoder.get_image_tokens = of_one_picture(encoder.get_image_tokens)
@@ -63,3 +63,11 @@ def quoted_parts(instruction: str) -> list[tuple[str, bool]]:
     guarded = re.sub(r"(?<=[a-zA-Z])'(?=[a-zA-Z])", APOSTROPHE, instruction)
     parts = (part for part in re.split(f"({QUOTED})", guarded) if part)
     return [(part.replace(APOSTROPHE, "'"), re.fullmatch(QUOTED, part) is not None) for part in parts]
+
+
+def length(of: Any) -> int:
+    """`len`, and a length itself as it is.
+
+    LongCat cuts an instruction to 512 tokens, but breaks on its warning, which asks for the length of a length.
+    """
+    return of if isinstance(of, int) else len(of)

@@ -22,8 +22,10 @@ RANGES: Ranges = {
     "weight": (-10, 10),
 }
 # Arguments that no entry may give: an edit's own, and what would change the form of the answer.
-OURS = frozenset({"prompt", "image", "generator", "width", "height", "max_area", "output_type", "return_dict",
-                  "num_images_per_prompt"})  # fmt: skip
+OURS = frozenset(
+    {"prompt", "prompt_2", "image", "generator", "width", "height", "max_area", "output_type", "return_dict",
+     "num_images_per_prompt"}
+)  # fmt: skip
 Number: TypeAlias = bool | int | float
 Value: TypeAlias = str | Number | list[Number] | list[str]
 
