@@ -178,6 +178,8 @@ def stage() -> None:
     """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard/JUDGE.csv."""
     setting = params.leaf(params.load(), "leaderboard")
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
+    if table.empty:
+        sys.exit("leaderboard: there is no match: no two models have images of the same prompt")
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
     records.write_json(Path("metrics/leaderboard.json"), summary(boards))
     shutil.rmtree(PLOTS, ignore_errors=True)

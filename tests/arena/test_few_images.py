@@ -1,10 +1,12 @@
 """A model that has images of few prompts of the arena: listed, and kept or left out."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
-from editjudge import compare_models
+from editjudge import compare_models, leaderboard, records
 from editjudge.compare_models import ArenaPlan
 from editjudge.params import ParamsError
 
@@ -45,3 +47,11 @@ def test_an_arena_of_one_model_is_refused() -> None:
     models = compare_models.presence(PROMPTS, GALLERY, replace(PLAN, few_images="leave_out", least_share=1.0))
     with pytest.raises(ParamsError, match="fewer than two models"):
         compare_models.taking_part(GALLERY, models)
+
+
+def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    records.write(Path("data/matches.parquet"), [], "matches")
+    Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": {}}))
+    with pytest.raises(SystemExit, match="no two models have images of the same prompt"):
+        leaderboard.stage()

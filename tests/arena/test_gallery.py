@@ -248,6 +248,12 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
     again = stage("nano2", {"path": f"in/{plain('Nano Banana')}.parquet"}, monkeypatch)
     assert {key: row["status"] for key, row in again.items()} == dict.fromkeys(TASKS, "done")
     assert again["k1"] == rows["k1"] | {"model": "nano2"}
+    some = [candidate("elsewhere", "x", picture(1)), candidate("k2", "x", None), candidate("k1", "x", picture(1)[:-50])]
+    records.write(Path("some.parquet"), some, "candidates")
+    third = stage("nano3", {"path": "some.parquet"}, monkeypatch)
+    assert set(third) == set(TASKS), "every prompt, and no other"
+    assert (third["k2"]["reason"], third["k.3"]["reason"]) == ("no", "no image for this key")
+    assert third["k1"]["reason"].startswith("broken image")
 
 
 @pytest.mark.parametrize(
