@@ -237,6 +237,15 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
     assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
 
 
+def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        made = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
+        first, second, arena = candidates.rows(made.candidates, "m", cache)
+        assert cache.counts()["computed"] == 2
+    assert first == second == arena
+    assert first["image"]
+
+
 def moody(log: Path, model: str, setting: settings.Setting, device: str) -> outcomes.Editor:
     import bad_editors
 

@@ -1,7 +1,7 @@
 """Stage candidates: one editing model's edits of all pools and of the arena's prompts.
 
 A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
-reason, and the run goes on. Images are in memory one at a time.
+reason, and the run goes on. Images are in memory a row group at a time.
 """
 
 import argparse
