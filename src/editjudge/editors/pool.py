@@ -214,8 +214,9 @@ def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Reques
     """Have all edits made by a worker at each place; how many workers had to be replaced.
 
     `requests` gives each edit a name and is read only as workers come free. `keep` is called with each name once, in
-    this process, as soon as its outcome is there. `timeout`: seconds of one edit, after which its worker is ended; loading an
-    editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where worker after worker dies.
+    this process, as soon as its outcome is there. `timeout`: seconds of one edit, after which its worker is ended;
+    loading an editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where
+    worker after worker dies.
     """
     get_context("forkserver").set_forkserver_preload(_preloaded())
     shift = _Shift(load, places, requests, keep, timeout)
