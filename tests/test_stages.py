@@ -18,6 +18,7 @@ from editjudge import (
     schemas,
     vcreward_bench,
 )
+from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.recipe import load_recipe
 from editjudge.measures.slot_settings import SlotSetting
@@ -38,9 +39,14 @@ def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict
     found = {}
     for kind, amount in KINDS.items():
         with resume.RecordCache(folder / kind) as cache:
-            setting = {"kind": kind, "amount": amount, "seed": 1}
-            found[kind] = candidates.edit_all(prompts, kind, setting, cache)
+            made = edit_all(prompts, kind, {"kind": kind, "amount": amount, "seed": 1}, cache)
+            found[kind] = list(candidates.rows(made, kind, cache))
     return found
+
+
+def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
+    wanted = [candidates.Prompt("data", row) for row in rows]
+    return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache).candidates
 
 
 def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(
@@ -48,12 +54,14 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
 ) -> None:
     broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
     with resume.RecordCache(tmp_path / "c") as cache:
-        rows = candidates.edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
+        made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
+        rows = list(candidates.rows(made, "m", cache))
     schemas.check("candidates", rows, "candidates")
     assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
     assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]
-    counted = candidates.counts(rows)
+    counted = candidates.counts(made)
     assert (counted["records"], counted["failed"]) == (5, 2)
+    assert counted["kinds"] == [{"kind": "bad_source", "records": 1}, {"kind": "no_edit", "records": 1}]
     assert {"reason": "not a PNG, JPEG or WebP image", "records": 1} in counted["reasons"]
 
 

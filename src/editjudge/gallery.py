@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from editjudge import records
 from editjudge.arena import metadata, pictures
 from editjudge.arena.metadata import GalleryError, Line
@@ -70,7 +72,7 @@ def export(options: argparse.Namespace) -> str:
         check_free(out / (model if options.form == "png" else f"{model}.parquet"), options.overwrite)
     images: dict[str, dict[str, str]] = {}
     for model in options.model:
-        rows = progress(_rows(options.source, model), None, f"images of {model}")
+        rows = tqdm(_rows(options.source, model), desc=f"images of {model}", unit="image")
         images[model] = dict(WRITERS[options.form](rows, model, out))
     if not options.images_only:
         pictures.write(target, metadata.dump(lines_of(images, lines)))

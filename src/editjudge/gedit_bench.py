@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from editjudge import images, params, records
 from editjudge.benchmarks import tables
 from editjudge.benchmarks.item import BenchmarkError, RowError
 from editjudge.fields import read_fields
 from editjudge.probe import scenes
-from editjudge.progress import progress
 from editjudge.sources.writing import RowWriter, TableWriter
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
@@ -118,7 +119,7 @@ def run() -> None:
         RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
         TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
-        for row in progress(rows, None, "prompts of the arena"):
+        for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
             if isinstance(row, Refused):
                 refused += 1
                 bad.add(vars(row))

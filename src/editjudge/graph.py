@@ -35,6 +35,7 @@ FIXED = {
 # Stage: the files it collects, {0} and {1} being the names and values of a section of params.yaml.
 COLLECTED = {
     "candidates": {"data/pools/{0}.parquet": "tasks"},
+    "candidates_report": {"metrics/candidates/{0}.json": "editors"},
     "annotate": {"data/candidates/{0}.parquet": "editors"},
     "train_pairs": {
         "data/annotations/{0}.parquet": "tasks",

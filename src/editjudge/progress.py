@@ -8,6 +8,6 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], total: int | None, what: str) -> Iterable[T]:
-    """`items`, with a bar that names `what` and counts to `total` (None: not known)."""
+def progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+    """`items`, with a bar that names `what` and counts to `total`."""
     return tqdm(items, total=total, desc=what, unit="record", mininterval=1.0, dynamic_ncols=True)

@@ -68,6 +68,18 @@ class RecordCache:
         self.reused += 1
         return json.loads(row[0]), row[1]
 
+    def meta(self, key: str) -> dict[str, Any] | None:
+        """The record's JSON part without its bytes, which may be large; None where it has not been computed."""
+        row = self._db.execute("SELECT meta FROM records WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        self.reused += 1
+        return json.loads(row[0])
+
+    def data(self, key: str) -> bytes | None:
+        """The bytes of a record that is there. It is not counted: `meta` or `put` has done so."""
+        return self._db.execute("SELECT data FROM records WHERE key = ?", (key,)).fetchone()[0]
+
     def put(self, key: str, meta: dict[str, Any], data: bytes | None = None) -> None:
         """Keep a finished record."""
         self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, json.dumps(meta), data))

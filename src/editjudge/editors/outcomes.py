@@ -1,0 +1,95 @@
+"""What became of one edit: an image that passed the checks, or why there is none."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from editjudge import images
+from editjudge.editors import checks
+from editjudge.editors.request import Edited, EditFailed, Request
+
+# What the code of a pipeline raises. Anything else ends the worker, which is seen and counted too.
+PIPELINE_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError,
+    OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+# By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the other one the
+# process cannot use its GPU any more.
+KINDS = {"OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
+# Failures that the same editor would only repeat. The others depend on the machine, the network or the hour: they are
+# not kept, and the next run tries them again.
+LASTING = frozenset(
+    {"bad_source", "no_edit", "wrong_output", "not_finite", "all_black", "wrong_size", "safety_checker", "refused"}
+)
+SHOWN = 300
+DAMAGE_DECIMALS = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """image: PNG, None where the edit failed. damage: None where it is not known. kind and reason: of a failure."""
+
+    image: bytes | None
+    damage: float | None = None
+    kind: str | None = None
+    reason: str | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether another try would give the same."""
+        return self.kind is None or self.kind in LASTING
+
+
+class Editor(Protocol):
+    """An editor in this process. It may raise EditFailed, and what PIPELINE_ERRORS names."""
+
+    def edit(self, request: Request) -> Edited: ...
+
+
+def failed(error: EditFailed) -> Outcome:
+    return Outcome(None, kind=error.kind, reason=str(error))
+
+
+def attempt(editor: Editor, request: Request) -> Outcome:
+    """Have one edit made and check it. A source that cannot be decoded is not asked for."""
+    try:
+        source = checks.source_of(request.image)
+        edited = _edit(editor, request)
+        checks.check(source, edited.image)
+    except EditFailed as error:
+        return failed(error)
+    return _done(edited)
+
+
+def settle(request: Request, edited: Edited | EditFailed) -> Outcome:
+    """The outcome of an edit that was made elsewhere, checked as `attempt` does."""
+    if isinstance(edited, EditFailed):
+        return failed(edited)
+    try:
+        checks.check(checks.source_of(request.image), edited.image)
+    except EditFailed as error:
+        return failed(error)
+    return _done(edited)
+
+
+def _done(edited: Edited) -> Outcome:
+    damage = None if edited.damage is None else round(edited.damage, DAMAGE_DECIMALS)
+    return Outcome(images.encode_png(edited.image), damage)
+
+
+def _edit(editor: Editor, request: Request) -> Edited:
+    try:
+        return editor.edit(request)
+    except EditFailed:
+        raise
+    except MemoryError as error:
+        raise EditFailed("out_of_memory", describe(error)) from error
+    except PIPELINE_ERRORS as error:
+        names = (kind.__name__ for kind in type(error).__mro__)
+        kind = next((KINDS[name] for name in names if name in KINDS), "exception")
+        raise EditFailed(kind, describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """The error's class and the first line of its message, cut where it is long."""
+    line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {line}"[:SHOWN]

@@ -1,0 +1,278 @@
+"""Worker processes with an editor each, pulling edits one at a time; one that dies is replaced at once.
+
+An edit whose worker died is tried once more by another worker, then it has failed with the reason. Only the parent
+keeps results, and workers end with it, however it ends.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias
+
+import cv2
+
+from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Outcome, attempt, describe, failed
+from editjudge.editors.request import EditFailed, Request
+
+Gpus: TypeAlias = tuple[str, ...]  # the names for CUDA_VISIBLE_DEVICES; empty: the worker has no GPU
+Load: TypeAlias = Callable[[str], Editor]  # of a torch device; picklable, and run in the worker
+Keep: TypeAlias = Callable[[str, Outcome], None]
+TRIES = 2  # of an edit whose worker died, or that ran out of memory
+LOADING_DEATHS = 3  # workers in a row that died before their editor was there
+DEATHS = 20  # workers in a row that died without one answer
+STOP_SECONDS = 10.0
+
+
+class EditorBroken(RuntimeError):
+    """The editor cannot be loaded, or no edit survives it: the stage ends, and what is finished is kept."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """The worker's editor is loaded."""
+
+
+@dataclass(frozen=True)
+class _Unloadable:
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Dead:
+    """The worker will say nothing more."""
+
+
+@dataclass
+class _Task:
+    name: str
+    request: Request
+    tries: int = 0
+
+
+class _Worker:
+    """A process, and the edit that it has."""
+
+    def __init__(self, load: Load, gpus: Gpus, timeout: float) -> None:
+        # Not forked from this process: threads and torch do not survive it.
+        context = get_context("forkserver")
+        self.connection, theirs = context.Pipe()
+        self.gpus, self._timeout = gpus, timeout
+        self.ready, self._deadline = False, float("inf")
+        self.task: _Task | None = None
+        self.process = context.Process(target=_work, args=(load, gpus, theirs), daemon=True)
+        self.process.start()
+        theirs.close()  # so that the pipe ends with the worker
+
+    def give(self, task: _Task) -> None:
+        self.task, self._deadline = task, time.monotonic() + self._timeout
+        try:
+            self.connection.send(task.request)
+        except OSError:  # it has just died; its pipe says so too
+            return
+
+    def take(self) -> _Task:
+        assert self.task is not None
+        task, self.task, self._deadline = self.task, None, float("inf")
+        return task
+
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def said(self) -> Any:
+        """Its next message; None where there is none yet."""
+        alive = self.process.is_alive()  # asked before: what it said last may still be in the pipe
+        try:
+            return self.connection.recv() if self.connection.poll() else None if alive else _Dead()
+        except (EOFError, OSError):
+            return _Dead()
+
+    def end(self, grace: float) -> str:
+        """How the process ended: by itself within `grace` seconds, or killed."""
+        self.connection.close()
+        self.process.join(grace)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        code = self.process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+class _Shift:
+    """One run: the workers, the edits still to be given out, and what went wrong."""
+
+    def __init__(
+        self, load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float
+    ) -> None:
+        self._load, self._keep, self._timeout = load, keep, timeout
+        self._free = list(places)
+        self._requests = requests
+        self._again: deque[_Task] = deque()
+        self._ahead = self._pull()
+        self._in_a_row = self._unready = 0
+        self.workers: list[_Worker] = []
+        self.deaths = 0
+
+    def _pull(self) -> _Task | None:
+        following = next(self._requests, None)
+        return None if following is None else _Task(*following)
+
+    def unfinished(self) -> bool:
+        return self._to_do() or any(worker.task for worker in self.workers)
+
+    def _to_do(self) -> bool:
+        return bool(self._again) or self._ahead is not None
+
+    def give(self) -> None:
+        """Start workers where there are none, and give each one without an edit the next."""
+        while self._free and self._to_do():
+            self.workers.append(_Worker(self._load, self._free.pop(), self._timeout))
+        for worker in self.workers:
+            if worker.ready and worker.task is None and self._to_do():
+                worker.give(self._next())
+
+    def _next(self) -> _Task:
+        if self._again:
+            return self._again.popleft()
+        task, self._ahead = self._ahead, self._pull()
+        assert task is not None
+        return task
+
+    def wait(self) -> list[_Worker]:
+        """The workers that answered, died or took too long."""
+        sources: dict[Any, _Worker] = {worker.connection: worker for worker in self.workers}
+        sources |= {worker.process.sentinel: worker for worker in self.workers}
+        seconds = min(worker.seconds_left() for worker in self.workers)
+        heard = connection.wait(list(sources), None if seconds == float("inf") else max(seconds, 0.0))
+        late = [worker for worker in self.workers if worker.seconds_left() <= 0]
+        return list({id(worker): worker for worker in [*(sources[each] for each in heard), *late]}.values())
+
+    def hear(self, worker: _Worker) -> None:
+        """Take in one answer of the worker, or its death."""
+        said = worker.said()
+        if isinstance(said, _Unloadable):
+            raise EditorBroken(f"the editor cannot be loaded: {said.reason}")
+        if isinstance(said, _Ready):
+            worker.ready, self._unready = True, 0
+        elif isinstance(said, Outcome):
+            self._answered(worker, said)
+        elif isinstance(said, _Dead):
+            how = worker.end(STOP_SECONDS)
+            self._replace(worker, EditFailed("worker_died", f"the worker process ended with {how}"))
+        elif worker.seconds_left() <= 0:
+            self._replace(worker, EditFailed("timeout", f"no answer in {self._timeout:g} seconds"))
+
+    def _answered(self, worker: _Worker, outcome: Outcome) -> None:
+        self._in_a_row *= outcome.kind == "device_error"
+        if outcome.kind == "device_error":  # nothing that this process still does on its GPU can succeed
+            self._replace(worker, EditFailed(outcome.kind, str(outcome.reason)))
+        elif outcome.kind == "out_of_memory":
+            self._try_again(worker.take(), outcome)
+        else:
+            self._keep(worker.take().name, outcome)
+
+    def _replace(self, worker: _Worker, reason: EditFailed) -> None:
+        """Let another worker have its place and its edit. Raises EditorBroken where that goes on without an answer."""
+        worker.end(0.0)
+        self.workers.remove(worker)
+        self._free.append(worker.gpus)
+        self.deaths += 1
+        self._in_a_row += 1
+        self._unready += not worker.ready
+        if self._unready >= LOADING_DEATHS:
+            raise EditorBroken(f"the editor cannot be loaded: {reason} while it loaded, {self._unready} times in a row")
+        if self._in_a_row >= DEATHS:
+            raise EditorBroken(f"{self._in_a_row} workers in a row died without an answer, the last one so: {reason}")
+        if worker.task is not None:
+            self._try_again(worker.take(), failed(reason))
+
+    def _try_again(self, task: _Task, outcome: Outcome) -> None:
+        task.tries += 1
+        if task.tries < TRIES:
+            self._again.append(task)
+        else:
+            self._keep(task.name, outcome)
+
+    def end(self) -> None:
+        """End all workers: at once those that still work or load."""
+        for worker in self.workers:
+            if worker.task is not None or not worker.ready:
+                worker.process.kill()
+            worker.connection.close()
+        for worker in self.workers:
+            worker.end(STOP_SECONDS)
+
+
+def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float) -> int:
+    """Have all edits made by a worker at each place; how many workers had to be replaced.
+
+    `requests` gives each edit a name and is read only as workers come free. `keep` is called with each name once, in
+    this process, as soon as its outcome is there. `timeout`: seconds of one edit, after which its worker is ended;
+    loading an editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where
+    worker after worker dies.
+    """
+    get_context("forkserver").set_forkserver_preload(_preloaded())
+    shift = _Shift(load, places, requests, keep, timeout)
+    try:
+        while shift.unfinished():
+            shift.give()
+            for worker in shift.wait():
+                shift.hear(worker)
+    finally:
+        shift.end()
+    return shift.deaths
+
+
+def _preloaded() -> list[str]:
+    """What the fork server imports once, so that a worker starts in milliseconds: it needs the main module too."""
+    main = sys.modules["__main__"].__spec__
+    ours = [__name__, "editjudge.editors.loading"]
+    return ours if main is None or main.name.endswith("__main__") else [*ours, main.name]
+
+
+def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
+    """A worker: load the editor, then answer each request with its outcome until the pipe ends."""
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    cv2.setNumThreads(1)  # the processes are the parallelism
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # before torch is imported, which `load` does
+    try:
+        editor = load("cuda" if gpus else "cpu")
+    except (MemoryError, *PIPELINE_ERRORS) as error:
+        parent.send(_Unloadable(describe(error)))
+        return
+    try:
+        parent.send(_Ready())
+        while True:
+            parent.send(attempt(editor, parent.recv()))
+    except (EOFError, ConnectionError):  # no more work, or nobody who wants it
+        return
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent is killed, even amid an edit that takes minutes.
+
+    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
+    thread does, as soon as the edit lets threads run.
+    """
+    parent = parent_process()
+    assert parent is not None
+    if sys.platform == "linux":
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    else:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,68 @@
+"""The table `editors` of params.yaml: an entry for each editing model, dispatched on its `kind`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+
+from editjudge import params, resume
+from editjudge.editors import api_settings, diffusers_settings, procedural_settings
+from editjudge.editors.api_settings import ApiSetting
+from editjudge.editors.diffusers_settings import DiffusersSetting
+from editjudge.editors.procedural_settings import ProceduralSetting
+
+Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
+PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
+READERS: dict[str, Callable[[str, Mapping[str, Any]], Setting]] = {
+    **dict.fromkeys(PROCEDURAL, procedural_settings.read),
+    "diffusers": diffusers_settings.read,
+    "api": api_settings.read,
+}
+NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+# Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
+RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
+# The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
+SHARED_CODE = ("editjudge.editors.checks", "editjudge.images")
+API_CODE = ("editjudge.editors.api_reply",)
+DIFFUSERS_CODE = (
+    "editjudge.editors.diffusers_editor",
+    "editjudge.editors.diffusers_mends",
+    "editjudge.editors.diffusers_processors",
+    "editjudge.editors.diffusers_settings",
+)
+PROCEDURAL_CODE = (
+    "editjudge.editors.operations",
+    "editjudge.editors.procedural",
+    "editjudge.editors.procedural_editor",
+    "editjudge.probe.drawings",
+    "editjudge.probe.photos",
+    "editjudge.regions",
+)
+
+
+def read(values: Mapping[str, Any], model: str) -> Setting:
+    """The setting of one model; the other entries are not looked at. Raises ParamsError that names the field."""
+    if not NAME.fullmatch(model):
+        raise params.ParamsError(f"editors: a model's name has 1 to 200 of A-Z a-z 0-9 . _ -, not {model!r}")
+    entries, where = params.leaf(dict(values), "editors"), f"editors.{model}"
+    if not isinstance(entries, Mapping) or model not in entries:
+        raise params.ParamsError(f"params.yaml has no key {where!r}")
+    kind = entries[model].get("kind") if isinstance(entries[model], Mapping) else None
+    if not isinstance(kind, str) or kind not in READERS:
+        raise params.ParamsError(f"{where}.kind is {kind!r}; known: {', '.join(READERS)}")
+    return READERS[kind](where, entries[model])
+
+
+def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, Any]:
+    """What an image for this use depends on in the setting."""
+    if isinstance(setting, ApiSetting):
+        return setting.decides(use)
+    left_out = RUNNING | {"benchmark" if use == "data" else "data"}
+    return {name: value for name, value in asdict(setting).items() if name not in left_out}
+
+
+def code(setting: Setting) -> str:
+    """The version of the code that an image depends on."""
+    if isinstance(setting, ProceduralSetting):
+        return resume.code_version(SHARED_CODE + PROCEDURAL_CODE)
+    return resume.code_version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))

@@ -1,0 +1,89 @@
+"""What an edited image must be like."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from editjudge.editors import checks
+from editjudge.editors.request import EditFailed
+
+SOURCE = np.full((768, 1024, 3), 200, np.uint8)
+
+
+def kind_of(edited: object, source: np.ndarray = SOURCE) -> str | None:
+    try:
+        checks.check(source, edited)  # type: ignore[arg-type]
+    except EditFailed as error:
+        return error.kind
+    return None
+
+
+def grey(height: int, width: int) -> np.ndarray:
+    return np.full((height, width, 3), 90, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "kind"),
+    [
+        (768, 1024, None),
+        (880, 1184, None),  # snapped to multiples of 16 near a megapixel
+        (832, 1248, None),  # 3:2 for 4:3, a step of an API's sizes
+        (1024, 1024, "wrong_size"),
+        (1024, 768, "wrong_size"),  # turned
+        (192, 256, None),
+        (96, 128, "wrong_size"),
+        (1, 1, "wrong_size"),
+    ],
+)
+def test_sizes_may_differ_where_the_image_still_lies_over_its_source(height: int, width: int, kind: str | None) -> None:
+    assert kind_of(grey(height, width)) == kind
+
+
+@given(st.integers(16, 400), st.integers(16, 400), st.floats(0.3, 3.0))
+def test_a_scaled_image_is_never_of_the_wrong_size(height: int, width: int, scale: float) -> None:
+    source = np.broadcast_to(np.uint8(200), (height, width, 3))
+    scaled = np.broadcast_to(np.uint8(90), (max(round(height * scale), 8), max(round(width * scale), 8), 3))
+    stretch = scaled.shape[1] / scaled.shape[0] * height / width
+    expected = None if 1 / checks.ASPECT_MOST <= stretch <= checks.ASPECT_MOST else "wrong_size"
+    assert kind_of(scaled, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("edited", "kind"),
+    [
+        (np.full(SOURCE.shape, np.nan), "not_finite"),
+        (np.full(SOURCE.shape, np.inf, np.float32), "not_finite"),
+        (np.full(SOURCE.shape, 0.5), "wrong_output"),
+        (SOURCE[..., :1], "wrong_output"),
+        (SOURCE[None], "wrong_output"),
+        (SOURCE[:0], "wrong_output"),
+        (SOURCE.astype(np.int64), "wrong_output"),
+        (None, "wrong_output"),
+        (np.zeros_like(SOURCE), "all_black"),
+        (np.full_like(SOURCE, 2), "all_black"),
+        (np.full_like(SOURCE, 3), None),
+    ],
+    ids=[
+        "nan",
+        "infinite",
+        "floats",
+        "one-channel",
+        "a-batch",
+        "empty",
+        "int64",
+        "none",
+        "black",
+        "nearly-black",
+        "dark",
+    ],
+)
+def test_what_is_no_edited_image_is_refused(edited: object, kind: str | None) -> None:
+    assert kind_of(edited) == kind
+
+
+def test_a_black_source_may_stay_black_and_one_light_pixel_is_enough() -> None:
+    assert kind_of(np.zeros((64, 64, 3), np.uint8), np.zeros((64, 64, 3), np.uint8)) is None
+    night = np.zeros(SOURCE.shape, np.uint8)
+    night[5, 5] = 255
+    assert kind_of(night) is None

@@ -1,0 +1,110 @@
+"""The table of editing models: what an entry may say, and what a change of it makes anew."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import grimp
+import pytest
+
+from editjudge import graph, params
+from editjudge.editors import settings
+from editjudge.editors.api_settings import ApiSetting
+from editjudge.editors.diffusers_settings import DiffusersSetting
+from editjudge.editors.procedural_settings import ProceduralSetting
+
+LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
+KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}
+KONTEXT |= {"data": {"num_inference_steps": 28}, "benchmark": {"num_inference_steps": 50}}
+API = {"kind": "api", "base_url": "https://api.example.com/v1", "model": "painter", "seed": 1}
+ENTRIES = {"leaky": LEAKY, "kontext": KONTEXT, "painter": API}
+
+
+def read(entry: Any, **others: Any) -> settings.Setting:
+    return settings.read({"editors": {"m": entry} | others}, "m")
+
+
+def test_each_kind_has_its_setting() -> None:
+    assert read(LEAKY) == ProceduralSetting("leaky", 1.5, 14)
+    assert isinstance(read(KONTEXT), DiffusersSetting)
+    assert isinstance(read(API), ApiSetting)
+
+
+def test_the_committed_table_can_be_read() -> None:
+    values = params.load(graph.ROOT / "params.yaml")
+    assert all(settings.read(values, model) for model in values["editors"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (LEAKY | {"kind": "perfect"}, r"editors\.m\.kind is 'perfect'; known: precise, .*diffusers, api"),
+        ({"amount": 1.0}, r"editors\.m\.kind is None"),
+        ("leaky", r"editors\.m\.kind is None"),
+        (None, r"editors\.m\.kind is None"),
+        (LEAKY | {"kind": ["leaky"]}, r"editors\.m\.kind is \['leaky'\]"),
+        (LEAKY | {"amount": -1.0}, r"editors\.m\.amount must be in 0\.\.inf"),
+        (LEAKY | {"amount": "much"}, r"editors\.m\.amount must be a number"),
+        (LEAKY | {"seed": 1.5}, r"editors\.m\.seed must be a whole number"),
+        (LEAKY | {"timeout": 0}, r"editors\.m\.timeout must be in"),
+        (LEAKY | {"strength": 1}, r"editors\.m\.strength is unknown"),
+        ({"kind": "box", "amount": 1.0}, r"editors\.m\.seed is missing"),
+    ],
+    ids=["kind", "no-kind", "text", "nothing", "list", "negative", "word", "fraction", "no-time", "unknown", "no-seed"],
+)
+def test_a_wrong_entry_is_an_error_that_names_the_field(entry: Any, words: str) -> None:
+    with pytest.raises(params.ParamsError, match=words):
+        read(entry)
+
+
+def test_a_broken_entry_stops_no_other_model() -> None:
+    assert read(LEAKY, other="nonsense", another={"kind": "api"}) == read(LEAKY)
+
+
+@pytest.mark.parametrize("name", ["../m", "a/b", "", "a b", "x" * 201])
+def test_a_model_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(params.ParamsError, match="a model's name"):
+        settings.read({"editors": {name: LEAKY}}, name)
+
+
+def test_a_model_name_with_dots_is_found_and_one_that_is_not_there_is_named() -> None:
+    assert settings.read({"editors": {"qwen-2.5": LEAKY}}, "qwen-2.5") == read(LEAKY)
+    with pytest.raises(params.ParamsError, match=r"no key 'editors\.none'"):
+        settings.read({"editors": {}}, "none")
+
+
+def test_how_the_work_is_done_makes_no_image_anew() -> None:
+    leaky, kontext = read(LEAKY), read(KONTEXT)
+    assert settings.decides(replace(leaky, workers=4, timeout=9.0), "data") == settings.decides(leaky, "data")
+    assert settings.decides(replace(leaky, amount=2.0), "data") != settings.decides(leaky, "data")
+    elsewhere = replace(kontext, gpus_per_worker=2, offload="model", timeout=9.0)
+    assert settings.decides(elsewhere, "data") == settings.decides(kontext, "data")
+    assert settings.decides(replace(kontext, dtype="float16"), "data") != settings.decides(kontext, "data")
+    api = read(API)
+    assert settings.decides(replace(api, price=0.1, per_minute=3), "data") == settings.decides(api, "data")
+
+
+@pytest.mark.parametrize("name", ["kontext", "painter"])
+def test_other_arguments_for_the_benchmark_leave_the_data_as_it_is(name: str) -> None:
+    before = read(ENTRIES[name])
+    after = replace(before, benchmark={"num_inference_steps": 4})
+    assert settings.decides(after, "data") == settings.decides(before, "data")
+    assert settings.decides(after, "benchmark") != settings.decides(before, "benchmark")
+
+
+def test_the_fields_that_make_nothing_anew_exist() -> None:
+    known = {field.name for kind in (ProceduralSetting, DiffusersSetting) for field in fields(kind)}
+    assert known >= settings.RUNNING
+
+
+def test_the_code_of_each_kind_is_its_own() -> None:
+    assert len({settings.code(read(entry)) for entry in ENTRIES.values()}) == 3
+
+
+def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
+    imports = grimp.build_graph("editjudge", cache_dir=None)
+    run = imports.find_upstream_modules("editjudge.editors.procedural_editor")
+    # What carries settings, requests and names, and computes no pixel.
+    carriers = {f"editjudge.{name}" for name in ("fields", "params", "progress", "resume", "workers")}
+    carriers |= {"editjudge.editors.request", "editjudge.editors.procedural_settings", "editjudge.editors"}
+    carriers |= {"editjudge", "editjudge.probe"}
+    assert run - carriers <= set(settings.SHARED_CODE + settings.PROCEDURAL_CODE)
