@@ -214,6 +214,14 @@ def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(t
     assert (counted["pairs_failed"], counted["pairs_unasked"], counted["cost"][0]["unread"]) == (6, 3, 12)
 
 
+def test_a_pair_has_failed_where_one_judge_was_not_understood_and_the_other_not_asked(tmp_path: Path) -> None:
+    with chat_server(replies={"q0": ["Hard to say."]}) as server:
+        spent = endpoint(server.url, model="b", budget={"questions": 1}, reply_tries=1)
+        rows, _ = annotated({"a": endpoint(server.url, reply_tries=1), "b": spent}, 1, tmp_path / "c")
+    assert {row["status"] for row in rows} == {"failed"}
+    assert "b: forward order: budget spent" in rows[-1]["reason"]
+
+
 def test_one_judge_without_a_budget_left_does_not_silence_the_other(sound: Server, tmp_path: Path) -> None:
     judges = {"a": endpoint(sound.url), "b": endpoint(sound.url, model="b", budget={"questions": 4})}
     rows, accounts = annotated(judges, 2, tmp_path / "c")
