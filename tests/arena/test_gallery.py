@@ -264,8 +264,9 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
         ("nano", None, "imported.nano must have"),
         ("precise", {"path": "pub"}, "`editors` has a model of this name"),
         ("nano", {"path": "secret.png"}, "not readable as Parquet"),
+        ("../nano", {"path": "pub"}, "the model '../nano' cannot be a file's name"),
     ],
-    ids=["nowhere", "empty", "none", "same name", "no parquet"],
+    ids=["nowhere", "empty", "none", "same name", "no parquet", "outside"],
 )
 def test_an_import_that_cannot_be_is_named(
     model: str, setting: Any, told: str, published: Path, monkeypatch: pytest.MonkeyPatch
