@@ -112,6 +112,7 @@ def test_a_second_run_makes_nothing_and_writes_the_same_bytes(repository: Path) 
     assert first.returncode == 0, first.stderr
     assert "7/7" in first.stderr
     assert "image/s, failed=0" in first.stderr
+    assert "Warning" not in first.stderr
     written = files(repository) - before
     assert written - WRITTEN <= {"work/candidates/leaky.sqlite-shm", "work/candidates/leaky.sqlite-wal"}
     assert written >= WRITTEN
@@ -213,7 +214,7 @@ def test_the_report_has_every_model_and_the_sums() -> None:
 
 
 def test_what_another_try_may_mend_is_tried_by_the_next_run(
-    pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     moods = ["well", "nan", "exit", "cuda memory", "raise"]
@@ -233,6 +234,10 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
         "exception",
     ]
     assert counts == [{"computed": 2, "reused": 0}, {"computed": 0, "reused": 2}]
+    told = (
+        "3 edits of m failed, perhaps not for good (exception: 1, out_of_memory: 1, worker_died: 1); to try them again"
+    )
+    assert capfd.readouterr().err.count(f"editors: {told}, run `dvc repro -f -s candidates@m`") == 2
     tries = Counter(line.split()[1] for line in (tmp_path / "log").read_text().splitlines())
     assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
 

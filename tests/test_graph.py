@@ -171,3 +171,11 @@ def test_params_survive_a_round_trip_of_yaml(tmp_path: Path) -> None:
 def test_a_stage_without_torch_imports_none(stage: str) -> None:
     code = f"import sys, editjudge.{stage}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_name_with_a_dot_is_one_that_dvc_cannot_find() -> None:
+    dvc, values = yaml.safe_load((ROOT / "dvc.yaml").read_text()), params.load(ROOT / "params.yaml")
+    assert graph.dotted(dvc, values) == []
+    values["editors"] |= {"qwen-2.5": {}}
+    values["imported"] = {"gpt.1": {}, "gpt_1": {}}
+    assert sorted(graph.dotted(dvc, values)) == ["editors.qwen-2.5", "imported.gpt.1"]

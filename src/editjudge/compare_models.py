@@ -18,6 +18,7 @@ import pyarrow as pa
 from editjudge import choosing, params, records, resume
 from editjudge.fields import read_fields
 from editjudge.judges import asking
+from editjudge.judges.endpoint import EndpointError
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.spending import Account, cost_rows, run_report
@@ -25,6 +26,7 @@ from editjudge.matches import OUTCOMES, numbered
 from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
+from editjudge.schemas import ContractError
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
@@ -208,7 +210,8 @@ def ask_judges(
     return matches
 
 
-def main() -> None:
+def run() -> None:
+    """The stage on its files. Raises ParamsError and ContractError."""
     values = params.load()
     judges = params.leaf(values, "judges")
     plan = read_fields("compare_models", ArenaPlan, params.leaf(values, "compare_models"), {"least_share": (0, 1)})
@@ -225,6 +228,13 @@ def main() -> None:
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
     )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
+
+
+def main() -> None:
+    try:
+        run()
+    except (params.ParamsError, ContractError, EndpointError) as error:
+        sys.exit(f"compare_models: {error}")
 
 
 if __name__ == "__main__":

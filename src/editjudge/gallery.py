@@ -109,6 +109,8 @@ def import_models(options: argparse.Namespace) -> str:
         if not any(line.image(model) is not None for line in lines):
             raise GalleryError(f"{source}: no candidate of {model!r}; there are {', '.join(metadata.models(lines))}")
         check_free(options.out / f"{name}.parquet", options.overwrite)
+    if len(set(names.values())) < len(names):
+        raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
     check_free(options.out / METADATA, options.overwrite, source)
     tasks, failed = tasks_of(lines, options.prompts), Counter[str]()
     with TableWriter(options.out / "refused.csv", REFUSED) as refused:
@@ -125,10 +127,13 @@ def import_models(options: argparse.Namespace) -> str:
 
 
 def tasks_of(lines: Sequence[Line], prompts: Path) -> dict[str, str]:
-    """Each key's task: as the line has it, else as the arena's prompts have it, else `unknown`."""
+    """Each key's task: as the line has it, if it is printable, else as the arena's prompts have it, else `unknown`."""
     found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
     named = {line.key: line.values.get("task") for line in lines}
-    return {key: task if isinstance(task, str) and task else found.get(key, UNKNOWN) for key, task in named.items()}
+    return {
+        key: task if isinstance(task, str) and task and task.isprintable() else found.get(key, UNKNOWN)
+        for key, task in named.items()
+    }
 
 
 def imported(lines: Iterable[Line], model: str, tasks: dict[str, str], folder: Path) -> Iterator[records.Row]:
@@ -176,7 +181,8 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 def main() -> None:
     options = arguments_of(sys.argv[1:])
     try:
-        print(options.run(options))
+        told = options.run(options)
+        print(told.encode(errors="backslashreplace").decode())
     except (ValueError, OSError) as error:
         sys.exit(f"gallery: {error}")
 

@@ -98,10 +98,18 @@ def _prompt(record: tables.Record, seen: set[str]) -> records.Row:
     if missing:
         raise RowError(missing)
     images.decode(data)
-    row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
+    row = {"key": key, "task": _text(record, task), "instruction": _text(record, instruction)}
     seen.add(key)
     origin = f"{record.file}: row {record.number}"
     return row | {"source_image": {"bytes": data, "path": None}, "origin": origin, "regions": None, "edit": None}
+
+
+def _text(record: tables.Record, field: str) -> str:
+    """Raises RowError for what is no text, or none that a file can hold: JSON can say half of a surrogate pair."""
+    text = record.text(field)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise RowError(f"field {field}: half of a surrogate pair")
+    return text
 
 
 def _field(record: tables.Record, names: tuple[str, ...]) -> str:

@@ -129,6 +129,14 @@ def wanted(stage: str, deps: list[str], values: dict[str, Any]) -> list[str]:
     return [*ours, *(dep for dep in others if dep not in ours)]
 
 
+def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
+    """The entries of params.yaml that DVC cannot find: it takes a dot in a stage's params for a step further down."""
+    stages = [entry for entry in graph["stages"].values() if "foreach" in entry]
+    params_of = [(entry["foreach"].strip("${}"), entry["do"].get("params", [])) for entry in stages]
+    sections = dict.fromkeys(section for section, given in params_of if f"{section}.${{key}}" in given)
+    return [f"{section}.{name}" for section in sections for name in values.get(section) or {} if "." in str(name)]
+
+
 def mend_plot(graph: dict[str, Any], values: dict[str, Any]) -> bool:
     """Puts each judge's two columns into the judges' plot; whether they were others before."""
     [plot] = [entry[JUDGES_PLOT] for entry in graph["plots"] if JUDGES_PLOT in entry]
@@ -150,6 +158,8 @@ def main() -> None:
     yaml.width = 200
     file = ROOT / "dvc.yaml"
     graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
+    for name in dotted(graph, values):
+        sys.exit(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
     stale = []
     for stage, entry in graph["stages"].items():
         body = entry.get("do", entry)

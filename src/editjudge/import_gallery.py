@@ -44,7 +44,8 @@ def from_parquet(file: Path, model: str, tasks: Mapping[str, str]) -> Iterator[r
 
 
 def run(model: str) -> None:
-    """The stage on its files. Raises ParamsError and ContractError."""
+    """The stage on its files. Raises ParamsError, ContractError, and GalleryError for a name that is no file's."""
+    pictures.check_name(model, "model")
     values = params.load()
     setting = read_fields(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model), {})
     path, counts = Path(setting.path), Counter[str]()

@@ -55,3 +55,10 @@ def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch
     Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": {}}))
     with pytest.raises(SystemExit, match="no two models have images of the same prompt"):
         leaderboard.stage()
+
+
+def test_the_stage_says_it_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump({"judges": {}, "compare_models": {"least_share": 2.0}}))
+    with pytest.raises(SystemExit, match=r"compare_models: compare_models\.budget is missing"):
+        compare_models.main()

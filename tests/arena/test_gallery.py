@@ -264,11 +264,42 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
         ("nano", None, "imported.nano must have"),
         ("precise", {"path": "pub"}, "`editors` has a model of this name"),
         ("nano", {"path": "secret.png"}, "not readable as Parquet"),
+        ("../nano", {"path": "pub"}, "the model '../nano' cannot be a file's name"),
     ],
-    ids=["nowhere", "empty", "none", "same name", "no parquet"],
+    ids=["nowhere", "empty", "none", "same name", "no parquet", "outside"],
 )
 def test_an_import_that_cannot_be_is_named(
     model: str, setting: Any, told: str, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ValueError, match=told):
         stage(model, setting, monkeypatch)
+
+
+def imported_with(path: str, task: str = "t") -> dict[str, Any]:
+    """The row that an import gives for a candidate at this path."""
+    line = {"key": "k1", "task": task, "candidates": [{"model": "m", "image": path}]}
+    Path("g").mkdir(exist_ok=True)
+    Path("g/metadata.jsonl").write_text(json.dumps(line))
+    run("import --gallery g --out in --overwrite")
+    [row] = records.read(Path("in/m.parquet"), "candidates")
+    return row
+
+
+@pytest.mark.parametrize(
+    "path", ["m/\0.png", "m/\ud800.png", "/" + "a/" * 5000, "s3://\0", "m/" + "a" * 5000], ids=range(5)
+)
+def test_a_path_that_is_none_is_a_failed_candidate(work: Path, path: str) -> None:
+    row = imported_with(path)
+    assert row["status"] == "failed"
+    assert row["reason"].startswith("image missing")
+
+
+def test_a_task_that_cannot_be_written_is_the_prompts_own(work: Path) -> None:
+    assert imported_with("m/k1.png", "\ud800")["task"] == TASKS["k1"]
+
+
+def test_two_models_whose_names_become_the_same_are_refused(work: Path) -> None:
+    both = [{"model": name, "image": "a.png"} for name in ("模型", plain("模型"))]
+    Path("metadata.jsonl").write_text(json.dumps({"key": "k1", "candidates": both}))
+    with pytest.raises(metadata.GalleryError, match="two models have the same name"):
+        run("import --gallery . --out in")

@@ -131,3 +131,11 @@ def test_the_probe_sets_prompts_are_what_they_were(tmp_path: Path, monkeypatch: 
                           ({"path": "a", "hub": "b"}, "either a path or a hub id")):  # fmt: skip
         with pytest.raises(ValueError, match=told):
             run(tmp_path, monkeypatch, **setting)
+
+
+def test_half_of_a_surrogate_pair_refuses_its_row_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.png").write_bytes(picture(1))
+    rows = [row("k1", "s.png", instruction="\ud800"), row("k2", "s.png", task="\udfff"), row("k3", "s.png")]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert [prompt["key"] for prompt in run(tmp_path, monkeypatch, path="b.jsonl")] == ["k3"]
+    assert json.loads(Path("metrics/gedit_bench.json").read_text())["refused"] == 2

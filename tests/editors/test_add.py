@@ -67,3 +67,16 @@ def test_an_entry_can_be_added_at_the_end_of_the_file() -> None:
 def test_what_cannot_be_added_is_said(values: str, names: list[str], says: str) -> None:
     with pytest.raises(ParamsError, match=says):
         add.add(values, TABLE, names)
+
+
+def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["add", "flux3"])
+    with pytest.raises(SystemExit, match=r"editors\.add: .*params\.yaml"):
+        add.main()
+    Path("params.yaml").write_text(PARAMS)
+    Path("configs").mkdir()
+    Path("configs/editors.yaml").write_text(TABLE)
+    with pytest.raises(SystemExit, match=r"editors\.add: .*no entry flux3"):
+        add.main()
+    assert Path("params.yaml").read_text() == PARAMS

@@ -17,6 +17,7 @@ NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # of a key or model that be
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST = 256_000_000  # bytes of an image's file
+DEEPEST = 64  # parts of a path of another machine; every end of it is looked for
 NO_IMAGE = "no image for this key"
 FORM = pa.schema(
     [
@@ -116,6 +117,8 @@ def at_path(folder: Path, path: str) -> bytes | str:
     """
     parts = [part for part in path.split("://")[-1].split("/") if part]
     elsewhere = "://" in path or path.startswith("/")
+    if elsewhere and len(parts) > DEEPEST:
+        return f"image missing: {len(parts)} folders deep"
     reasons = []
     for start in range(len(parts) if elsewhere else 1):
         try:

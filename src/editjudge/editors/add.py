@@ -5,6 +5,7 @@ The entries come from configs/editors.yaml. All else in params.yaml stays as it 
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME")
     names = parser.parse_args().names
-    PARAMS.write_text(add(PARAMS.read_text(), TABLE.read_text(), names))
+    try:
+        PARAMS.write_text(add(PARAMS.read_text(), TABLE.read_text(), names))
+    except (ParamsError, OSError) as error:
+        sys.exit(f"editors.add: {error}")
     print(f"{PARAMS} has {', '.join(names)}. Now: make graph && dvc repro")
 
 

@@ -1,7 +1,9 @@
 """Edits made by the editor of a setting, whatever its kind."""
 
 import functools
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -24,13 +26,14 @@ def make(model: str, setting: Setting, requests: Requests, count: int, keep: Kee
     its outcome, in this process and as soon as it is there. Raises ParamsError for a setting that cannot work here,
     EditorBroken, and EndpointError for an API that takes no request.
     """
-    start, failures = time.monotonic(), 0
+    start, failures, passing = time.monotonic(), 0, Counter[str]()
     with tqdm(total=count, desc=f"candidates of {model}", unit="image", mininterval=1.0, dynamic_ncols=True) as bar:
 
         def kept(name: str, outcome: Outcome) -> None:
             nonlocal failures
             keep(name, outcome)
             failures += outcome.kind is not None
+            passing.update([] if outcome.lasting else [str(outcome.kind)])
             bar.set_postfix(failed=failures, refresh=False)
             bar.update()
 
@@ -39,7 +42,19 @@ def make(model: str, setting: Setting, requests: Requests, count: int, keep: Kee
         loading.check(model, setting)
         load, places = functools.partial(loading.load, model, setting), loading.places(model, setting)
         replaced = pool.run(load, places[:count], requests, kept, setting.timeout)
+    _tell(model, passing)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(places[:count]), "workers_replaced": replaced}
+
+
+def _tell(model: str, passing: Counter[str]) -> None:
+    """On stderr, how many edits another run may well make, and how: for DVC the stage is up to date."""
+    if passing:
+        kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(passing.items()))
+        again = f"to try them again, run `dvc repro -f -s candidates@{model}`"
+        print(
+            f"editors: {passing.total()} edits of {model} failed, perhaps not for good ({kinds}); {again}",
+            file=sys.stderr,
+        )
 
 
 def _over_api(model: str, setting: ApiSetting, requests: Requests, keep: Keep) -> dict[str, Any]:

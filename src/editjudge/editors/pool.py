@@ -231,10 +231,11 @@ def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Reques
 
 
 def _preloaded() -> list[str]:
-    """What the fork server imports once, so that a worker starts in milliseconds: it needs the main module too."""
-    main = sys.modules["__main__"].__spec__
-    ours = [__name__, "editjudge.editors.loading"]
-    return ours if main is None or main.name.endswith("__main__") else [*ours, main.name]
+    """What the fork server imports once, so that a worker starts in milliseconds: all that the stage imports.
+
+    Not the stage itself: a worker runs the main module again, and Python warns where it is imported already.
+    """
+    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.sources.writing"]
 
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:

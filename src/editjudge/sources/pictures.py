@@ -85,6 +85,10 @@ def local(path: str, folder: Path, most: int) -> bytes:
         return file.read_bytes()
     except OSError as error:  # a name too long, a folder closed to us
         raise RowError("image missing", f"{path:.200}: {error.strerror}") from error
+    except ValueError as error:  # a null byte, or half of a surrogate pair
+        if isinstance(error, RowError):
+            raise
+        raise RowError("image missing", f"{path!a:.200}: no path") from error
     except RuntimeError as error:  # links in a loop, as `resolve` says it
         raise RowError("image missing", f"{path:.200}: links in a loop") from error
 
