@@ -83,6 +83,18 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
     assert [row["winner"] for row in rows_for(["p1", "p2"], seed=1)] != [row["winner"] for row in few] or len(few) < 3
 
 
+def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
+    prompts = {"p" * 120: {"instruction": "Add a cup.", "image": b"x"}}
+    models = [f"{'m' * 45}{n}" for n in range(3)]
+    pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
+    chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
+    edits = {(model, "p" * 120): b"x" for model in models}
+    rows = train_pairs.to_rows(chosen, prompts, edits, seed=42)
+    schemas.check("train_pairs", rows, "pairs")
+    assert len({row["key"] for row in rows}) == len(pairs)
+    assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
+
+
 def verdict(key: str, a: str, b: str, winner: str | None, status: str = "done") -> dict:
     """A row of pair_verdicts, as far as it is read; of b's damage nothing is known."""
     row = {"key": key, "model_a": a, "model_b": b, "winner": winner, "status": status}

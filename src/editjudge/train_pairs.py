@@ -12,6 +12,7 @@ from editjudge import params, records, resume, tier_rules, tiers
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import read, unconfigured
 
+LONGEST_KEY = 200
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
@@ -135,7 +136,7 @@ def to_rows(
     rows = []
     for item in chosen:
         winner, loser = item.pair.winner, item.pair.loser
-        key = f"{item.prompt}.{winner}.{loser}"[:200]
+        key = _key(f"{item.prompt}.{winner}.{loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (loser, winner) if rng.random() < 0.5 else (winner, loser)
         rows.append(
@@ -157,6 +158,11 @@ def to_rows(
             }
         )
     return rows
+
+
+def _key(name: str) -> str:
+    """A name as a key; one that is cut ends with a fingerprint of the whole, so that two of them stay apart."""
+    return name if len(name) <= LONGEST_KEY else f"{name[: LONGEST_KEY - 17]}.{resume.fingerprint(name)[:16]}"
 
 
 def truth(chosen: list[Chosen]) -> dict[str, Any]:
