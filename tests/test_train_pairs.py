@@ -102,7 +102,7 @@ def verdict(key: str, a: str, b: str, winner: str | None, status: str = "done") 
 
 
 def change(key: str, model: str, value: float | None) -> dict:
-    return {"key": key, "model": model, "change": value}
+    return {"key": key, "model": model, "change": value, "status": "done"}
 
 
 def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> None:
@@ -121,6 +121,16 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
     assert chosen[0].damage == {"a": 1.0, "b": None}
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert [counts[f"dropped_{name}"] for name in ("tie", "failed", "unasked", "unedited")] == [1, 1, 1, 1]
+
+
+def test_prompts_without_verdicts_are_counted() -> None:
+    failed = [change("p2", model, None) | {"status": "failed"} for model in "ab"]
+    rows, annotations = [verdict("p1", "a", "b", "Image A")], [change("p1", "a", 5.0), change("p1", "b", 5.0), *failed]
+    _, counts = train_pairs.choose_judged(rows, annotations, SETTING, "sref")
+    assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
+    assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
+    _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
+    assert train_pairs.report({"sref": ([], counts)})["prompts_without_pair"] == 1
 
 
 def test_the_cap_holds_for_verdicts_too() -> None:

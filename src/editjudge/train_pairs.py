@@ -1,5 +1,6 @@
 """Stage train_pairs: pairs of edits, the better one known by measures or by VLM judges, from all tasks' annotations."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ def choose_judged(
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
     `least_change`, as the task's annotations say; see `choose`, also for the cap.
     """
+    annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
     def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
@@ -64,10 +66,19 @@ def choose_judged(
         counts["prompts_with_pair"] += bool(pairs)
         return pairs
 
-    verdicts = list(verdicts)
     sides = [(row, side) for row in verdicts for side in "ab"]
     damages = {(row["key"], row[f"model_{side}"]): row[f"damage_{side}"] for row, side in sides}
-    return _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+    chosen, counts = _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+    _count_uncompared(verdicts, annotations, counts)
+    return chosen, counts
+
+
+def _count_uncompared(verdicts: Rows, annotations: Rows, counts: Counter) -> None:
+    """Prompts of which no pair could be asked for want of edits, as they are counted where measures decide."""
+    bare = {row["key"] for row in annotations} - {row["key"] for row in verdicts}
+    failed = sum(row["status"] == "failed" for row in annotations)
+    more = {"prompts": len(bare), "no_pair_fewer_than_two_candidates": len(bare), "candidates_failed": failed}
+    counts.update({name: number for name, number in more.items() if number})
 
 
 def _choose(
@@ -239,6 +250,9 @@ def main() -> None:
     }
     records.write(Path("data/train_pairs.parquet"), to_rows(chosen, prompts, edits, setting["seed"]), "train_pairs")
     records.write_json(Path("metrics/train_pairs.json"), report(per_task))
+    without = [task for task, (pairs, _) in per_task.items() if not pairs]
+    if without:
+        print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
 
 
 if __name__ == "__main__":
