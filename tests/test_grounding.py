@@ -235,8 +235,10 @@ def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(t
             assert each.reason
             assert len(each.reason) < 1000
     assert outcome[None] > 60
-    kinds = {"parser: reply", "parser: no answer"}
-    kinds |= {f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("reply", "no answer")}
+    kinds = {"parser: unreadable reply", "parser: no answer"}
+    kinds |= {
+        f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("unreadable reply", "no answer")
+    }
     assert set(outcome) - {None} <= kinds
     assert outcome.total() - outcome[None] == sum(found.failed().values())
     for asked in log["asked"].values():
@@ -275,7 +277,7 @@ def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path,
     failed = found.found["k0001", "m"]
     assert (failed.source, failed.edited) == ((), ())
     assert failed.reason is not None
-    assert failed.kind == ("parser: reply" if kind in SPOILT else "parser: no answer")
+    assert failed.kind == ("parser: unreadable reply" if kind in SPOILT else "parser: no answer")
     assert again.found == found.found
     assert again.accounts["parser"].reused == (2 if kind in SPOILT else 1)
     assert asked_again == (0 if kind in SPOILT else {"400": 1}.get(kind, 2)), (
@@ -361,7 +363,7 @@ def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path)
     with serving() as server:
         found = run(rows, REPLACE, at(server.url), tmp_path / "c")
         asked = [len(times) for times in server.log()["asked"].values()]
-    assert found.failed() == {"grounder, source: reply": 3}
+    assert found.failed() == {"grounder, source: unreadable reply": 3}
     assert "no box of 'red square'" in str(found.found["k0000", "m0"].reason)
     assert asked == [1, 3], "the parser once, the source three times, no edit"
 

@@ -67,6 +67,17 @@ def test_what_it_does_not_know_it_does_not_guess(parser: str, instruction: str) 
     assert named(instruction, parser) is None
 
 
+@pytest.mark.parametrize(
+    ("parser", "instruction"),
+    [
+        ("added_objects", "add a flying baseball coming towards the player"),  # of which an article alone would be left
+        ("replaced_objects", "Swap the earring for one that looks less conspicuous."),
+    ],
+)
+def test_an_article_or_a_pronoun_is_no_label(parser: str, instruction: str) -> None:
+    assert named(instruction, parser) is None
+
+
 @given(st.sampled_from(sorted(GRAMMAR)), st.text(max_size=400))
 def test_any_text_is_read_or_not(parser: str, instruction: str) -> None:
     found = named(instruction, parser)

@@ -183,7 +183,7 @@ def _restored(finding: Finding) -> Named | Failure:
 
 def _unread(role: str, finding: Finding) -> Failure:
     """The failure of a record for which nothing was found. A reply that came and cannot be read is another kind."""
-    kind = f"{role}: {'reply' if finding.reply else 'no answer'}"
+    kind = f"{role}: {'unreadable reply' if finding.reply else 'no answer'}"
     return Failure(kind, f"{role}: {finding.reason}")
 
 
