@@ -64,7 +64,7 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
         rf"make\s+{_THING}\s+{_LIKE}",
     ),
     "removed_objects": (rf"{_AWAY}\s+{_THING}{_GONE}",),
-    "added_objects": (rf"{_PUT}\s+{_NEW}(?:{_THERE}|{_END})",),
+    "added_objects": (rf"{_PUT}\s+(?:(?:{_ARTICLE})\s+)?{_NEW}(?:{_THERE}|{_END})",),
     "replaced_objects": (
         rf"{_SWAP}\s+{_THING}\s+(?:with|by|for|to|into)\s+{_NEW}(?:\s+(?:to|so|that|in|on|at|for)\b|{_END})",
     ),
@@ -133,14 +133,13 @@ def changed(instruction: str, parser: str) -> tuple[str, ...]:
 
 
 def _pointed(words: str | None) -> bool:
-    """Whether words only point at what was said before."""
-    return bool(
-        re.match(r"(?:it|this|that|them|these|those|him|me|us|so|everything|one$)\b", words or "", re.IGNORECASE)
-    )
+    """Whether words only point at what was said before, or name nothing yet."""
+    pattern = rf"(?:it|this|that|them|these|those|him|me|us|so|everything)\b|(?:{_ARTICLE}|one)$"
+    return bool(re.match(pattern, words or "", re.IGNORECASE))
 
 
 def _labels(words: str) -> tuple[str, ...]:
     """A phrase without its article, the things of an enumeration apart."""
     parts = re.split(r"\s+and\s+(?=(?:the|a|an)\s)", words.strip(" .,'\""))
     plain = (re.sub(rf"^(?:{_ARTICLE})\s+", "", part.strip(), flags=re.IGNORECASE) for part in parts)
-    return tuple(dict.fromkeys(label for label in plain if not re.fullmatch(rf"(?:{_ARTICLE})?", label, re.IGNORECASE)))
+    return tuple(dict.fromkeys(label for label in plain if label))
