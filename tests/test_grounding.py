@@ -303,7 +303,7 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     assert written[0]["reasons"] == [{"reason": "regions: parser: no answer", "records": 1}]
     assert "worker died" in told[0] != told[1]
     again = "to ask again, run `dvc repro -f -s annotate@subject_remove`"
-    assert said[0] == f"1 questions of subject_remove had no answer (500: 1); {again}"
+    assert said[0] == f"annotate: 1 questions of subject_remove had no answer (500: 1); {again}\n"
     assert annotate.unanswered("subject_remove", []) == ""
 
 

@@ -137,12 +137,12 @@ def _unscored(rows: Rows) -> list[dict[str, Any]]:
 
 
 def unanswered(task: str, accounts: Iterable[Account]) -> str:
-    """A sentence on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
+    """A line on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
     failures = sum((account.failures for account in accounts), Counter[str]())
     failures.pop("image", None)  # asked again, it cannot be used either
     kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(failures.items()))
     again = f"to ask again, run `dvc repro -f -s annotate@{task}`"
-    return f"{failures.total()} questions of {task} had no answer ({kinds}); {again}" if failures else ""
+    return f"annotate: {failures.total()} questions of {task} had no answer ({kinds}); {again}\n" if failures else ""
 
 
 def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
@@ -157,10 +157,8 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     task, values = parser.parse_args().task, params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    setting, grounding = (
-        slot_settings.read(params.leaf(values, "measures")),
-        read_grounding(params.leaf(values, "grounding")),
-    )
+    setting = slot_settings.read(params.leaf(values, "measures"))
+    grounding = read_grounding(params.leaf(values, "grounding"))
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
@@ -174,11 +172,9 @@ def main() -> None:
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
     records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
     report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
-    records.write_json(
-        Path(f"metrics/annotate/{task}.json"), report | pairwise.counts(prompts, candidates, verdicts, accounts)
-    )
-    if told := unanswered(task, [*where.accounts.values(), *accounts.values()]):
-        print(f"annotate: {told}", file=sys.stderr)
+    report |= pairwise.counts(prompts, candidates, verdicts, accounts)
+    records.write_json(Path(f"metrics/annotate/{task}.json"), report)
+    print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
 
 
 if __name__ == "__main__":
