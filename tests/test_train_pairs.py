@@ -180,3 +180,18 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     assert found["known_truth"][0]["unknown"] == 1
     with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
         train_pairs.choose_all(recipes, setting, {"ssim": "measures.x is none"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
+        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be in 1.., not 0"),
+        ("margin", "0.3x", "train_pairs.margin must be a number"),
+        ("least", 1.0, "train_pairs.least is unknown"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_before_any_file_is_read(name: str, value: object, message: str) -> None:
+    with pytest.raises(params.ParamsError) as error:
+        train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})
+    assert str(error.value).startswith(message.split("..,")[0])

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from editjudge import params, records, resume, tier_rules, tiers
+from editjudge.fields import read_fields
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import read, unconfigured
 
@@ -17,6 +18,18 @@ LONGEST_KEY = 200
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml, as it is checked; what each field means is said there."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: float
+    prompts_per_task: int
+    least_change: float
+    seed: int
+    thresholds: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -215,8 +228,10 @@ def report(per_task: PerTask) -> dict[str, Any]:
 def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
     """The pairs of every task, from its files.
 
-    missing: measures that are not configured, and why. ParamsError, before any file is read: thresholds that cannot be.
+    setting: the section `train_pairs`. missing: measures that are not configured, and why. ParamsError, before any
+    file is read: a setting that cannot be.
     """
+    read_fields("train_pairs", PairsSetting, setting, {"prompts_per_task": (1, sys.maxsize)})
     rules = {
         task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
         for task, recipe in recipes.items()
