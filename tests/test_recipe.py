@@ -196,6 +196,17 @@ def line_of(words: str) -> int:
     return next(number for text, number in LINE.items() if text.startswith(words))
 
 
+@pytest.mark.parametrize("name", ["object_centric/color_alter", "vlm_as_a_judge/sref"])
+@pytest.mark.parametrize("key", ["task", "pipeline"])
+def test_a_key_that_every_recipe_has_is_missed_by_name(place: Path, name: str, key: str) -> None:
+    file = place.parents[1] / f"{name}.yaml"
+    file.parent.mkdir(exist_ok=True)
+    lines = (PIPELINES / f"{name}.yaml").read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith(f"{key}:")))
+    with pytest.raises(RecipeError, match=f"the file: '{key}' is a required property"):
+        load_recipe(file)
+
+
 def test_deep_nesting_is_an_error(place: Path) -> None:
     place.write_text(SOUND.replace("2048", "[" * 2000 + "]" * 2000))
     with pytest.raises(RecipeError, match=r"color_alter\.yaml:1: lists or mappings stand in each other too deeply"):
