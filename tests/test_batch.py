@@ -25,7 +25,7 @@ import tiny_models
 import tiny_people
 from editjudge import annotate, images, parsing, regions, resume, schemas
 from editjudge.grounded import Grounded
-from editjudge.measures import batch, body, features, hair, lpips, patches, pixel, slot_settings, slots
+from editjudge.measures import batch, body, features, hair, looking, lpips, patches, pixel, slot_settings, slots
 from editjudge.measures.looking import Asking
 from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe, load_recipe
@@ -165,6 +165,17 @@ def test_a_model_that_refuses_one_image_leaves_the_others(
     reasons = {m["measure"]: m["reason"] for m in second["measures"] if m["value"] is None}
     assert set(reasons) == {"lpips"}
     assert f"{lpips.LEAST_SIDE} pixels" in reasons["lpips"]
+
+
+def test_what_is_refused_in_a_batch_is_asked_alone() -> None:
+    def ask(numbers: list[int]) -> list[int]:
+        if 3 in numbers:
+            raise ValueError("three")
+        return [2 * number for number in numbers]
+
+    first, second, third = looking._each(ask, [1, 3, 5])
+    assert (first, str(second), third) == (2, "three", 10)
+    assert isinstance(second, ValueError)
 
 
 def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.ndarray) -> None:

@@ -6,7 +6,7 @@ processes need no locks. Worth it where a model takes longer than reading a file
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -79,15 +79,25 @@ def trim(folder: Path, most: float) -> float:
 
     Returns the bytes that may be written.
     """
-    files = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob("*/*.npz"))
+    files = sorted(_stated(folder))
     size = sum(each for _, each, _ in files)
     goal = most if size <= most else most / 2
     for _, each, file in files:
         if size <= goal:
             break
-        file.unlink()
+        file.unlink(missing_ok=True)
         size -= each
     return max(most - size, 0.0)
+
+
+def _stated(folder: Path) -> Iterator[tuple[int, int, Path]]:
+    """When each file was written, its bytes, and its path; what a killed process left half written is among them."""
+    for file in folder.glob("*/*"):
+        try:
+            stat = file.stat()
+        except FileNotFoundError:  # another stage has trimmed it
+            continue
+        yield stat.st_mtime_ns, stat.st_size, file
 
 
 def _name(model: str, rgb: np.ndarray) -> str:
