@@ -5,6 +5,7 @@ as they were is taken from work/; one that cannot be measured is a failed record
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from editjudge import pairwise, params, records, resume
 from editjudge.grounded import Grounded
 from editjudge.grounding import ground
 from editjudge.grounding_settings import read_grounding
+from editjudge.judges.endpoint import EndpointError
 from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
@@ -132,10 +134,9 @@ def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
     return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task, values = parser.parse_args().task, params.load()
+def run(task: str) -> None:
+    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
+    values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
     setting, grounding = (
         slot_settings.read(params.leaf(values, "measures")),
@@ -156,6 +157,16 @@ def main() -> None:
     records.write_json(
         Path(f"metrics/annotate/{task}.json"), report | pairwise.counts(prompts, candidates, verdicts, accounts)
     )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = parser.parse_args().task
+    try:
+        run(task)
+    except (ValueError, FileNotFoundError, EndpointError) as error:
+        sys.exit(f"annotate: {error}")
 
 
 if __name__ == "__main__":

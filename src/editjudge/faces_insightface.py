@@ -75,6 +75,13 @@ def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
     return setting
 
 
+def check(where: str, given: Mapping[str, Any]) -> Path:
+    """The folder of the files, once onnxruntime has loaded each on the CPU. ParamsError as read's and InsightFaces'."""
+    setting = read(where, given)
+    InsightFaces(where, setting)
+    return Path(setting.folder)
+
+
 class InsightFaces:
     """SCRFD, ArcFace and a landmarks' model, on the CPU or a GPU."""
 

@@ -25,6 +25,7 @@ from editjudge.measures.slots import Models
 from editjudge.measures.table import TABLE, needs
 
 CODE = (
+    "editjudge.measures.attributes",
     "editjudge.measures.batch",
     "editjudge.measures.body",
     "editjudge.measures.face",
@@ -50,13 +51,13 @@ CODE = (
 )
 # The code of the models in torch and onnxruntime, which only records depend on that they were asked about.
 SLOT_CODE = {
-    "clip": ("editjudge.encoders_transformers", "editjudge.vision"),
-    "dinov3": ("editjudge.encoders_transformers", "editjudge.vision"),
-    "segmenter": ("editjudge.segmenters_sam2", "editjudge.vision"),
+    "clip": ("editjudge.encoders_transformers", "editjudge.model_folders", "editjudge.vision"),
+    "dinov3": ("editjudge.encoders_transformers", "editjudge.model_folders", "editjudge.vision"),
+    "segmenter": ("editjudge.segmenters_sam2", "editjudge.model_folders", "editjudge.vision"),
     "lpips": ("editjudge.measures.lpips_torch", "editjudge.vision"),
-    "depth": ("editjudge.depth", "editjudge.vision"),
+    "depth": ("editjudge.depth", "editjudge.model_folders", "editjudge.vision"),
     "faces": ("editjudge.faces_insightface",),
-    "parsing": ("editjudge.parsing_segformer", "editjudge.vision"),
+    "parsing": ("editjudge.parsing_segformer", "editjudge.model_folders", "editjudge.vision"),
     "pose": ("editjudge.pose_vitpose", "editjudge.vision"),
 }
 FEATURES = Path("work/features")
