@@ -289,6 +289,25 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
     assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
 
 
+def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = batch._versions(["clip", "segmenter"], SlotSetting(clip=tiny.clip))
+    assert first["segmenter"] == "grabcut"
+    monkeypatch.setitem(batch.SLOT_CODE, "clip", ("editjudge.vision",))
+    assert batch._versions(["clip"], SlotSetting(clip=tiny.clip))["clip"] != first["clip"]
+
+
+@pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
+def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
+    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
+    features.said(store, "m", [photo], _count(asked), _pack, _unpack)
+    [file] = tmp_path.glob("*/*.npz")
+    file.write_bytes(file.read_bytes()[:size])
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    assert asked == [1, 1, 1]
+
+
 def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: Path) -> None:
     folder = tiny_people.write_buffalo(tmp_path)
     setting = SlotSetting(faces="insightface", insightface={"folder": str(folder)})
