@@ -231,6 +231,8 @@ def test_settings_that_are_wrong_are_named() -> None:
         ({"prompts": 0}, r"measures\.prompts"),
         ({"emd_cells": "one"}, r"measures\.emd_cells must be both or reference"),
         ({"clipp": "none"}, r"measures\.clipp is unknown"),
+        ({"insightface": None}, r"measures\.insightface must be a section of its own, not None"),
+        ({"insightface": "none"}, r"measures\.insightface must be a section of its own"),
     ):
         with pytest.raises(ParamsError, match=message):
             slot_settings.read(given)
@@ -312,6 +314,10 @@ def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: 
     folder = tiny_people.write_buffalo(tmp_path)
     setting = SlotSetting(faces="insightface", insightface={"folder": str(folder)})
     slots.check(["faces"], setting)
+    with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
+        slots.check(["faces"], replace(setting, device="cuda:99"))
+    with pytest.raises(ParamsError, match=r"measures\.insightface: this onnxruntime cannot run on meta"):
+        slots.check(["faces"], replace(setting, device="meta"))
     (folder / "w600k_r50.onnx").write_bytes(b"<html>")
     with pytest.raises(ParamsError, match=r"measures\.insightface\.recognizer: .* is not a model that onnxruntime"):
         slots.check(["faces"], setting)

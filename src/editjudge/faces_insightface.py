@@ -75,11 +75,10 @@ def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
     return setting
 
 
-def check(where: str, given: Mapping[str, Any]) -> Path:
-    """The folder of the files, once onnxruntime has loaded each on the CPU. ParamsError as read's and InsightFaces'."""
-    setting = read(where, given)
-    InsightFaces(where, setting)
-    return Path(setting.folder)
+def check(where: str, given: Mapping[str, Any], device: str) -> None:
+    """ParamsError for what `read` and InsightFaces refuse: each file is loaded, on the CPU whatever the device."""
+    _providers(where, device)
+    InsightFaces(where, read(where, given))
 
 
 class InsightFaces:

@@ -112,6 +112,7 @@ def measure_all(
     """
     used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
     setting = slots.resolved(used, setting)
+    slots.check(used, setting)
     versions = _versions(used, setting)
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]

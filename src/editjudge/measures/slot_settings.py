@@ -49,6 +49,8 @@ def read(given: Any) -> SlotSetting:
     setting: SlotSetting = fields.read_fields("measures", SlotSetting, given, RANGES)
     if setting.faces not in (NONE, LBP, INSIGHTFACE):
         raise ParamsError(f"measures.faces must be {LBP}, {INSIGHTFACE} or {NONE}, not {setting.faces!r}")
+    if not isinstance(setting.insightface, Mapping):
+        raise ParamsError(f"measures.insightface must be a section of its own, not {setting.insightface!r}")
     return setting
 
 

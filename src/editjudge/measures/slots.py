@@ -26,9 +26,18 @@ SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is ma
 
 
 def check(slots: Collection[str], setting: SlotSetting) -> None:
-    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong."""
-    for slot in sorted(torch_slots(slots, setting)):
+    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
+
+    Also for a device that is not there, or that onnxruntime cannot use.
+    """
+    heavy = torch_slots(slots, setting)
+    for slot in sorted(heavy):
         _weights(slot, setting)
+    device = devices(slots, setting, 1)[0]
+    if "faces" in heavy:
+        from editjudge import faces_insightface
+
+        faces_insightface.check("measures.insightface", setting.insightface, device)
 
 
 def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
@@ -70,7 +79,7 @@ def _weights(slot: str, setting: SlotSetting) -> Path:
     if slot == "faces":
         from editjudge import faces_insightface
 
-        return faces_insightface.check("measures.insightface", setting.insightface)
+        return Path(faces_insightface.read("measures.insightface", setting.insightface).folder)
     return model_folders.find(where, model, _kind(slot))
 
 
