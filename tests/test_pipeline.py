@@ -23,10 +23,11 @@ SMALL = {
     "train_judge.eval_every": 2,
     "vcreward_bench.per_task": 3,
     "gedit_bench.per_task": 2,
+    "measure_response.per_task": 1,
     "leaderboard.bootstrap": 20,
 }
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
-UPSTREAM = {"raw_pairs", "embed", "base_model", "vcreward_bench", "gedit_bench"}
+UPSTREAM = {"raw_pairs", "embed", "base_model", "vcreward_bench", "gedit_bench", "measure_response"}
 
 
 class Repository:
@@ -107,6 +108,7 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
     assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
+    assert repository.json("metrics/measure_response.json")["failed"] == 0
     repository.commit()
 
 
@@ -145,7 +147,9 @@ def test_another_editing_model_is_the_only_one_that_edits(repository: Repository
     assert {stage for stage in ran if stage.startswith("candidates@")} == {"candidates@very_leaky"}
     assert before == {name: (repository.folder / "data/candidates" / name).read_bytes() for name in before}
     for task in TASKS:
-        assert repository.json(f"metrics/resume/annotate_{task}.json") == {"computed": 4, "reused": 24}
+        counted = repository.json(f"metrics/resume/annotate_{task}.json")
+        assert (counted["computed"], counted["reused"]) == (4, 24)
+    assert set(repository.json("metrics/candidates.json")["models"]) == {*EDITORS, "very_leaky"}
     assert "very_leaky" in rated(repository.json("metrics/leaderboard.json"), "measures")
     repository.commit()
 
