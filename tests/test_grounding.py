@@ -24,13 +24,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from editjudge import images, resume
+from editjudge import annotate, images, resume
 from editjudge.grounded import Grounded
 from editjudge.grounding import Grounding, ground, sent_size, upright_size
 from editjudge.grounding_settings import GroundingSetting, read_grounding
 from editjudge.judges.endpoint import EndpointError
 from editjudge.judges.pictures import Limits, data_url
 from editjudge.measures.recipe import Recipe, load_recipe
+from editjudge.measures.slot_settings import SlotSetting
 from editjudge.params import ParamsError
 from grounding_server import COLOURS, KINDS, SPOILT
 
@@ -234,8 +235,10 @@ def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(t
             assert each.reason
             assert len(each.reason) < 1000
     assert outcome[None] > 60
-    kinds = {"parser: reply", "parser: no answer"}
-    kinds |= {f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("reply", "no answer")}
+    kinds = {"parser: unreadable reply", "parser: no answer"}
+    kinds |= {
+        f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("unreadable reply", "no answer")
+    }
     assert set(outcome) - {None} <= kinds
     assert outcome.total() - outcome[None] == sum(found.failed().values())
     for asked in log["asked"].values():
@@ -274,12 +277,34 @@ def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path,
     failed = found.found["k0001", "m"]
     assert (failed.source, failed.edited) == ((), ())
     assert failed.reason is not None
-    assert failed.kind == ("parser: reply" if kind in SPOILT else "parser: no answer")
+    assert failed.kind == ("parser: unreadable reply" if kind in SPOILT else "parser: no answer")
     assert again.found == found.found
     assert again.accounts["parser"].reused == (2 if kind in SPOILT else 1)
     assert asked_again == (0 if kind in SPOILT else {"400": 1}.get(kind, 2)), (
         "no answer is asked for again, bad ones not"
     )
+
+
+def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path) -> None:
+    words = "Please remove the red square."
+    row = prompt(0, "subject_remove", words, drawn({"red": BOXES[0]}))
+    edit = candidate(row, "m", row["image"]) | {"task": row["task"], "damage": None}
+    written, told, said = [], [], []
+    for kind in ("500", "cut"):
+        with serving(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
+            found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache, PROMPTS)
+            rows = annotate.annotate([row], [edit], REMOVE, cache, SlotSetting(), found.found)
+        written.append(annotate.counts(rows, REMOVE, SlotSetting(), found.found) | {"regions": [found.report()]})
+        [run] = found.run_report()["regions_failed"]
+        told.append(run["reason"])
+        assert rows[0]["reason"] == f"regions: {run['reason']}", "the annotation says all"
+        said.append(annotate.unanswered("subject_remove", found.accounts.values()))
+    assert written[0] == written[1]
+    assert written[0]["reasons"] == [{"reason": "regions: parser: no answer", "records": 1}]
+    assert "worker died" in told[0] != told[1]
+    again = "to ask again, run `dvc repro -f -s annotate@subject_remove`"
+    assert said[0] == f"annotate: 1 questions of subject_remove had no answer (500: 1); {again}\n"
+    assert annotate.unanswered("subject_remove", []) == ""
 
 
 def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tmp_path: Path) -> None:
@@ -338,7 +363,7 @@ def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path)
     with serving() as server:
         found = run(rows, REPLACE, at(server.url), tmp_path / "c")
         asked = [len(times) for times in server.log()["asked"].values()]
-    assert found.failed() == {"grounder, source: reply": 3}
+    assert found.failed() == {"grounder, source: unreadable reply": 3}
     assert "no box of 'red square'" in str(found.found["k0000", "m0"].reason)
     assert asked == [1, 3], "the parser once, the source three times, no edit"
 

@@ -25,8 +25,10 @@ REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/instruction
         ("edited_objects", "Craft the ram with fine ceramic.", "ram", None),
         ("removed_objects", "remove the dog and the cat on the sofa", "dog cat", None),
         ("added_objects", "Add a red kite in the sky.", "red kite", None),
+        ("added_objects", "add a flying baseball coming towards the player", "flying baseball", None),
         ("replaced_objects", "Replace the TV with a bookshelf.", "TV", "bookshelf"),
         ("edited_text", "Replace the text 'me' with 'he'", "me", "he"),
+        ("edited_text", "Replace the text 'THE' with 'BUT'", "THE", "BUT"),
         ("edited_text", "Delete the text \u201cGIFT\u201d", "GIFT", ""),
         ("edited_text", "Add the text 'WORK' after 'ILLUSTRATION'", "", "WORK"),
         ("kept_objects", "Extract the climber and place him in a new background.", "climber", None),
@@ -64,6 +66,17 @@ def test_what_of_a_person_changes(parser: str, instruction: str, attributes: tup
 @pytest.mark.parametrize("parser", ["edited_objects", "removed_objects", "added_objects", "replaced_objects"])
 @pytest.mark.parametrize("instruction", ["", "Surprise me!", "Remove", "the the the", "Make it nicer somehow, please"])
 def test_what_it_does_not_know_it_does_not_guess(parser: str, instruction: str) -> None:
+    assert named(instruction, parser) is None
+
+
+@pytest.mark.parametrize(
+    ("parser", "instruction"),
+    [
+        ("removed_objects", "Remove the."),
+        ("replaced_objects", "Swap the earring for one that looks less conspicuous."),
+    ],
+)
+def test_an_article_or_a_pronoun_is_no_label(parser: str, instruction: str) -> None:
     assert named(instruction, parser) is None
 
 

@@ -157,6 +157,8 @@ WRONG = [
         "image_side: 2048",
         "unknown key 'image_size'; known: areas, changed_area",
     ),
+    ("image_side: 2048", "image_side: 2001-02-30", "image_side: 2048", "day is out of range"),
+    ("image_side: 2048", f"image_side: {'9' * 5000}", "image_side: 2048", "the limit .4300 digits. for integer"),
     ("image_side: 2048", "7: 2048", "image_side: 2048", "a key must be a text"),
     ("image_side: 2048", "<<: {image_side: 2048}", "image_side: 2048", "a key must be a text"),
     ("image_side: 2048\n", "", "task: color_alter", "'image_side' is a required property"),
@@ -176,7 +178,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "message"), WRONG, ids=[new.strip().split("\n")[0] or "missing" for _, new, _, _ in WRONG]
+    ("old", "new", "line", "message"),
+    WRONG,
+    ids=[new.strip().split("\n")[0][:40] or "missing" for _, new, _, _ in WRONG],
 )
 def test_what_is_wrong_is_named_with_its_line(place: Path, old: str, new: str, line: str, message: str) -> None:
     assert SOUND.count(old) == 1 or old in ("  edit_area:", "task: color_alter")
@@ -190,6 +194,23 @@ def test_what_is_wrong_is_named_with_its_line(place: Path, old: str, new: str, l
 
 def line_of(words: str) -> int:
     return next(number for text, number in LINE.items() if text.startswith(words))
+
+
+@pytest.mark.parametrize("name", ["object_centric/color_alter", "vlm_as_a_judge/sref"])
+@pytest.mark.parametrize("key", ["task", "pipeline"])
+def test_a_key_that_every_recipe_has_is_missed_by_name(place: Path, name: str, key: str) -> None:
+    file = place.parents[1] / f"{name}.yaml"
+    file.parent.mkdir(exist_ok=True)
+    lines = (PIPELINES / f"{name}.yaml").read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith(f"{key}:")))
+    with pytest.raises(RecipeError, match=f"the file: '{key}' is a required property"):
+        load_recipe(file)
+
+
+def test_deep_nesting_is_an_error(place: Path) -> None:
+    place.write_text(SOUND.replace("2048", "[" * 2000 + "]" * 2000))
+    with pytest.raises(RecipeError, match=r"color_alter\.yaml:1: lists or mappings stand in each other too deeply"):
+        load_recipe(place)
 
 
 def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:

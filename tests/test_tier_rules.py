@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from editjudge import grounding_settings, params, tier_rules
+from editjudge import grounding_settings, params, tier_rules, train_judge
+from editjudge.judges import serving, settings
 from editjudge.measures import slot_settings
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.tiers import AreaRule
@@ -89,6 +90,15 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
     assert grounding.parser.model == "Qwen/Qwen3-4B-Instruct-2507"
     assert grounding.grounder is not None
     assert grounding.grounder.model == "Qwen/Qwen3-VL-8B-Instruct"
+
+
+def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[str, Any]) -> None:
+    assert train_judge.read_setting(paper).learning_rate == 2e-6  # DVC writes it as 2e-06, which YAML takes for a text
+    assert serving.read_serving(paper).engine == "vllm"
+    for section, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
+        for name, given in judges.items():
+            backend = "measures" if name == "measures" else "served"
+            assert isinstance(settings.read_setting(f"{section}.{name}", given), settings.BACKENDS[backend])
 
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))

@@ -83,6 +83,18 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
     assert [row["winner"] for row in rows_for(["p1", "p2"], seed=1)] != [row["winner"] for row in few] or len(few) < 3
 
 
+def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
+    prompts = {"p" * 120: {"instruction": "Add a cup.", "image": b"x"}}
+    models = [f"{'m' * 45}{n}" for n in range(3)]
+    pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
+    chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
+    edits = {(model, "p" * 120): b"x" for model in models}
+    rows = train_pairs.to_rows(chosen, prompts, edits, seed=42)
+    schemas.check("train_pairs", rows, "pairs")
+    assert len({row["key"] for row in rows}) == len(pairs)
+    assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
+
+
 def verdict(key: str, a: str, b: str, winner: str | None, status: str = "done") -> dict:
     """A row of pair_verdicts, as far as it is read; of b's damage nothing is known."""
     row = {"key": key, "model_a": a, "model_b": b, "winner": winner, "status": status}
@@ -90,7 +102,7 @@ def verdict(key: str, a: str, b: str, winner: str | None, status: str = "done") 
 
 
 def change(key: str, model: str, value: float | None) -> dict:
-    return {"key": key, "model": model, "change": value}
+    return {"key": key, "model": model, "change": value, "status": "done"}
 
 
 def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> None:
@@ -109,6 +121,16 @@ def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> No
     assert chosen[0].damage == {"a": 1.0, "b": None}
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert [counts[f"dropped_{name}"] for name in ("tie", "failed", "unasked", "unedited")] == [1, 1, 1, 1]
+
+
+def test_prompts_without_verdicts_are_counted() -> None:
+    failed = [change("p2", model, None) | {"status": "failed"} for model in "ab"]
+    rows, annotations = [verdict("p1", "a", "b", "Image A")], [change("p1", "a", 5.0), change("p1", "b", 5.0), *failed]
+    _, counts = train_pairs.choose_judged(rows, annotations, SETTING, "sref")
+    assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
+    assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
+    _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
+    assert train_pairs.report({"sref": ([], counts)})["prompts_without_pair"] == 1
 
 
 def test_the_cap_holds_for_verdicts_too() -> None:
@@ -158,3 +180,18 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     assert found["known_truth"][0]["unknown"] == 1
     with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
         train_pairs.choose_all(recipes, setting, {"ssim": "measures.x is none"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
+        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be in 1.., not 0"),
+        ("margin", "0.3x", "train_pairs.margin must be a number"),
+        ("least", 1.0, "train_pairs.least is unknown"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_before_any_file_is_read(name: str, value: object, message: str) -> None:
+    with pytest.raises(params.ParamsError) as error:
+        train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})
+    assert str(error.value).startswith(message.split("..,")[0])

@@ -16,6 +16,7 @@ from editjudge.grounded import Grounded
 from editjudge.grounding import ground
 from editjudge.grounding_settings import read_grounding
 from editjudge.judges.endpoint import EndpointError
+from editjudge.judges.spending import Account, run_report
 from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
@@ -84,9 +85,13 @@ def _annotation(
     return {"key": row["key"], "task": row["task"], "model": row["model"], "damage": row["damage"]} | meta
 
 
-def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
+def counts(
+    rows: Rows, recipe: Recipe, setting: SlotSetting, where: Mapping[tuple[str, str], Grounded] | None = None
+) -> dict[str, Any]:
     """How many candidates were measured and failed and why, how many values each measure has, and which it lacks.
 
+    where: as `grounded` of annotate; regions that were not found are counted by kind, since what an endpoint says in
+    the place of an answer is another text in each run.
     left_out: of candidates that were measured, those of which the measure was not taken, as the instruction changes
     what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing.
     """
@@ -95,7 +100,7 @@ def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
     }
     for m in (m for row in rows for m in row["measures"]):
         values[m["area"], m["measure"]].append(m["value"])
-    reasons = Counter(row["reason"] for row in rows if row["status"] == "failed")
+    reasons = Counter(_why(row, where or {}) for row in rows if row["status"] == "failed")
     measured = len(rows) - reasons.total()
     return {
         "records": len(rows),
@@ -121,10 +126,24 @@ def counts(rows: Rows, recipe: Recipe, setting: SlotSetting) -> dict[str, Any]:
     }
 
 
+def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
+    grounded = where.get((row["key"], row["model"]), Grounded())
+    return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
+
+
 def _unscored(rows: Rows) -> list[dict[str, Any]]:
     """Why values are missing, and how often."""
     reasons = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
     return [{"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(reasons.items())]
+
+
+def unanswered(task: str, accounts: Iterable[Account]) -> str:
+    """A line on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
+    failures = sum((account.failures for account in accounts), Counter[str]())
+    failures.pop("image", None)  # asked again, it cannot be used either
+    kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(failures.items()))
+    again = f"to ask again, run `dvc repro -f -s annotate@{task}`"
+    return f"annotate: {failures.total()} questions of {task} had no answer ({kinds}); {again}\n" if failures else ""
 
 
 def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
@@ -138,10 +157,8 @@ def run(task: str) -> None:
     """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    setting, grounding = (
-        slot_settings.read(params.leaf(values, "measures")),
-        read_grounding(params.leaf(values, "grounding")),
-    )
+    setting = slot_settings.read(params.leaf(values, "measures"))
+    grounding = read_grounding(params.leaf(values, "grounding"))
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
@@ -150,13 +167,14 @@ def run(task: str) -> None:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
         verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
-        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), cache.counts() | where.run_report())
+        figures = cache.counts() | where.run_report() | {"judges": run_report(accounts)}
+        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), figures)
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
     records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
-    report = counts(rows, recipe, setting) | {"regions": [where.report()]}
-    records.write_json(
-        Path(f"metrics/annotate/{task}.json"), report | pairwise.counts(prompts, candidates, verdicts, accounts)
-    )
+    report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
+    report |= pairwise.counts(prompts, candidates, verdicts, accounts)
+    records.write_json(Path(f"metrics/annotate/{task}.json"), report)
+    print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
 
 
 def main() -> None:

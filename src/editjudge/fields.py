@@ -1,5 +1,6 @@
 """Sections of params.yaml as dataclasses: every field of its type and in its range, or an error that names it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -7,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 from editjudge.params import ParamsError
 
 UNLIMITED = (0, float("inf"))
+DOTLESS = re.compile(r"[+-]?\d+e[+-]?\d+")  # how DVC writes 2.0e-6 that -S gives; YAML 1.1 takes it for a text
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
@@ -25,9 +27,14 @@ def read_fields(where: str, kind: type, given: Any, ranges: Ranges) -> Any:
     missing = [f.name for f in fields(kind) if f.name not in given and f.default is f.default_factory is MISSING]
     if missing:
         raise ParamsError(f"{where}.{missing[0]} is missing")
-    for name, value in given.items():
+    values = {name: _number(value) if hints[name] is float else value for name, value in given.items()}
+    for name, value in values.items():
         _check(f"{where}.{name}", value, hints[name], ranges.get(name, UNLIMITED))
-    return kind(**given)
+    return kind(**values)
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and DOTLESS.fullmatch(value) else value
 
 
 def _check(where: str, value: Any, kind: Any, limits: tuple[float, float]) -> None:

@@ -74,8 +74,12 @@ class Grounding:
         return {"grounded": len(self.found) - sum(self.failed().values()), "failed": self.failed(), "cost": cost}
 
     def run_report(self) -> dict[str, Any]:
-        """For metrics/resume: what this run asked and re-used."""
-        return {role: account.this_run() for role, account in self.accounts.items()}
+        """For metrics/resume: what this run asked and re-used, and why records failed, an endpoint's own words too."""
+        if not self.accounts:
+            return {}
+        reasons = Counter(each.reason for each in self.found.values() if each.reason is not None)
+        why = [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())]
+        return {role: account.this_run() for role, account in self.accounts.items()} | {"regions_failed": why}
 
 
 def ground(
@@ -179,7 +183,7 @@ def _restored(finding: Finding) -> Named | Failure:
 
 def _unread(role: str, finding: Finding) -> Failure:
     """The failure of a record for which nothing was found. A reply that came and cannot be read is another kind."""
-    kind = f"{role}: {'reply' if finding.reply else 'no answer'}"
+    kind = f"{role}: {'unreadable reply' if finding.reply else 'no answer'}"
     return Failure(kind, f"{role}: {finding.reason}")
 
 

@@ -28,6 +28,7 @@ MAIN = {"kept_objects": "the main object", "kept_person": "the main person"}  # 
 MAIN |= {"changed_person": "the main person", "moved_person": "the main person"}
 _CHANGE = r"(?:change|alter|adjust|modify|set|switch|convert|transform|update|enhance)"
 _LOOK = r"(?:colou?rs?|material|texture(?: details)?|size|shape|height|width|length|surface)"
+_ARTICLE = "the|a|an|some|all|of"
 _OWN = r"'s?"
 _END = r"(?=\s*(?:[.,;:!]|$))"
 _WORD = r"[\w'\-\"]+"
@@ -63,7 +64,7 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
         rf"make\s+{_THING}\s+{_LIKE}",
     ),
     "removed_objects": (rf"{_AWAY}\s+{_THING}{_GONE}",),
-    "added_objects": (rf"{_PUT}\s+{_NEW}(?:{_THERE}|{_END})",),
+    "added_objects": (rf"{_PUT}\s+(?:(?:{_ARTICLE})\s+)?{_NEW}(?:{_THERE}|{_END})",),
     "replaced_objects": (
         rf"{_SWAP}\s+{_THING}\s+(?:with|by|for|to|into)\s+{_NEW}(?:\s+(?:to|so|that|in|on|at|for)\b|{_END})",
     ),
@@ -132,12 +133,13 @@ def changed(instruction: str, parser: str) -> tuple[str, ...]:
 
 
 def _pointed(words: str | None) -> bool:
-    """Whether words only point at what was said before."""
-    return bool(re.match(r"(?:it|this|that|them|these|those|him|me|us|so|everything)\b", words or "", re.IGNORECASE))
+    """Whether words only point at what was said before, or name nothing yet."""
+    pattern = rf"(?:it|this|that|them|these|those|him|me|us|so|everything)\b|(?:{_ARTICLE}|one)$"
+    return bool(re.match(pattern, words or "", re.IGNORECASE))
 
 
 def _labels(words: str) -> tuple[str, ...]:
     """A phrase without its article, the things of an enumeration apart."""
     parts = re.split(r"\s+and\s+(?=(?:the|a|an)\s)", words.strip(" .,'\""))
-    plain = (re.sub(r"^(?:the|a|an|some|all|of)\s+", "", part.strip(), flags=re.IGNORECASE) for part in parts)
+    plain = (re.sub(rf"^(?:{_ARTICLE})\s+", "", part.strip(), flags=re.IGNORECASE) for part in parts)
     return tuple(dict.fromkeys(label for label in plain if label))

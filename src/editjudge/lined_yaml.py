@@ -49,6 +49,8 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
         raise FileError(f"{path}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise FileError(f"{path}:1: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise FileError(f"{path}:1: lists or mappings stand in each other too deeply") from None
     if not isinstance(value, dict):
         raise FileError(f"{path}:1: a mapping is expected")
     lined = Lined(path, value, dict(_lines(node, ())))
@@ -70,6 +72,7 @@ def _load(path: Path) -> tuple[Any, Any]:
     try:
         node = loader.get_single_node()
         _check_keys(path, node)
+        _check_scalars(path, loader, node)
         return node, None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
@@ -94,6 +97,19 @@ def _check_keys(path: Path, node: Any) -> None:
             raise FileError(f"{path}:{_line(key)}: the key {key.value!r} stands twice, first in line {seen[key.value]}")
         seen[key.value] = _line(key)
         _check_keys(path, item)
+
+
+def _check_scalars(path: Path, loader: yaml.SafeLoader, node: Any) -> None:
+    """Dates that are none, and numbers of thousands of digits, have the form of a value but cannot be made."""
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            loader.construct_object(node)
+        except ValueError as error:
+            raise FileError(f"{path}:{_line(node)}: {error}") from None
+    elif node is not None:
+        for item in node.value:
+            for each in item if isinstance(item, tuple) else (item,):
+                _check_scalars(path, loader, each)
 
 
 def _lines(node: yaml.Node, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:

@@ -1,20 +1,35 @@
 """Stage train_pairs: pairs of edits, the better one known by measures or by VLM judges, from all tasks' annotations."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from editjudge import params, records, resume, tier_rules, tiers
+from editjudge.fields import read_fields
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import read, unconfigured
 
+LONGEST_KEY = 200
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml, as it is checked; what each field means is said there."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: float
+    prompts_per_task: int
+    least_change: float
+    seed: int
+    thresholds: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,7 @@ def choose_judged(
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
     `least_change`, as the task's annotations say; see `choose`, also for the cap.
     """
+    annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
     def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
@@ -63,10 +79,19 @@ def choose_judged(
         counts["prompts_with_pair"] += bool(pairs)
         return pairs
 
-    verdicts = list(verdicts)
     sides = [(row, side) for row in verdicts for side in "ab"]
     damages = {(row["key"], row[f"model_{side}"]): row[f"damage_{side}"] for row, side in sides}
-    return _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+    chosen, counts = _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+    _count_uncompared(verdicts, annotations, counts)
+    return chosen, counts
+
+
+def _count_uncompared(verdicts: Rows, annotations: Rows, counts: Counter) -> None:
+    """Prompts of which no pair could be asked for want of edits, as they are counted where measures decide."""
+    bare = {row["key"] for row in annotations} - {row["key"] for row in verdicts}
+    failed = sum(row["status"] == "failed" for row in annotations)
+    more = {"prompts": len(bare), "no_pair_fewer_than_two_candidates": len(bare), "candidates_failed": failed}
+    counts.update({name: number for name, number in more.items() if number})
 
 
 def _choose(
@@ -135,7 +160,7 @@ def to_rows(
     rows = []
     for item in chosen:
         winner, loser = item.pair.winner, item.pair.loser
-        key = f"{item.prompt}.{winner}.{loser}"[:200]
+        key = _key(f"{item.prompt}.{winner}.{loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (loser, winner) if rng.random() < 0.5 else (winner, loser)
         rows.append(
@@ -157,6 +182,11 @@ def to_rows(
             }
         )
     return rows
+
+
+def _key(name: str) -> str:
+    """A name as a key; one that is cut ends with a fingerprint of the whole, so that two of them stay apart."""
+    return name if len(name) <= LONGEST_KEY else f"{name[: LONGEST_KEY - 17]}.{resume.fingerprint(name)[:16]}"
 
 
 def truth(chosen: list[Chosen]) -> dict[str, Any]:
@@ -198,8 +228,10 @@ def report(per_task: PerTask) -> dict[str, Any]:
 def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
     """The pairs of every task, from its files.
 
-    missing: measures that are not configured, and why. ParamsError, before any file is read: thresholds that cannot be.
+    setting: the section `train_pairs`. missing: measures that are not configured, and why. ParamsError, before any
+    file is read: a setting that cannot be.
     """
+    read_fields("train_pairs", PairsSetting, setting, {"prompts_per_task": (1, sys.maxsize)})
     rules = {
         task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
         for task, recipe in recipes.items()
@@ -233,6 +265,9 @@ def main() -> None:
     }
     records.write(Path("data/train_pairs.parquet"), to_rows(chosen, prompts, edits, setting["seed"]), "train_pairs")
     records.write_json(Path("metrics/train_pairs.json"), report(per_task))
+    without = [task for task, (pairs, _) in per_task.items() if not pairs]
+    if without:
+        print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from test_endpoint_judge import kept, settled
 
 from editjudge import annotate, pairwise, params, resume, schemas, train_pairs
 from editjudge import candidates as editing
+from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
 from editjudge.measures.recipe import Judging, load_recipe
 from editjudge.probe import scenes
@@ -285,7 +286,10 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     edits = []
     for kind, amount in (("unedited", 0.0), ("precise", 0.0), ("regenerated", 9.0), ("shifted", 12.0)):
         with resume.RecordCache(tmp_path / kind) as cache:
-            edits += editing.edit_all(pool, kind, {"kind": kind, "amount": amount, "seed": 1}, cache)
+            wanted = [editing.Prompt("data", row) for row in pool]
+            entry = {"kind": kind, "amount": amount, "seed": 1}
+            made = editing.edit_all(wanted, kind, settings.read({"editors": {kind: entry}}, kind), cache)
+            edits += list(editing.rows(made.candidates, kind, cache))
     with resume.RecordCache(tmp_path / "c") as cache:
         accounts = pairwise.open_accounts(how, judges)
         measured = annotate.annotate(pool, edits, how, cache)
