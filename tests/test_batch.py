@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import cv2
+import grimp
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,7 @@ from skimage.data import astronaut
 
 import tiny_models
 import tiny_people
-from editjudge import annotate, images, parsing, regions, resume, schemas
+from editjudge import annotate, images, measure_response, parsing, regions, resume, schemas
 from editjudge.grounded import Grounded
 from editjudge.measures import batch, body, features, hair, looking, lpips, patches, pixel, slot_settings, slots
 from editjudge.measures.looking import Asking
@@ -230,6 +231,8 @@ def test_settings_that_are_wrong_are_named() -> None:
         ({"prompts": 0}, r"measures\.prompts"),
         ({"emd_cells": "one"}, r"measures\.emd_cells must be both or reference"),
         ({"clipp": "none"}, r"measures\.clipp is unknown"),
+        ({"insightface": None}, r"measures\.insightface must be a section of its own, not None"),
+        ({"insightface": "none"}, r"measures\.insightface must be a section of its own"),
     ):
         with pytest.raises(ParamsError, match=message):
             slot_settings.read(given)
@@ -253,6 +256,91 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
         assert cache.counts() == {"computed": 1, "reused": 1}
         batch.measure_all([prompt], SlotSetting(emd_cells="reference"), cache, "t")
         assert cache.counts() == {"computed": 2, "reused": 1}
+
+
+# Modules under the measures that no value of a record depends on, beside what its fingerprint already holds.
+NO_VALUES = {
+    "fields", "judges.prompt", "judges.replies", "judges.styles", "lined_yaml", "measures.features", "measures.names",
+    "measures.recipe", "params", "progress", "resume", "workers",
+}  # fmt: skip
+
+
+def test_a_record_depends_on_all_the_code_that_its_values_depend_on() -> None:
+    imports = grimp.build_graph("editjudge", cache_dir=None)
+    below = {"editjudge.measures.batch"} | imports.find_upstream_modules("editjudge.measures.batch")
+    known = {*batch.CODE, *(name for names in batch.SLOT_CODE.values() for name in names)}
+    assert below == known | {f"editjudge.{name}" for name in NO_VALUES}
+
+
+@pytest.mark.parametrize("name", ["hair_sobel_diff", "body_appearance_dino_cosine_sim"])
+def test_measures_around_a_face_depend_on_what_finds_it_and_do_without(name: str) -> None:
+    recipe = Recipe("t", (("edit_area", (name,)),), "image")
+    setting = SlotSetting(dinov3="d", parsing="p")
+    assert "faces" in slot_settings.used(recipe, setting)
+    alone = replace(setting, faces="none")
+    assert "faces" not in slot_settings.used(recipe, alone)
+    assert slot_settings.configured(recipe, alone) == recipe
+
+
+def test_faces_without_landmarks_have_no_geometry() -> None:
+    assert slot_settings.lacking("face_geometry", SlotSetting()) == ("faces",)
+    assert slot_settings.unconfigured(SlotSetting())["face_geometry"] == "measures.faces gives no landmarks"
+    without = SlotSetting(faces="insightface", insightface={"landmarks": "none"})
+    assert slot_settings.lacking("face_geometry", without) == ("faces",)
+    assert slot_settings.lacking("face_geometry", replace(without, insightface={})) == ()
+    assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
+
+
+def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = batch._versions(["clip", "segmenter"], SlotSetting(clip=tiny.clip))
+    assert first["segmenter"] == "grabcut"
+    monkeypatch.setitem(batch.SLOT_CODE, "clip", ("editjudge.vision",))
+    assert batch._versions(["clip"], SlotSetting(clip=tiny.clip))["clip"] != first["clip"]
+
+
+@pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
+def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
+    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
+    features.said(store, "m", [photo], _count(asked), _pack, _unpack)
+    [file] = tmp_path.glob("*/*.npz")
+    file.write_bytes(file.read_bytes()[:size])
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    assert asked == [1, 1, 1]
+
+
+def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: Path) -> None:
+    folder = tiny_people.write_buffalo(tmp_path)
+    setting = SlotSetting(faces="insightface", insightface={"folder": str(folder)})
+    slots.check(["faces"], setting)
+    with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
+        slots.check(["faces"], replace(setting, device="cuda:99"))
+    with pytest.raises(ParamsError, match=r"measures\.insightface: this onnxruntime cannot run on meta"):
+        slots.check(["faces"], replace(setting, device="meta"))
+    (folder / "w600k_r50.onnx").write_bytes(b"<html>")
+    with pytest.raises(ParamsError, match=r"measures\.insightface\.recognizer: .* is not a model that onnxruntime"):
+        slots.check(["faces"], setting)
+
+
+def test_a_model_does_not_depend_on_another_ones_settings(tmp_path: Path) -> None:
+    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors")))
+    others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
+    assert slots.version(["lpips"], others) == slots.version(["lpips"], setting)
+
+
+def test_a_stage_ends_with_one_line_for_a_missing_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pipelines", "stages"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    given = (ROOT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(given.replace("  depth: none", "  depth: ./nowhere"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["annotate", "--task", "material_alter"])
+    with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
+        annotate.main()
+    with pytest.raises(SystemExit, match=r"^measure_response: measures\.depth: no folder \./nowhere"):
+        measure_response.main()
+    assert not (tmp_path / "work").exists()
 
 
 def encoded(image: Image.Image, form: str, **options: object) -> bytes:

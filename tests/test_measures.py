@@ -150,6 +150,16 @@ def test_emd_of_as_many_patches_is_the_best_assignment(sample: Pictures) -> None
     assert patches.emd(one, other, cells) == pytest.approx(expected, abs=1e-5)
 
 
+def test_emd_of_long_float32_features_is_exact(rng: np.random.Generator) -> None:
+    """CLIP's patches have squared lengths of some 700, beside which float32 would lose small distances."""
+    first = (rng.standard_normal((49, 768)) + 3).astype(np.float32)
+    second = first + (rng.standard_normal(first.shape) * 1e-4).astype(np.float32)
+    cells = np.ones(49, bool)
+    assert patches.emd(first, first, cells) < 1e-9
+    expected = float(np.sum((first.astype(np.float64) - second) ** 2, axis=1).mean())
+    assert patches.emd(first, second, cells) == pytest.approx(expected, abs=1e-9)
+
+
 def test_emd_with_the_edited_side_masked_alone_is_a_linear_programme(rng: np.random.Generator) -> None:
     first, second, cells = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.arange(6) < 4
     cost = cdist(first, second[cells], "sqeuclidean")

@@ -15,6 +15,7 @@ from editjudge import pairwise, params, records, resume
 from editjudge.grounded import Grounded
 from editjudge.grounding import ground
 from editjudge.grounding_settings import read_grounding
+from editjudge.judges.endpoint import EndpointError
 from editjudge.judges.spending import Account, run_report
 from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.recipe import Recipe, load_recipe
@@ -152,10 +153,9 @@ def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
     return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task, values = parser.parse_args().task, params.load()
+def run(task: str) -> None:
+    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
+    values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
     setting = slot_settings.read(params.leaf(values, "measures"))
     grounding = read_grounding(params.leaf(values, "grounding"))
@@ -167,14 +167,24 @@ def main() -> None:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
         verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
-        run = cache.counts() | where.run_report() | {"judges": run_report(accounts)}
-        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), run)
+        figures = cache.counts() | where.run_report() | {"judges": run_report(accounts)}
+        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), figures)
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
     records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
     report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
     report |= pairwise.counts(prompts, candidates, verdicts, accounts)
     records.write_json(Path(f"metrics/annotate/{task}.json"), report)
     print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = parser.parse_args().task
+    try:
+        run(task)
+    except (ValueError, FileNotFoundError, EndpointError) as error:
+        sys.exit(f"annotate: {error}")
 
 
 if __name__ == "__main__":

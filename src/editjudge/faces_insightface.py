@@ -75,6 +75,12 @@ def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
     return setting
 
 
+def check(where: str, given: Mapping[str, Any], device: str) -> None:
+    """ParamsError for what `read` and InsightFaces refuse: each file is loaded, on the CPU whatever the device."""
+    _providers(where, device)
+    InsightFaces(where, read(where, given))
+
+
 class InsightFaces:
     """SCRFD, ArcFace and a landmarks' model, on the CPU or a GPU."""
 

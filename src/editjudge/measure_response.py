@@ -5,6 +5,7 @@ misaligned (`shifted`). Both reach every region, so that every measure is meant 
 over all prompts of the measure's distance from its own value for the clean edit.
 """
 
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 
 from editjudge import images, params, records, resume
 from editjudge.editors import procedural
-from editjudge.measures import batch, slot_settings
+from editjudge.measures import batch, slot_settings, slots
 from editjudge.measures.names import DIRECTIONS
 from editjudge.measures.recipe import Recipe, load_recipe
 from editjudge.measures.slot_settings import SlotSetting
@@ -126,13 +127,16 @@ def measure(
     return batch.measure_all(asked, setting, cache, "measures of damaged edits")
 
 
-def main() -> None:
+def run() -> None:
+    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
     values = params.load()
     setting, side = params.leaf(values, "measure_response"), params.positive(values, "raw_pairs.image_side")
     tasks: dict[str, str] = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models = slot_settings.read(params.leaf(values, "measures"))
     measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
+    for task in measured_tasks:
+        slots.check(slot_settings.used(recipes[task], models), models)
     count, seed = setting["per_task"], setting["seed"]
     prompts = [prompt for task in measured_tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
     ladders = spread(partial(climb, strengths=setting["strengths"], seed=seed), prompts, "damaged edits")
@@ -144,6 +148,13 @@ def main() -> None:
     failed = sum(meta["status"] == "failed" for metas in measured for meta in metas)
     records.write_csv(Path("plots/measure_response.csv"), rows)
     records.write_json(Path("metrics/measure_response.json"), report(rows, missing, failed))
+
+
+def main() -> None:
+    try:
+        run()
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"measure_response: {error}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from editjudge.measures.slots import Models
 from editjudge.measures.table import TABLE, needs
 
 CODE = (
+    "editjudge.measures.attributes",
     "editjudge.measures.batch",
     "editjudge.measures.body",
     "editjudge.measures.face",
@@ -50,13 +51,13 @@ CODE = (
 )
 # The code of the models in torch and onnxruntime, which only records depend on that they were asked about.
 SLOT_CODE = {
-    "clip": ("editjudge.encoders_transformers", "editjudge.vision"),
-    "dinov3": ("editjudge.encoders_transformers", "editjudge.vision"),
-    "segmenter": ("editjudge.segmenters_sam2", "editjudge.vision"),
+    "clip": ("editjudge.encoders_transformers", "editjudge.model_folders", "editjudge.vision"),
+    "dinov3": ("editjudge.encoders_transformers", "editjudge.model_folders", "editjudge.vision"),
+    "segmenter": ("editjudge.segmenters_sam2", "editjudge.model_folders", "editjudge.vision"),
     "lpips": ("editjudge.measures.lpips_torch", "editjudge.vision"),
-    "depth": ("editjudge.depth", "editjudge.vision"),
+    "depth": ("editjudge.depth", "editjudge.model_folders", "editjudge.vision"),
     "faces": ("editjudge.faces_insightface",),
-    "parsing": ("editjudge.parsing_segformer", "editjudge.vision"),
+    "parsing": ("editjudge.parsing_segformer", "editjudge.model_folders", "editjudge.vision"),
     "pose": ("editjudge.pose_vitpose", "editjudge.vision"),
 }
 FEATURES = Path("work/features")
@@ -111,22 +112,29 @@ def measure_all(
     """
     used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
     setting = slots.resolved(used, setting)
-    versions = slots.version(used, setting)
-    code = {slot: resume.code_version(SLOT_CODE[slot]) for slot in slot_settings.torch_slots(used, setting)}
+    slots.check(used, setting)
+    versions = _versions(used, setting)
     starts = range(0, len(prompts), setting.prompts)
-    jobs = [_job(prompts[n : n + setting.prompts], setting, versions, code) for n in starts]
+    jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
     results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting))
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edited] for prompt in prompts]
 
 
-def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str], code: dict[str, str]) -> resume.Job:
+def _versions(used: Collection[str], setting: SlotSetting) -> dict[str, str]:
+    """What stands for each slot's answers in the names of records and of kept features: its weights and its code."""
+    heavy, weights = slot_settings.torch_slots(used, setting), slots.version(used, setting)
+    code = {slot: resume.code_version(SLOT_CODE[slot]) for slot in heavy}
+    return {slot: f"{version} {code[slot]}" if slot in heavy else version for slot, version in weights.items()}
+
+
+def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
     own_code, records = resume.code_version(CODE), []
     shared = tuple((p.source, p.boxes, slot_settings.configured(p.recipe, setting)) for p in prompts)
     for number, prompt in enumerate(prompts):
         used = slot_settings.used(prompt.recipe, setting)
-        models = {slot: [versions[slot], code.get(slot, "")] for slot in sorted(used)}
+        models = {slot: versions[slot] for slot in sorted(used)}
         recipe = asdict(shared[number][2])
         common = resume.fingerprint(own_code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
         for edit in prompt.edits():

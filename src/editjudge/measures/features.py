@@ -6,6 +6,8 @@ processes need no locks. Worth it where a model takes longer than reading a file
 
 import hashlib
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ class FeatureStore:
         try:
             with np.load(self._path(name), allow_pickle=False) as found:
                 return [found[key] for key in sorted(found)]
-        except (OSError, ValueError, KeyError, EOFError):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
 
     def put(self, name: str, arrays: Sequence[np.ndarray]) -> None:

@@ -10,12 +10,14 @@ class Kind:
     """What is known of a measure without taking it.
 
     direction: +1 higher is better, -1 lower is better. slots: the models of params.yaml's `measures` that it needs; it
-    is not configured where one of them is `none`. areas: where it makes sense.
+    is not configured where one of them is `none`. areas: where it makes sense. helped: models that it asks where they
+    are configured, and does without where they are not.
     """
 
     direction: int
     slots: tuple[str, ...] = ()
     areas: tuple[str, ...] = AREAS
+    helped: tuple[str, ...] = ()
 
 
 _OBJECT = ("edit_area", "object", "image")
@@ -23,21 +25,21 @@ _PERSON = ("edit_area", "image")  # of whom the boxes show
 KINDS: dict[str, Kind] = {
     "L_channel_ssim": Kind(1),
     "bg_faceID_sim": Kind(1, ("faces",), ("unedit_area",)),
-    "body_appearance_dino_cosine_sim": Kind(1, ("dinov3", "parsing", "segmenter"), _PERSON),
+    "body_appearance_dino_cosine_sim": Kind(1, ("dinov3", "parsing", "segmenter"), _PERSON, ("faces",)),
     "body_joint_error": Kind(-1, ("pose",), _PERSON),
     "body_silhouette_iou": Kind(1, ("pose", "segmenter"), _PERSON),
     "delta_e": Kind(-1),
     "depth_ssim": Kind(1, ("depth",)),
     "dinov3_structure_similarity": Kind(1, ("dinov3",)),
-    "emd": Kind(-1),
+    "emd": Kind(-1, helped=("clip",)),  # HOG stands for it
     "face_ID_sim": Kind(1, ("faces",), _PERSON),
     "face_geometry": Kind(-1, ("faces",), _PERSON),
     "face_texture_energy_ratio": Kind(1, ("faces",), _PERSON),
     "face_texture_high_frequency_diff": Kind(-1, ("faces",), _PERSON),
     "face_texture_histogram": Kind(1, ("faces",), _PERSON),
-    "hair_color_chi_square": Kind(-1, ("parsing",), _PERSON),
-    "hair_high_frequency_diff": Kind(-1, ("parsing",), _PERSON),
-    "hair_sobel_diff": Kind(-1, ("parsing",), _PERSON),
+    "hair_color_chi_square": Kind(-1, ("parsing",), _PERSON, ("faces",)),
+    "hair_high_frequency_diff": Kind(-1, ("parsing",), _PERSON, ("faces",)),
+    "hair_sobel_diff": Kind(-1, ("parsing",), _PERSON, ("faces",)),
     "iou": Kind(1, ("segmenter",), _OBJECT),
     "lpips": Kind(-1, ("lpips",)),
     "max_match_face_ID_sim": Kind(1, ("faces",), _PERSON),

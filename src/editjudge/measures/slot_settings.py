@@ -49,22 +49,33 @@ def read(given: Any) -> SlotSetting:
     setting: SlotSetting = fields.read_fields("measures", SlotSetting, given, RANGES)
     if setting.faces not in (NONE, LBP, INSIGHTFACE):
         raise ParamsError(f"measures.faces must be {LBP}, {INSIGHTFACE} or {NONE}, not {setting.faces!r}")
+    if not isinstance(setting.insightface, Mapping):
+        raise ParamsError(f"measures.insightface must be a section of its own, not {setting.insightface!r}")
     return setting
 
 
 def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
-    """The slots that a measure needs and that are `none`; empty: it is configured."""
+    """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
+    if name == "face_geometry" and not _landmarks(setting):
+        return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
+
+
+def _landmarks(setting: SlotSetting) -> bool:
+    """Whether faces have landmarks: the embedded cascade finds none."""
+    return setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE
 
 
 def unconfigured(setting: SlotSetting) -> dict[str, str]:
     """Measure: why it is not configured."""
     missing = {name: lacking(name, setting) for name in KINDS}
-    return {
-        name: f"{' and '.join(f'measures.{slot}' for slot in slots)} {'are' if len(slots) > 1 else 'is'} {NONE}"
-        for name, slots in missing.items()
-        if slots
-    }
+    return {name: _why(slots, setting) for name, slots in missing.items() if slots}
+
+
+def _why(slots: tuple[str, ...], setting: SlotSetting) -> str:
+    if any(getattr(setting, slot) != NONE for slot in slots):
+        return "measures.faces gives no landmarks"
+    return f"{' and '.join(f'measures.{slot}' for slot in slots)} {'are' if len(slots) > 1 else 'is'} {NONE}"
 
 
 def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
@@ -76,10 +87,9 @@ def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
 def used(recipe: Recipe, setting: SlotSetting) -> frozenset[str]:
     """The slots that the configured measures of a recipe use."""
     names = [name for _, names in configured(recipe, setting).areas for name in names]
-    slots = {slot for name in names for slot in KINDS[name].slots}
+    slots = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
     areas = {area for area, _ in recipe.areas} | {recipe.changed_area}
     slots |= {"segmenter"} if "object" in areas else set()
-    slots |= {"clip"} if "emd" in names else set()  # HOG stands for it where it is not configured
     return frozenset(slot for slot in slots if getattr(setting, slot) != NONE)
 
 

@@ -26,9 +26,18 @@ SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is ma
 
 
 def check(slots: Collection[str], setting: SlotSetting) -> None:
-    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong."""
-    for slot in sorted(torch_slots(slots, setting)):
+    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
+
+    Also for a device that is not there, or that onnxruntime cannot use.
+    """
+    heavy = torch_slots(slots, setting)
+    for slot in sorted(heavy):
         _weights(slot, setting)
+    device = devices(slots, setting, 1)[0]
+    if "faces" in heavy:
+        from editjudge import faces_insightface
+
+        faces_insightface.check("measures.insightface", setting.insightface, device)
 
 
 def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
@@ -46,13 +55,20 @@ def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
 
 def weights_version(slot: str, setting: SlotSetting) -> str:
     """A hash of the files of a slot's model and of the settings that its answers depend on."""
-    digest = hashlib.sha256(repr((setting.dtype, sorted(setting.insightface.items()))).encode())
+    digest = hashlib.sha256(repr(_options(slot, setting)).encode())
     found = _weights(slot, setting)
     files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
     for file in files:
         with file.open("rb") as opened:
             digest.update(f"{file.name}\0{hashlib.file_digest(opened, 'sha256').hexdigest()}\0".encode())
     return digest.hexdigest()
+
+
+def _options(slot: str, setting: SlotSetting) -> Any:
+    """What the slot's answers depend on beside its weights: another one's settings make no answer anew."""
+    if slot == "faces":
+        return sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+    return setting.dtype if slot != "lpips" else "float32"
 
 
 def _weights(slot: str, setting: SlotSetting) -> Path:
