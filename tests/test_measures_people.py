@@ -433,7 +433,7 @@ def test_the_aligned_silhouette_agrees_with_scikit_image(rng: np.random.Generato
     expected = (masks[0] & moved).sum() / (masks[0] | moved).sum()
     found = body.silhouette_iou(*masks, (first.points, first.seen), (second.points, second.seen))
     assert 0 < expected < 1
-    assert found == pytest.approx(expected, abs=0.01)  # cv2 rounds places to 1/32 of a pixel
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_silhouettes_that_are_empty_or_of_other_shapes_are_refused(rng: np.random.Generator) -> None:

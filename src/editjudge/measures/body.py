@@ -5,8 +5,8 @@ editjudge.pose.JOINTS, with `seen`, bool, (12,): which of them were found (see p
 the reason, where there is nothing to compare.
 """
 
-import cv2
 import numpy as np
+from scipy.ndimage import affine_transform
 
 from editjudge import regions, shapes
 from editjudge.faces import FloatBox
@@ -90,5 +90,8 @@ def _common(
 
 
 def _moved(mask: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    height, width = mask.shape
-    return cv2.warpAffine(mask.astype(np.uint8), matrix, (width, height), flags=cv2.INTER_NEAREST).astype(bool)
+    """The mask (H, W) moved by a (2, 3) matrix of x and y; each place takes the nearest pixel, none outside."""
+    back = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[[1, 0]]  # of rows and columns: y before x
+    return affine_transform(mask.astype(np.uint8), back[:, [1, 0]], back[:, 2], order=0, mode="grid-constant").astype(
+        bool
+    )
