@@ -25,7 +25,7 @@ repro: setup
 
 # Two processes: one runs the whole graph, the other all else.
 test: setup
-	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
 
 lint: setup
 	ruff format --check .

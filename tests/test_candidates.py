@@ -210,7 +210,8 @@ def test_failures_are_counted_by_kind_and_the_most_frequent_reasons_are_listed()
 
 def test_the_report_has_every_model_and_the_sums() -> None:
     one, two = (candidates.counts([candidate(n, "timeout", "slow"), candidate(n, None, None)]) for n in range(2))
-    assert candidates_report.report({"a": one, "b": two}) == {"models": {"a": one, "b": two}, "records": 4, "failed": 2}
+    listed = [{"model": "a"} | one, {"model": "b"} | two]
+    assert candidates_report.report({"a": one, "b": two}) == {"per_model": listed, "records": 4, "failed": 2}
 
 
 def test_what_another_try_may_mend_is_tried_by_the_next_run(

@@ -208,7 +208,7 @@ def test_a_changed_training_has_another_name(project: Project, tmp_path: Path):
         ({"batch_size": 0}, "batch_size must be in 1"),
         ({"eval_every": 0}, "eval_every"),
         ({"held_out_share": 1.5}, "held_out_share"),
-        ({"learning_rate": "1e-5"}, "learning_rate must be a number"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number"),
         ({"skip_failed": "no"}, "skip_failed must be true or false"),
         ({"lora_rnak": 4}, "lora_rnak is unknown"),
         ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),

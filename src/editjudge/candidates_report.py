@@ -9,9 +9,9 @@ from editjudge import params, records
 
 
 def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The counts of each model (`candidates.counts`), and their sums."""
+    """The counts of each model (`candidates.counts`), and their sums. A list, which `dvc metrics` leaves out."""
     sums = {name: sum(count[name] for count in counts.values()) for name in ("records", "failed")}
-    return {"models": counts} | sums
+    return {"per_model": [{"model": model} | count for model, count in counts.items()]} | sums
 
 
 def main() -> None:

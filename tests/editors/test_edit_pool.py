@@ -160,6 +160,7 @@ def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
 
 
 STAGE = """
+import signal
 import sys
 from pathlib import Path
 import bad_editors
@@ -172,6 +173,7 @@ def requests(mood):
         yield str(number), Request(str(number), "t", mood, image, None, "data", 1)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     log = Path(sys.argv[2])
     try:
         pool.run(bad_editors.moody(log), [()] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
