@@ -31,10 +31,10 @@ lint: setup
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m editjudge.graph
+	python -m editjudge.commands.graph
 
 graph: setup
-	python -m editjudge.graph --write
+	python -m editjudge.commands.graph --write
 
 clean:
 	rm -rf $(VENV) work dvc_plots

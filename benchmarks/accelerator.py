@@ -36,15 +36,16 @@ import random_base
 import torch
 from random_base import SHAPES, Shape
 
-from editjudge import images
-from editjudge.judges import sft, sft_data
-from editjudge.judges.checkpoint import load_model
-from editjudge.judges.merge import merge_adapter
-from editjudge.judges.processor import load_processor
-from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.core import images
 from editjudge.judges.protocol import Question, ask_both_orders
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.merging.merge import merge_adapter
+from editjudge.qwen.checkpoint import load_model
+from editjudge.qwen.processor import load_processor
+from editjudge.qwen.prompt import WINNERS, completion, messages
+from editjudge.training import data
+from editjudge.training import lora as sft
 
 ROOT = Path(__file__).parents[1]
 BATCH = 16  # pairs a step of one process
@@ -122,7 +123,7 @@ def flops(shape: Shape, load: Load) -> Flops:
 
 def needs(shape: Shape, micro: int, judge_batch: int) -> dict[str, float]:
     """About how many GB it takes of the GPU's memory, of the host's and of the disk."""
-    tokens = len(sft_data.IMAGES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
+    tokens = len(data.IMAGES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
     weights = sum(torch.Size(size).numel() for size in random_base.sizes(config_of(shape)).values())
     lora = linear_weights(shape)[1]
     kept = 2 * shape.layers * shape.hidden  # bytes a token: what checkpointing keeps, the input of each layer
@@ -149,26 +150,26 @@ def picture(rng: np.random.Generator, pixels: int) -> bytes:
     return images.encode_png(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def samples(count: int, pixels: int) -> list[sft_data.Sample]:
+def samples(count: int, pixels: int) -> list[data.Sample]:
     """Training pairs, each of three pictures of its own."""
     rng = np.random.default_rng(0)
     return [
-        sft_data.Sample(
+        data.Sample(
             f"pair_{i:04}",
             f"prompt_{i:04}",
             "Change the colour of the cup on the table to green",
-            *(picture(rng, pixels) for _ in sft_data.IMAGES),
+            *(picture(rng, pixels) for _ in data.IMAGES),
             WINNERS[i % 2],
         )
         for i in range(count)
     ]
 
 
-def load_of(base: Path, sample: sft_data.Sample) -> Load:
+def load_of(base: Path, sample: data.Sample) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
     text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(getattr(sample, name)) for name in sft_data.IMAGES]
+    shown = [images.decode(getattr(sample, name)) for name in data.IMAGES]
     inputs = processor(images=[shown], text=[text], input_data_format="channels_last", return_tensors="pt")
     reply = len(processor.tokenizer(completion(sample.winner))["input_ids"]) + 2  # its end, and the line's
     patches = tuple(inputs["image_grid_thw"].prod(dim=1).tolist())
@@ -196,9 +197,7 @@ def seconds(start: float) -> float:
     return time.perf_counter() - start
 
 
-def train(
-    base: Path, folder: Path, pairs: list[sft_data.Sample], steps: Sequence[int], words: argparse.Namespace
-) -> float:
+def train(base: Path, folder: Path, pairs: list[data.Sample], steps: Sequence[int], words: argparse.Namespace) -> float:
     """Seconds of one training step: the difference between the last two of the runs, which have so many `steps`."""
     took = []
     for run, count in enumerate(steps):
@@ -212,7 +211,7 @@ def train(
             held_out_share=0.0,
             workers=words.workers,
         )
-        rows = sft_data.dataset(pairs[: count * BATCH])
+        rows = data.dataset(pairs[: count * BATCH])
         start = time.perf_counter()
         sft.train_adapter(base, rows, folder / f"adapter_{run}", settings)
         took.append(seconds(start))
@@ -220,7 +219,7 @@ def train(
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])
 
 
-def judge(model: Path, pairs: Sequence[sft_data.Sample], words: argparse.Namespace) -> float:
+def judge(model: Path, pairs: Sequence[data.Sample], words: argparse.Namespace) -> float:
     """Questions a second, each asked in both orders."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     asked = [Question(pair.key, pair.instruction, pair.source, pair.a, pair.b) for pair in pairs[: words.questions]]

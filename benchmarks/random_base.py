@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from editjudge.judges import tiny
-from editjudge.judges.merge_tensors import Stored, header_of, read_header
+from editjudge.merging.tensors import Stored, header_of, read_header
+from editjudge.qwen import tiny
 
 SHARD = 5_000_000_000  # bytes, as published checkpoints are split
 POOL = 1 << 24  # different values

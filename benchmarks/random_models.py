@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection, DINOv3ViTConfig, DINOv3ViTModel
 
-from editjudge.measures.lpips import LINEAR, TRUNK
+from editjudge.vision.lpips import LINEAR, TRUNK
 
 # The parts of the published preprocessor_config.json that are read.
 CLIP_PROCESSOR = {

@@ -34,7 +34,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from editjudge import choosing, ratings
+from editjudge.arena import choosing
+from editjudge.statistics import ratings
 
 REPEATS = {"coverage": 300, "choosing": 50}
 

@@ -22,7 +22,7 @@ import openai
 import pytest
 from tests.judges.chat_client import chat_server, questions, setting
 
-from editjudge import resume
+from editjudge.core import resume
 from editjudge.judges import asking
 from editjudge.judges.endpoint_judge import EndpointJudge
 from editjudge.judges.settings import EndpointSetting

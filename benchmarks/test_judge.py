@@ -15,14 +15,14 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from editjudge import images, params
-from editjudge.editors import procedural
-from editjudge.judges.checkpoint import load_model
-from editjudge.judges.processor import load_processor
-from editjudge.judges.prompt import messages
+from editjudge.core import images, params
+from editjudge.editors.procedural import edits as procedural
 from editjudge.judges.protocol import Question
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.probe import scenes
+from editjudge.qwen.checkpoint import load_model
+from editjudge.qwen.processor import load_processor
+from editjudge.qwen.prompt import messages
 
 ROOT = Path(__file__).parents[1]
 BATCH = 32

@@ -30,16 +30,18 @@ from skimage.exposure import match_histograms
 from skimage.metrics import structural_similarity
 from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
 
-from editjudge import images, regions
-from editjudge.encoders import Encoder, HogEncoder
-from editjudge.encoders_transformers import ClipEncoder, DinoEncoder
-from editjudge.measures import batch, lpips, patches, picture, pixel
-from editjudge.measures.features import FeatureStore
-from editjudge.measures.looking import Asking
-from editjudge.measures.recipe import Recipe, load_recipe
-from editjudge.measures.slot_settings import SlotSetting
-from editjudge.measures.slots import Models
-from editjudge.segmenters import grabcut
+from editjudge.annotation import batch, picture
+from editjudge.annotation.features import FeatureStore
+from editjudge.annotation.looking import Asking
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.annotation.slots import Models
+from editjudge.core import images, regions
+from editjudge.measures import patches, pixel
+from editjudge.vision import lpips
+from editjudge.vision.encoders import Encoder, HogEncoder
+from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
+from editjudge.vision.segmenters import grabcut
 
 SSIM = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 255, "full": True}
 ROOT = Path(__file__).parents[1]

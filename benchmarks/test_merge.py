@@ -24,12 +24,12 @@ from pathlib import Path
 
 import pytest
 
-from editjudge.judges.merge_folder import flush
+from editjudge.merging.folder import flush
 
 COPY = """
 import shutil, sys
 from pathlib import Path
-from editjudge.judges.merge_folder import flush
+from editjudge.merging.folder import flush
 base, out = map(Path, sys.argv[1:])
 out.mkdir()
 for path in base.iterdir():
@@ -95,7 +95,7 @@ def run(base: Path, out: Path, words: list[str]) -> Run:
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 def test_memory_and_time(cache: str, scratch: Path) -> None:
     base, out = scratch / "base", scratch / "out"
-    merge = ["-m", "editjudge.merge_judge", "--base", base, "--adapter", scratch / "adapter", "--out", out]
+    merge = ["-m", "editjudge.stages.merge_judge", "--base", base, "--adapter", scratch / "adapter", "--out", out]
     commands = {"merge": [str(word) for word in merge], "copy": ["-c", COPY, str(base), str(out)]}
     runs: dict[str, list[Run]] = {name: [] for name in commands}
     for _ in range(ROUNDS):

@@ -14,7 +14,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy import optimize
 
-from editjudge import matches, ratings
+from editjudge.arena import matches
+from editjudge.statistics import ratings
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,18 @@
-"""What several tests share: a small source image with a region, and its edit."""
+"""What several tests share: a small source image with a region, its edit, PNG bytes, a tiny untrained checkpoint."""
 
+import io
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Before the libraries read them. The suite runs as a process a core, each with one thread.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
 
 import cv2
 import numpy as np
 import pytest
-
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}  # before the libraries read them
+from PIL import Image
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,3 +36,29 @@ def photo(rng: np.random.Generator) -> np.ndarray:
 def recolour() -> dict:
     """An edit of the middle of `photo`."""
     return json.loads('{"operation": "recolour", "colour": "red", "polygon": [[30, 20], [66, 20], [66, 52], [30, 52]]}')
+
+
+@pytest.fixture(scope="session")
+def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved untrained tiny Qwen3-VL; read only."""
+    from tiny_base import INSTRUCTIONS, SIZES  # loads torch
+
+    from editjudge.qwen import tiny
+
+    folder = tmp_path_factory.mktemp("base")
+    tokens = tiny.tokenizer(INSTRUCTIONS)
+    tiny.save(tiny.model(tokens, SIZES), tiny.processor(tokens, SIZES.image_size), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def png() -> Callable[..., bytes]:
+    """png(seed, height=64, width=64): a random image."""
+
+    def make(seed: int, height: int = 64, width: int = 64) -> bytes:
+        pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    return make

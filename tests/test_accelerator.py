@@ -9,12 +9,13 @@ import torch
 from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from editjudge import images
-from editjudge.judges import sft, sft_data
-from editjudge.judges.checkpoint import load_model
-from editjudge.judges.merge_tensors import read_header
-from editjudge.judges.processor import load_processor
-from editjudge.judges.prompt import messages
+from editjudge.core import images
+from editjudge.merging.tensors import read_header
+from editjudge.qwen.checkpoint import load_model
+from editjudge.qwen.processor import load_processor
+from editjudge.qwen.prompt import messages
+from editjudge.training import data
+from editjudge.training import lora as sft
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -54,7 +55,7 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     [pair] = accelerator.samples(1, shape.pixels)
     processor = load_processor(tmp_path / "base")
     text = processor.apply_chat_template(messages(pair.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(getattr(pair, name)) for name in sft_data.IMAGES]
+    shown = [images.decode(getattr(pair, name)) for name in data.IMAGES]
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")
     net.set_attn_implementation("eager")

@@ -21,7 +21,7 @@ SMALL = {
     "filter.sample_num": 5,
     "train_judge.max_steps": 4,
     "train_judge.eval_every": 2,
-    "vcreward_bench.per_task": 3,
+    "probe_bench.per_task": 3,
     "gedit_bench.per_task": 2,
     "measure_response.per_task": 1,
     "leaderboard.bootstrap": 20,
@@ -54,7 +54,7 @@ class Repository:
         change(values)
         with file.open("w") as out:
             yaml.dump(values, out)
-        self.run(sys.executable, "-m", "editjudge.graph", "--write")
+        self.run(sys.executable, "-m", "editjudge.commands.graph", "--write")
 
     def json(self, name: str) -> dict:
         return json.loads((self.folder / name).read_text())
@@ -101,10 +101,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
     ran = stages_run(repository.run("dvc", "repro"))
     assert "base_model" not in ran, "the committed base is used as it is"
-    assert {"raw_pairs", "leaderboard", "judge_vcreward", "merge_judge"} <= names(ran)
+    assert {"raw_pairs", "leaderboard", "judge_benchmark", "merge_judge"} <= names(ran)
     assert "up to date" in repository.run("dvc", "status")
     assert "up to date" in repository.run("dvc", "repro")
-    board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/vcreward.json")
+    board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/benchmarks/probe.json")
     assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
     assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
@@ -129,7 +129,7 @@ def test_another_threshold_runs_train_pairs_and_what_follows(repository: Reposit
         "train_pairs",
         "train_judge",
         "merge_judge",
-        "judge_vcreward",
+        "judge_benchmark",
         "compare_models",
         "leaderboard",
     }

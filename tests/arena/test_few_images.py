@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from editjudge import compare_models, leaderboard, records
-from editjudge.compare_models import ArenaPlan
-from editjudge.params import ParamsError
+from editjudge.core import records
+from editjudge.core.params import ParamsError
+from editjudge.stages import compare_models, leaderboard
+from editjudge.stages.compare_models import ArenaPlan
 
 PROMPTS = [{"key": f"p{n}"} for n in range(4)]
 PLAN = ArenaPlan(budget=0, rounds=3, seed=0, least_share=0.5, few_images="keep")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from editjudge.arena import metadata
 from editjudge.arena.metadata import GalleryError, Line
-from editjudge.benchmarks.item import plain
+from editjudge.core.keys import plain
 
 TEXT = st.text(max_size=12)  # surrogates too: JSON can say them
 NAMES = st.text(string.ascii_letters + string.digits + " .[]()-é", min_size=1, max_size=8)

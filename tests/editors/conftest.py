@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from editjudge.editors.diffusers_editor import DiffusersEditor
+    from editjudge.editors.diffusers.editor import DiffusersEditor
 
 
 @pytest.fixture(scope="session")
@@ -48,15 +48,15 @@ def editor(entry: Callable[..., dict[str, Any]]) -> Callable[[str], "DiffusersEd
     """editor(pipeline class): its tiny model, loaded once."""
     import torch
 
-    from editjudge.editors import diffusers_settings
-    from editjudge.editors.diffusers_editor import DiffusersEditor
+    from editjudge.editors.diffusers import settings
+    from editjudge.editors.diffusers.editor import DiffusersEditor
 
     torch.set_num_threads(1)
     loaded: dict[str, DiffusersEditor] = {}
 
     def load(pipeline: str) -> "DiffusersEditor":
         if pipeline not in loaded:
-            loaded[pipeline] = DiffusersEditor(diffusers_settings.read("editors.tiny", entry(pipeline)), "cpu")
+            loaded[pipeline] = DiffusersEditor(settings.read("editors.tiny", entry(pipeline)), "cpu")
         return loaded[pipeline]
 
     return load

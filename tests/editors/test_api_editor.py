@@ -20,16 +20,17 @@ import openai
 import pytest
 from PIL import Image
 
-from editjudge import images
-from editjudge.editors import api_reply, api_settings
-from editjudge.editors.api_editor import DOWN, ApiEditor
-from editjudge.editors.api_purse import Purse
-from editjudge.editors.api_settings import ApiSetting, Budget
+from editjudge.core import images
+from editjudge.core.params import ParamsError
+from editjudge.editors.api import reply
+from editjudge.editors.api import settings as api_settings
+from editjudge.editors.api.editor import DOWN, ApiEditor
+from editjudge.editors.api.purse import Purse
+from editjudge.editors.api.settings import ApiSetting, Budget
 from editjudge.editors.request import Edited, EditFailed, Request
-from editjudge.judges.endpoint import EndpointError, Refused, TryFailed
-from editjudge.params import ParamsError
+from editjudge.endpoints.client import EndpointError, Refused, TryFailed
 
-SERVER = Path(__file__).with_name("edit_server.py")
+SERVER = Path(__file__).parents[1] / "helpers/edit_server.py"
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
 
@@ -335,14 +336,14 @@ def test_a_purse_lets_those_wait_that_may_still_be_served() -> None:
 )  # fmt: skip
 def test_answers_without_an_image_are_malformed(raw: bytes) -> None:
     with pytest.raises(TryFailed, match="no image"):
-        api_reply.read(raw)
+        reply.read(raw)
 
 
 def test_words_of_refusals() -> None:
-    plain = api_reply.refusal(Refused(400, '{"error": "Content blocked: content_policy_violation"}'))
+    plain = reply.refusal(Refused(400, '{"error": "Content blocked: content_policy_violation"}'))
     assert (plain.kind, "content_policy_violation" in str(plain)) == ("refused", True)
-    assert api_reply.refusal(Refused(413, "<html>too large</html>")).kind == "413"
-    assert api_reply.read(b'{"data": [{"b64_json": "data:image/png;base64,QUJD"}]}').data == b"ABC"
+    assert reply.refusal(Refused(413, "<html>too large</html>")).kind == "413"
+    assert reply.read(b'{"data": [{"b64_json": "data:image/png;base64,QUJD"}]}').data == b"ABC"
 
 
 @pytest.mark.parametrize(

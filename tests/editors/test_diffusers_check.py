@@ -9,16 +9,16 @@ import diffusers
 import pytest
 import yaml
 
-from editjudge.editors import diffusers_settings
-from editjudge.editors.diffusers_check import call_arguments, check
-from editjudge.params import ParamsError
+from editjudge.core.params import ParamsError
+from editjudge.editors.diffusers import settings
+from editjudge.editors.diffusers.check import call_arguments, check
 
 READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
 KONTEXT = "FluxKontextPipeline"
 
 
 def looked_up(entry: dict[str, Any]) -> None:
-    check("editors.x", diffusers_settings.read("editors.x", entry))
+    check("editors.x", settings.read("editors.x", entry))
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
-from editjudge.editors import diffusers_settings
-from editjudge.editors.diffusers_editor import DiffusersEditor
-from editjudge.editors.diffusers_mends import mark_picture_tokens, quoted_parts
+from editjudge.core.params import ParamsError
+from editjudge.editors.diffusers import settings
+from editjudge.editors.diffusers.editor import DiffusersEditor
+from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
 from editjudge.editors.request import Edited, EditFailed, Request
-from editjudge.params import ParamsError
 
 KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
     "FluxKontextPipeline", "Flux2Pipeline", "QwenImageEditPipeline", "StableDiffusionInstructPix2PixPipeline",
@@ -46,7 +46,7 @@ def fresh(entry: Callable[..., dict[str, Any]]) -> Load:
     """fresh(pipeline class, **fields): its tiny model, loaded anew with other fields."""
 
     def load(pipeline_class: str, /, **fields: Any) -> DiffusersEditor:
-        return DiffusersEditor(diffusers_settings.read("editors.tiny", entry(pipeline_class, **fields)), "cpu")
+        return DiffusersEditor(settings.read("editors.tiny", entry(pipeline_class, **fields)), "cpu")
 
     return load
 

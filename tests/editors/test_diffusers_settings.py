@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.editors import diffusers_settings
-from editjudge.editors.diffusers_settings import Resolution
-from editjudge.params import ParamsError
+from editjudge.core.params import ParamsError
+from editjudge.editors.diffusers import settings
+from editjudge.editors.diffusers.settings import Resolution
 
 READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
 STEPS = {"num_inference_steps": 2}
@@ -22,7 +22,7 @@ SIDES = st.integers(16, 9000)
 
 
 def test_defaults() -> None:
-    setting = diffusers_settings.read("editors.x", ENTRY)
+    setting = settings.read("editors.x", ENTRY)
     assert (setting.revision, setting.pipeline, setting.dtype) == ("main", "auto", "bfloat16")
     assert (setting.lora, setting.offload, setting.gpus_per_worker) == (None, "none", 1)
     assert setting.resolution == Resolution(rule="pipeline")
@@ -30,7 +30,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("name", list(READY))
 def test_every_ready_entry_is_read(name: str) -> None:
-    setting = diffusers_settings.read(f"editors.{name}", READY[name])
+    setting = settings.read(f"editors.{name}", READY[name])
     assert setting.pipeline != "auto"
     assert setting.data["num_inference_steps"]
     assert setting.benchmark["num_inference_steps"]
@@ -76,12 +76,12 @@ def test_ready_entries_have_the_published_steps() -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_named(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ParamsError, match=says):
-        diffusers_settings.read("editors.x", ENTRY | change)
+        settings.read("editors.x", ENTRY | change)
 
 
 def test_entry_that_is_no_mapping() -> None:
     with pytest.raises(ParamsError, match=r"editors\.x must have the fields"):
-        diffusers_settings.read("editors.x", "owner/name")  # type: ignore[arg-type]
+        settings.read("editors.x", "owner/name")  # type: ignore[arg-type]
 
 
 def test_size_is_left_to_the_pipeline() -> None:
@@ -120,5 +120,5 @@ def test_sizes_are_multiples_within_the_pixels_and_of_the_source_s_shape(
 
 
 def test_reading_needs_neither_torch_nor_diffusers() -> None:
-    code = "import sys, editjudge.editors.diffusers_settings; print({'torch', 'diffusers'} & set(sys.modules))"
+    code = "import sys, editjudge.editors.diffusers.settings; print({'torch', 'diffusers'} & set(sys.modules))"
     assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

@@ -14,11 +14,11 @@ import bad_editors
 import pytest
 from PIL import Image
 
-from editjudge import images
+from editjudge.core import images
+from editjudge.core.params import ParamsError
 from editjudge.editors import loading, pool
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import Request
-from editjudge.params import ParamsError
 
 
 def source(width: int = 32, height: int = 24) -> bytes:
@@ -190,7 +190,9 @@ def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
     started: list[subprocess.Popen] = []
 
     def start(mood: str) -> subprocess.Popen:
-        env = os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(Path(__file__).parent)])}
+        env = os.environ | {
+            "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), bad_editors.__file__.rpartition("/")[0]])
+        }
         command = [sys.executable, "stage.py", "source.png", "log", mood]
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, start_new_session=True, stderr=subprocess.PIPE, text=True

@@ -6,11 +6,12 @@ from typing import Any
 import grimp
 import pytest
 
-from editjudge import graph, params
+from editjudge.commands import graph
+from editjudge.core import params
 from editjudge.editors import settings
-from editjudge.editors.api_settings import ApiSetting
-from editjudge.editors.diffusers_settings import DiffusersSetting
-from editjudge.editors.procedural_settings import ProceduralSetting
+from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.procedural.settings import ProceduralSetting
 
 LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
 KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}
@@ -102,9 +103,9 @@ def test_the_code_of_each_kind_is_its_own() -> None:
 
 def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
     imports = grimp.build_graph("editjudge", cache_dir=None)
-    run = imports.find_upstream_modules("editjudge.editors.procedural_editor")
+    run = imports.find_upstream_modules("editjudge.editors.procedural.editor")
     # What carries settings, requests and names, and computes no pixel.
     carriers = {f"editjudge.{name}" for name in ("fields", "params", "progress", "resume", "workers")}
-    carriers |= {"editjudge.editors.request", "editjudge.editors.procedural_settings", "editjudge.editors"}
+    carriers |= {"editjudge.editors.request", "editjudge.editors.procedural.settings", "editjudge.editors"}
     carriers |= {"editjudge", "editjudge.probe"}
     assert run - carriers <= set(settings.SHARED_CODE + settings.PROCEDURAL_CODE)

@@ -13,11 +13,12 @@ import cv2
 import numpy as np
 import pytest
 
-from editjudge import candidates, images, params, resume
+from editjudge.core import images, params, resume
 from editjudge.editors import settings
+from editjudge.stages import candidates
 
 KLEIN = "Flux2KleinPipeline"
-SERVER = Path(__file__).with_name("edit_server.py")
+SERVER = Path(__file__).parents[1] / "helpers/edit_server.py"
 
 
 def source(seed: int) -> bytes:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import yaml
 
-from editjudge import images, params, resume
+from editjudge.annotation.recipe import load_recipe
+from editjudge.core import images, params, resume
+from editjudge.endpoints.spending import Account, Budget, Usage
 from editjudge.judges import asking, chat
-from editjudge.judges.chat_model import ChatModel
 from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
-from editjudge.judges.protocol import BothOrders, Question, Usage, mirrored
+from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting
-from editjudge.judges.spending import Account, Budget
 from editjudge.judges.styles import CRITERIA, STYLES
 from editjudge.judges.viescore import POINTWISE
-from editjudge.measures.recipe import load_recipe
+from editjudge.qwen.chat_model import ChatModel
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")

@@ -18,11 +18,12 @@ import openai
 import pytest
 from chat_client import Server, ask, chat_server, picture, questions, setting
 
-from editjudge.judges import asking, endpoint
-from editjudge.judges.endpoint import EndpointError, read_completion, retry_after
-from editjudge.judges.prompt import messages
+from editjudge.core.params import ParamsError
+from editjudge.endpoints import client as endpoint
+from editjudge.endpoints.client import EndpointError, read_completion, retry_after
+from editjudge.judges import asking
 from editjudge.judges.protocol import Question
-from editjudge.params import ParamsError
+from editjudge.qwen.prompt import messages
 
 KEY = "sk-secret-0123456789"
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "."))
@@ -88,7 +89,7 @@ def test_no_more_are_in_flight_than_allowed_and_equal_questions_are_asked_once(t
 def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "c"
     with chat_server(delay=0.02) as server:
-        script = Path(__file__).with_name("chat_client.py")
+        script = Path(__file__).parents[1] / "helpers/chat_client.py"
         client = subprocess.Popen([sys.executable, script, server.url, file, "100"], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while kept(file) < 40 and time.monotonic() < deadline:

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from editjudge.endpoints.spending import Usage
 from editjudge.judges.majority import majority, mean_score
-from editjudge.judges.protocol import Score, Usage, Verdict, mirrored
+from editjudge.judges.protocol import Score, Verdict, mirrored
 
 A, B, TIE = "Image A", "Image B", "Tie"
 

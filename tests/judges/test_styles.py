@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge.judges.prompt import PROMPT_VERSION, WINNERS, completion, messages
 from editjudge.judges.styles import ANSWERS, CRITERIA, MAX_NEW_TOKENS, STYLES, read_decision, style
+from editjudge.qwen.prompt import PROMPT_VERSION, WINNERS, completion, messages
 
 REASONED = ["reason_first", "reason_last"]
 EVERY = [(name, dimension) for name in ANSWERS for dimension in CRITERIA]

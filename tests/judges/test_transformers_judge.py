@@ -9,12 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from editjudge.judges.checkpoint import load_model
-from editjudge.judges.processor import load_processor
-from editjudge.judges.prompt import completion, messages
-from editjudge.judges.protocol import PointQuestion, Question, Usage, swapped
+from editjudge.endpoints.spending import Usage
+from editjudge.judges.protocol import PointQuestion, Question, swapped
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
+from editjudge.qwen.checkpoint import load_model
+from editjudge.qwen.processor import load_processor
+from editjudge.qwen.prompt import completion, messages
 
 SHORT = replace(STYLES["decision"], max_new_tokens=12)
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from editjudge.benchmarks.item import plain
+from editjudge.core.keys import plain
 
 
 class GalleryError(ValueError):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge import images, records
 from editjudge.arena.metadata import GalleryError
+from editjudge.core import images, records
 from editjudge.sources.pictures import local
 from editjudge.sources.record import RowError
 

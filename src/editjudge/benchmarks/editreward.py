@@ -17,7 +17,8 @@ from itertools import groupby
 from typing import Any
 
 from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import HumanVerdict, Item, RowError, plain
+from editjudge.benchmarks.item import HumanVerdict, Item, RowError
+from editjudge.core.keys import plain
 
 SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError, plain
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.core.keys import plain
 
 DIMENSIONS = ("consistency", "prompt_following", "overall")
 

@@ -1,7 +1,5 @@
 """The one row that every reward benchmark becomes, whatever its published form."""
 
-import hashlib
-import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -16,17 +14,6 @@ class BenchmarkError(ValueError):
 
 class RowError(ValueError):
     """One row that cannot be used: it becomes a failed item, the others go on. The message names the field."""
-
-
-def plain(text: str, longest: int = 200, kept: str = "A-Za-z0-9._-") -> str:
-    """The text as a key, or a part of one: as it is where its characters are all kept and no more than `longest`.
-
-    What had to be changed carries a hash, so that no two texts fall together.
-    """
-    changed = re.sub(rf"[^{kept}]", "-", text)
-    if changed == text and len(text) <= longest:
-        return text
-    return f"{changed[: longest - 9]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

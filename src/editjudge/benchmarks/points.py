@@ -6,7 +6,8 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item, plain
+from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item
+from editjudge.core.keys import plain
 
 LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
 WORD = "A-Za-z0-9.-"

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError, plain
+from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.core.keys import plain
 
 BATCH = 64  # rows of a Parquet file in memory at a time
 T = TypeVar("T", bound=str)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from editjudge import images
+from editjudge.core import images
 from editjudge.editors.request import EditFailed
 
 BLACK = 2  # of 255; an image no lighter than this anywhere is what a safety checker leaves

@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from editjudge.editors.diffusers_settings import DiffusersSetting
+from editjudge.core.params import ParamsError
+from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.outcomes import Editor
 from editjudge.editors.pool import Gpus
-from editjudge.editors.procedural_editor import ProceduralEditor
-from editjudge.editors.procedural_settings import ProceduralSetting
-from editjudge.params import ParamsError
+from editjudge.editors.procedural.editor import ProceduralEditor
+from editjudge.editors.procedural.settings import ProceduralSetting
 
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
@@ -18,7 +18,7 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
     """The editor, ready to edit on this torch device, which the embedded ones do not need."""
     if isinstance(setting, ProceduralSetting):
         return ProceduralEditor(model, setting)
-    from editjudge.editors.diffusers_editor import DiffusersEditor  # torch is for the workers alone
+    from editjudge.editors.diffusers.editor import DiffusersEditor  # torch is for the workers alone
 
     return DiffusersEditor(setting, device)
 
@@ -26,7 +26,7 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
 def check(model: str, setting: ProceduralSetting | DiffusersSetting) -> None:
     """Raise ParamsError, in seconds, for an editor that could not be loaded: before any worker is started."""
     if isinstance(setting, DiffusersSetting):
-        from editjudge.editors import diffusers_check  # needs diffusers and torch
+        from editjudge.editors.diffusers import check as diffusers_check  # needs diffusers and torch
 
         diffusers_check.check(f"editors.{model}", setting)
 

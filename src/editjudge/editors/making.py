@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from tqdm import tqdm
 
 from editjudge.editors import loading, outcomes, pool
-from editjudge.editors.api_settings import ApiSetting
+from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.editors.settings import Setting
@@ -58,7 +58,7 @@ def _tell(model: str, passing: Counter[str]) -> None:
 
 
 def _over_api(model: str, setting: ApiSetting, requests: Requests, keep: Keep) -> dict[str, Any]:
-    from editjudge.editors.api_editor import ApiEditor
+    from editjudge.editors.api.editor import ApiEditor
 
     editor, asked = ApiEditor(setting, model), dict[int, tuple[str, Request]]()
 

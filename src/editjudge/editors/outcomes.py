@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from editjudge import images
+from editjudge.core import images
 from editjudge.editors import checks
 from editjudge.editors.request import Edited, EditFailed, Request
 

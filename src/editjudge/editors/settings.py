@@ -5,38 +5,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
-from editjudge import params, resume
-from editjudge.editors import api_settings, diffusers_settings, procedural_settings
-from editjudge.editors.api_settings import ApiSetting
-from editjudge.editors.diffusers_settings import DiffusersSetting
-from editjudge.editors.procedural_settings import ProceduralSetting
+from editjudge.core import params, resume
+from editjudge.editors.api import settings as api
+from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.diffusers import settings as diffusers
+from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.procedural import settings as procedural
+from editjudge.editors.procedural.settings import ProceduralSetting
 
 Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
 READERS: dict[str, Callable[[str, Mapping[str, Any]], Setting]] = {
-    **dict.fromkeys(PROCEDURAL, procedural_settings.read),
-    "diffusers": diffusers_settings.read,
-    "api": api_settings.read,
+    **dict.fromkeys(PROCEDURAL, procedural.read),
+    "diffusers": diffusers.read,
+    "api": api.read,
 }
 NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
 # The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
-SHARED_CODE = ("editjudge.editors.checks", "editjudge.images")
-API_CODE = ("editjudge.editors.api_reply",)
+SHARED_CODE = ("editjudge.editors.checks", "editjudge.core.images")
+API_CODE = ("editjudge.editors.api.reply",)
 DIFFUSERS_CODE = (
-    "editjudge.editors.diffusers_editor",
-    "editjudge.editors.diffusers_mends",
-    "editjudge.editors.diffusers_processors",
-    "editjudge.editors.diffusers_settings",
+    "editjudge.editors.diffusers.editor",
+    "editjudge.editors.diffusers.mends",
+    "editjudge.editors.diffusers.processors",
+    "editjudge.editors.diffusers.settings",
 )
 PROCEDURAL_CODE = (
-    "editjudge.editors.operations",
-    "editjudge.editors.procedural",
-    "editjudge.editors.procedural_editor",
+    "editjudge.probe.operations",
+    "editjudge.editors.procedural.edits",
+    "editjudge.editors.procedural.editor",
     "editjudge.probe.drawings",
     "editjudge.probe.photos",
-    "editjudge.regions",
+    "editjudge.core.regions",
 )
 
 

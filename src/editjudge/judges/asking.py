@@ -17,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from editjudge import params, resume
+from editjudge.core import params, resume
+from editjudge.endpoints.launch import read_serving, served
+from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges import chat
 from editjudge.judges.endpoint_judge import EndpointJudge, Keep, Task, answered, grouped
 from editjudge.judges.majority import majority, mean_score
@@ -27,13 +29,11 @@ from editjudge.judges.protocol import (
     PointQuestion,
     Question,
     Score,
-    Usage,
     Verdict,
     combine,
     mirrored,
     swapped,
 )
-from editjudge.judges.serving import read_serving, served
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
@@ -43,15 +43,14 @@ from editjudge.judges.settings import (
     TransformersSetting,
     read_setting,
 )
-from editjudge.judges.spending import Account
 from editjudge.judges.styles import Dimension, Style, style
 from editjudge.judges.viescore import POINTWISE, PointStyle, Scale, pointwise, winner_of
 
 CHUNK = 256  # questions between two writes to the cache, of a model in this process
 LOCAL_CODE = (
-    "editjudge.judges.chat_model",
-    "editjudge.judges.checkpoint",
-    "editjudge.judges.processor",
+    "editjudge.qwen.chat_model",
+    "editjudge.qwen.checkpoint",
+    "editjudge.qwen.processor",
     "editjudge.judges.transformers_judge",
 )
 SCALES: Mapping[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
@@ -275,8 +274,8 @@ def _load(
     setting: TransformersSetting, dimension: Dimension
 ) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
     """What answers questions in passes with a model in this process."""
-    from editjudge.judges import chat_model
     from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
+    from editjudge.qwen import chat_model
 
     loaded = chat_model.load(setting.model, setting.dtype)
     net, processor = loaded.model, loaded.processor

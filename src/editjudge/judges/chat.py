@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from editjudge.endpoints.spending import Usage
 from editjudge.judges import logprobs
-from editjudge.judges.protocol import PointQuestion, Question, Score, Usage, Verdict
+from editjudge.judges.protocol import PointQuestion, Question, Score, Verdict
 from editjudge.judges.settings import ChatSetting
 from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import POINTWISE, PointStyle
@@ -18,9 +19,9 @@ from editjudge.judges.viescore import POINTWISE, PointStyle
 CODE = (
     "editjudge.judges.chat",
     "editjudge.judges.logprobs",
-    "editjudge.judges.pictures",
-    "editjudge.judges.prompt",
-    "editjudge.judges.replies",
+    "editjudge.endpoints.pictures",
+    "editjudge.qwen.prompt",
+    "editjudge.endpoints.replies",
     "editjudge.judges.styles",
     "editjudge.judges.viescore",
 )

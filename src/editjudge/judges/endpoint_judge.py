@@ -1,6 +1,6 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time.
 
-Judges are asked so, and so are the models that find where an edit is (editjudge.grounding), each in a form of its own.
+Judges are asked so, and so are the models that find where an edit is (grounding/), each in a form of its own.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Any, Protocol, TypeAlias
 
 from tqdm import tqdm
 
-from editjudge import images
+from editjudge.core import images
+from editjudge.endpoints.client import CallFailed, Endpoint, EndpointError, Line, Refused, Reply
+from editjudge.endpoints.pictures import Limits, Pictures
+from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges.chat import Tokens, form, options, write_body
-from editjudge.judges.endpoint import CallFailed, Endpoint, EndpointError, Line, Refused, Reply
 from editjudge.judges.majority import majority, mean_score
-from editjudge.judges.pictures import Limits, Pictures
-from editjudge.judges.protocol import PointQuestion, Question, Score, Usage, Verdict
+from editjudge.judges.protocol import PointQuestion, Question, Score, Verdict
 from editjudge.judges.settings import ChatSetting
-from editjudge.judges.spending import Account
 
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
 DOWN = 100  # questions in a row without an answer after which no more are asked

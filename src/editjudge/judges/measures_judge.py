@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from editjudge import resume
-from editjudge.judges.prompt import Winner
+from editjudge.annotation import batch
+from editjudge.annotation.recipe import Recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.core import resume
 from editjudge.judges.protocol import Question, Verdict
-from editjudge.measures import batch
 from editjudge.measures.names import DIRECTIONS
-from editjudge.measures.recipe import Recipe
-from editjudge.measures.slot_settings import SlotSetting
+from editjudge.qwen.prompt import Winner
 
 TOLERANCE = 1e-6
 Measures = Sequence[Mapping[str, Any]]

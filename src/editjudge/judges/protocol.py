@@ -1,10 +1,11 @@
 """What a judge is asked and answers, and how its answers in both orders of the images become one verdict."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
-from editjudge.judges.prompt import Winner
+from editjudge.endpoints.spending import Usage
+from editjudge.qwen.prompt import Winner
 
 Rule: TypeAlias = Literal["agreement", "probability"]
 _OTHER_SIDE: dict[Winner, Winner] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie"}
@@ -19,21 +20,6 @@ class Question:
     source: bytes
     a: bytes
     b: bytes
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What answers cost: requests sent (failed ones too), tokens read and written, images sent, seconds of waiting."""
-
-    requests: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    images: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Usage(*(mine + its for mine, its in pairs))
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from editjudge.fields import Ranges, read_fields
-from editjudge.judges.endpoint import NO_KEY, check_url, key_from
+from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.params import ParamsError
+from editjudge.endpoints.client import NO_KEY, check_url, key_from
+from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
-from editjudge.judges.spending import Budget, Price
 from editjudge.judges.styles import STYLES
 from editjudge.judges.viescore import POINTWISE
-from editjudge.params import ParamsError
 
 # Field: lowest and highest value.
 RANGES: Ranges = {

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from editjudge.judges import prompt
-from editjudge.judges.prompt import WINNERS, Winner
-from editjudge.judges.replies import read_object
+from editjudge.endpoints.replies import read_object
+from editjudge.qwen import prompt
+from editjudge.qwen.prompt import WINNERS, Winner
 
 Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality"]
 VERSION = "1"  # of the texts below; the decision on visual consistency has the trained judge's

@@ -10,12 +10,13 @@ from scipy.special import expit
 from tqdm import tqdm
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-from editjudge import images
-from editjudge.judges.chat_model import Chat, ChatModel, Reply, decode
-from editjudge.judges.prompt import Winner, completion
-from editjudge.judges.protocol import PointQuestion, Question, Score, Usage, Verdict
+from editjudge.core import images
+from editjudge.endpoints.spending import Usage
+from editjudge.judges.protocol import PointQuestion, Question, Score, Verdict
 from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import PointStyle
+from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode
+from editjudge.qwen.prompt import Winner, completion
 
 SIDES = ("source", "a", "b")
 _VERDICT = re.compile(r"""winner["']?\s*:\s*["']?Image (?=[AB]\b)""")

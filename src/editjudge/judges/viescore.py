@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from editjudge.judges.prompt import Winner
+from editjudge.endpoints.replies import read_object
 from editjudge.judges.protocol import Score
-from editjudge.judges.replies import read_object
 from editjudge.judges.styles import Dimension, plain
+from editjudge.qwen.prompt import Winner
 
 Scale: TypeAlias = Literal[10, 25]
 VERSION = "1"

@@ -1,15 +1,16 @@
 """Measures of the subject's body: its outline and pose, and how it is dressed.
 
 Silhouettes are boolean masks (H, W), both of one shape; joints are float, (12, 2), x and y in pixels, in the order of
-editjudge.pose.JOINTS, with `seen`, bool, (12,): which of them were found (see pose.Joints). All raise ValueError, with
+vision.pose.JOINTS, with `seen`, bool, (12,): which of them were found (see pose.Joints). All raise ValueError, with
 the reason, where there is nothing to compare.
 """
 
 import numpy as np
 from scipy.ndimage import affine_transform
 
-from editjudge import regions, shapes
-from editjudge.faces import FloatBox
+from editjudge.core import regions
+from editjudge.vision import shapes
+from editjudge.vision.faces import FloatBox
 
 FACE_PADDING = 0.3  # a face's box is padded by this share of its sides, so that it covers the head
 

@@ -10,8 +10,9 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 from skimage.color import rgb2lab
 
-from editjudge import regions, shapes
-from editjudge.faces import FloatBox
+from editjudge.core import regions
+from editjudge.vision import shapes
+from editjudge.vision.faces import FloatBox
 
 SIDE = 224
 SIGMA = 3.0  # pixels of the crop; what is finer than this is texture

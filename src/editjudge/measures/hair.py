@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from skimage.color import rgb2lab
 
-from editjudge import regions
+from editjudge.core import regions
 from editjudge.measures.face import inner, laplacian
 
 BINS = 32  # of each channel's histogram

@@ -1,6 +1,6 @@
 """Measures of who is in the image: cosines of face embeddings (ArcFace: Deng et al. 2019).
 
-Faces are editjudge.faces.Face of one backend; boxes are x0, y0, x1, y1 in pixels. Every measure is in -1..1, higher is
+Faces are vision.faces.Face of one backend; boxes are x0, y0, x1, y1 in pixels. Every measure is in -1..1, higher is
 better, and raises ValueError, with the reason, where there is nothing to compare.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from editjudge.faces import Face, FloatBox, overlaps
+from editjudge.vision.faces import Face, FloatBox, overlaps
 
 MATCH_IOU = 0.3  # faces at one place in both images overlap more than this
 

@@ -7,7 +7,7 @@ empty region or shapes that differ.
 import cv2
 import numpy as np
 
-from editjudge import images, regions
+from editjudge.core import images, regions
 
 SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)

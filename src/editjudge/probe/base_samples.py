@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from editjudge import images, workers
+from editjudge.core import images, workers
 from editjudge.probe import photos
 
 NOUNS = ("cup", "car", "tree", "coat", "door", "bird", "bag", "lamp", "chair", "flower", "ball", "sign")

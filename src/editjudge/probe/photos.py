@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from editjudge import images
+from editjudge.core import images
 
 SKIMAGE, SKLEARN, MATPLOTLIB = "skimage/data", "sklearn/datasets/images", "matplotlib/mpl-data/sample_data"
 

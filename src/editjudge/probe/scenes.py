@@ -8,9 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from editjudge import images, regions
-from editjudge.editors import operations
-from editjudge.probe import drawings, photos
+from editjudge.core import images, regions
+from editjudge.probe import drawings, operations, photos
 
 SHARE = (0.05, 0.30)  # of a crop's area that the region's box takes, where the photo allows
 ASPECTS = (0.75, 1.0, 1.34)

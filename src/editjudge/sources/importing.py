@@ -13,8 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from editjudge.benchmarks.item import plain
-from editjudge.records import Row
+from editjudge.core.keys import plain
+from editjudge.core.records import Row
 from editjudge.sources import formats
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.duplicates import Seen

@@ -10,7 +10,7 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from editjudge import images, regions
+from editjudge.core import images, regions
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.record import Draft, RowError
 from editjudge.sources.settings import Filters

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from editjudge import params
+from editjudge.core import params
 from editjudge.sources.record import SourceError
 
 PROBE = "probe"

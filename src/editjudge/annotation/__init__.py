@@ -1,0 +1,1 @@
+"""Recipes of tasks, and the measures of many candidates."""

@@ -1,0 +1,158 @@
+"""An image, and everything that is computed from it once; two of them, and the areas in which they are compared."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import cv2
+import numpy as np
+
+from editjudge.core import images, regions
+from editjudge.measures import patches, pixel
+from editjudge.vision.encoders import Encoder, HogEncoder
+
+HOG = HogEncoder()  # has no weights and no state
+
+
+class Picture:
+    """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
+
+    found: what the models said of it, by what was asked (see looking.LOOKS); a ValueError where they could not say.
+    """
+
+    def __init__(self, rgb: np.ndarray, boxes: Sequence[Sequence[float]]) -> None:
+        self.rgb = rgb
+        self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)
+        self.found: dict[str, Any] = {}
+
+    def said(self, what: str) -> Any:
+        """What the models said. Raises the ValueError that they raised."""
+        found = self.found[what]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    @cached_property
+    def lab(self) -> np.ndarray:
+        """CIELAB, float32, (H, W, 3)."""
+        return images.to_lab(self.rgb)
+
+    @cached_property
+    def lightness(self) -> np.ndarray:
+        return pixel.lightness(self.lab)
+
+    @cached_property
+    def moments(self) -> pixel.Moments:
+        """Of the RGB channels."""
+        return pixel.Moments(self.rgb.astype(np.float64))
+
+    @cached_property
+    def hog(self) -> np.ndarray:
+        """The embedded encoder's patch features."""
+        return HOG.patches(self.rgb)
+
+    @cached_property
+    def hog_objects(self) -> list[np.ndarray]:
+        """The embedded encoder's embedding of each box's object."""
+        return [HOG.embedding(cut) for cut in self.objects]
+
+    @cached_property
+    def objects(self) -> list[np.ndarray]:
+        """Each box's object: RGB, uint8, on white, cropped to it and padded to a square.
+
+        Raises ValueError where the segmenter saw none in a box.
+        """
+        return [on_white(self.rgb, mask) for mask in self.said("masks")]
+
+
+def fitted(rgb: np.ndarray, source: Picture) -> np.ndarray:
+    """The edited image, resized to the source's shape where it differs."""
+    height, width = source.rgb.shape[:2]
+    return rgb if rgb.shape == source.rgb.shape else cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def shrunk(rgb: np.ndarray, side: int) -> tuple[np.ndarray, float]:
+    """The image with its long side at most `side` pixels, and what its coordinates were multiplied with."""
+    height, width = rgb.shape[:2]
+    scale = min(side / max(height, width), 1.0)
+    if scale == 1.0:
+        return rgb, 1.0
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    return cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), scale
+
+
+def on_white(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The object on white, cropped to it and padded to a square. Raises ValueError for an empty mask."""
+    x0, y0, x1, y1 = regions.mask_box(mask)
+    cut = np.where(mask[..., None], rgb, np.uint8(255))[y0:y1, x0:x1]
+    h, w = cut.shape[:2]
+    side = max(h, w)
+    top, left = (side - h) // 2, (side - w) // 2
+    return cv2.copyMakeBorder(
+        cut, top, side - h - top, left, side - w - left, cv2.BORDER_CONSTANT, value=(255, 255, 255)
+    )
+
+
+class Areas:
+    """The areas of a source and the edits with one list of boxes: masks and encoders' cells, each computed once."""
+
+    def __init__(self, source: Picture, edited_boxes: Sequence[regions.Box]) -> None:
+        self.source, self.boxes = source, (*source.boxes, *edited_boxes)
+        self._masks: dict[str, np.ndarray] = {}
+        self._cells: dict[tuple[str, str], np.ndarray] = {}
+
+    def mask(self, area: str) -> np.ndarray:
+        """The pixels of an area, bool, (H, W). Raises ValueError where the area needs boxes and there are none."""
+        if area not in self._masks:
+            self._masks[area] = self._mask(area)
+        return self._masks[area]
+
+    def cells(self, area: str, name: str, encoder: Encoder) -> np.ndarray:
+        """The patches of the encoder `name` in an area: bool, (P,)."""
+        if (area, name) not in self._cells:
+            self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)
+        return self._cells[area, name]
+
+    def _mask(self, area: str) -> np.ndarray:
+        height, width = self.source.rgb.shape[:2]
+        if area == "image":
+            return np.ones((height, width), bool)
+        if not self.boxes:
+            raise ValueError("the record has no box")
+        if area == "object":
+            return np.logical_or.reduce(self._objects())
+        inside = regions.boxes_mask(self.boxes, height, width)
+        return inside if area == "edit_area" else ~inside
+
+    def _objects(self) -> list[np.ndarray]:
+        if not self.source.boxes:
+            raise ValueError("the source has no box")
+        return self.source.said("masks")
+
+
+class Pair:
+    """A source and one edit of it: both of one shape."""
+
+    def __init__(self, source: Picture, edited: Picture, areas: Areas) -> None:
+        self.source, self.edited, self.areas = source, edited, areas
+        self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
+
+    @cached_property
+    def delta_e(self) -> np.ndarray:
+        """CIE 1976 colour difference a pixel, float32, (H, W)."""
+        return np.linalg.norm(self.source.lab - self.edited.lab, axis=-1)
+
+    @cached_property
+    def edited_area_ratio(self) -> float:
+        """The boxes' areas over the image's, halved where both images have boxes of their own; 0 or more."""
+        height, width = self.source.rgb.shape[:2]
+        sides = [boxes for boxes in (self.source.boxes, self.edited.boxes) if boxes]
+        area = sum((x1 - x0) * (y1 - y0) for boxes in sides for x0, y0, x1, y1 in boxes)
+        return area / (height * width) / max(len(sides), 1)
+
+    def object_pairs(self) -> None:
+        """Raises ValueError unless both images have the same number of boxes, at least one."""
+        if not (self.source.boxes and self.edited.boxes):
+            raise ValueError("the record has no box")
+        if len(self.source.boxes) != len(self.edited.boxes):
+            raise ValueError(f"{len(self.source.boxes)} boxes in the source and {len(self.edited.boxes)} in the edit")

@@ -1,0 +1,98 @@
+"""Section `measures` of params.yaml: which models are behind the measures, and which measures that configures."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from editjudge.annotation.recipe import Recipe
+from editjudge.core import fields
+from editjudge.core.params import ParamsError
+from editjudge.measures.names import KINDS
+from editjudge.vision.folders import Precision
+
+NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
+SLOTS = ("clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose")
+RANGES = {"batch_size": (1, 4096), "prompts": (1, 4096), "features_gigabytes": (0, 1e6)}
+
+
+@dataclass(frozen=True)
+class SlotSetting:
+    """Section `measures` of params.yaml.
+
+    device: auto is a GPU where there is one, else the CPU; or one of torch's, such as cuda:1. dtype: of the models,
+    LPIPS and faces apart, which are float32. batch_size: images a model is given at a time. prompts: so many prompts'
+    images go through the models together. emd_cells: both sides masked, or the edited side alone, as in the reference
+    system. features_gigabytes: of encoders' features and depth maps kept in work/features; 0: none.
+    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
+    hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
+    """
+
+    device: str = "auto"
+    dtype: Precision = "float32"
+    batch_size: int = 16
+    prompts: int = 1
+    emd_cells: Literal["both", "reference"] = "both"
+    features_gigabytes: float = 0.0
+    clip: str = NONE
+    dinov3: str = NONE
+    segmenter: str = GRABCUT
+    lpips: str = NONE
+    depth: str = NONE
+    faces: str = LBP
+    parsing: str = NONE
+    pose: str = NONE
+    insightface: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read(given: Any) -> SlotSetting:
+    """The section `measures`. ParamsError names the field that is wrong, missing or unknown."""
+    setting: SlotSetting = fields.read_fields("measures", SlotSetting, given, RANGES)
+    if setting.faces not in (NONE, LBP, INSIGHTFACE):
+        raise ParamsError(f"measures.faces must be {LBP}, {INSIGHTFACE} or {NONE}, not {setting.faces!r}")
+    if not isinstance(setting.insightface, Mapping):
+        raise ParamsError(f"measures.insightface must be a section of its own, not {setting.insightface!r}")
+    return setting
+
+
+def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
+    """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
+    if name == "face_geometry" and not _landmarks(setting):
+        return ("faces",)
+    return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
+
+
+def _landmarks(setting: SlotSetting) -> bool:
+    """Whether faces have landmarks: the embedded cascade finds none."""
+    return setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE
+
+
+def unconfigured(setting: SlotSetting) -> dict[str, str]:
+    """Measure: why it is not configured."""
+    missing = {name: lacking(name, setting) for name in KINDS}
+    return {name: _why(slots, setting) for name, slots in missing.items() if slots}
+
+
+def _why(slots: tuple[str, ...], setting: SlotSetting) -> str:
+    if any(getattr(setting, slot) != NONE for slot in slots):
+        return "measures.faces gives no landmarks"
+    return f"{' and '.join(f'measures.{slot}' for slot in slots)} {'are' if len(slots) > 1 else 'is'} {NONE}"
+
+
+def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
+    """The recipe without the measures that are not configured, and without areas that have no other."""
+    kept = ((area, tuple(n for n in names if not lacking(n, setting))) for area, names in recipe.areas)
+    return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
+
+
+def used(recipe: Recipe, setting: SlotSetting) -> frozenset[str]:
+    """The slots that the configured measures of a recipe use."""
+    names = [name for _, names in configured(recipe, setting).areas for name in names]
+    slots = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
+    areas = {area for area, _ in recipe.areas} | {recipe.changed_area}
+    slots |= {"segmenter"} if "object" in areas else set()
+    return frozenset(slot for slot in slots if getattr(setting, slot) != NONE)
+
+
+def torch_slots(slots: Collection[str], setting: SlotSetting) -> frozenset[str]:
+    """Those of the slots whose models run in torch or onnxruntime, and so may use a GPU."""
+    return frozenset(slot for slot in slots if getattr(setting, slot) not in (NONE, GRABCUT, LBP))

@@ -1,0 +1,192 @@
+"""The models of the measures: whether their weights are there, what they are, and loading them."""
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
+from editjudge.core.params import ParamsError
+from editjudge.vision import folders as model_folders
+from editjudge.vision import lpips as lpips_file
+from editjudge.vision.encoders import Encoder
+from editjudge.vision.segmenters import GrabCut, Segmenter
+
+if TYPE_CHECKING:  # they load torch
+    from editjudge.vision.depth import DepthAnything
+    from editjudge.vision.faces import LbpFaces
+    from editjudge.vision.faces_insightface import InsightFaces
+    from editjudge.vision.lpips_torch import Lpips
+    from editjudge.vision.parsing_segformer import FaceParser
+    from editjudge.vision.pose_vitpose import VitPose
+
+SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
+
+
+def check(slots: Collection[str], setting: SlotSetting) -> None:
+    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
+
+    Also for a device that is not there, or that onnxruntime cannot use.
+    """
+    heavy = torch_slots(slots, setting)
+    for slot in sorted(heavy):
+        _weights(slot, setting)
+    device = devices(slots, setting, 1)[0]
+    if "faces" in heavy:
+        from editjudge.vision import faces_insightface
+
+        faces_insightface.check("measures.insightface", setting.insightface, device)
+
+
+def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
+    """The setting with each model of the slots by its local folder: no process needs to ask the hub."""
+    heavy = torch_slots(slots, setting) - {"faces"}
+    folders: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
+    return replace(setting, **folders)
+
+
+def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
+    """What values depend on, slot by slot: the embedded backend's name, or a hash of the weights' bytes."""
+    heavy = torch_slots(slots, setting)
+    return {slot: weights_version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
+
+
+def weights_version(slot: str, setting: SlotSetting) -> str:
+    """A hash of the files of a slot's model and of the settings that its answers depend on."""
+    digest = hashlib.sha256(repr(_options(slot, setting)).encode())
+    found = _weights(slot, setting)
+    files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(f"{file.name}\0{hashlib.file_digest(opened, 'sha256').hexdigest()}\0".encode())
+    return digest.hexdigest()
+
+
+def _options(slot: str, setting: SlotSetting) -> Any:
+    """What the slot's answers depend on beside its weights: another one's settings make no answer anew."""
+    if slot == "faces":
+        return sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+    return setting.dtype if slot != "lpips" else "float32"
+
+
+def _weights(slot: str, setting: SlotSetting) -> Path:
+    """The folder or file of a slot's weights, looked into. ParamsError."""
+    where, model = f"measures.{slot}", getattr(setting, slot)
+    if slot == "lpips":
+        return lpips_file.find(where, model)
+    if slot == "faces":
+        from editjudge.vision import faces_insightface
+
+        return Path(faces_insightface.read("measures.insightface", setting.insightface).folder)
+    return model_folders.find(where, model, _kind(slot))
+
+
+def _kind(slot: str) -> model_folders.Kind:
+    if slot == "parsing":
+        from editjudge.vision import parsing_segformer
+
+        return parsing_segformer.KIND
+    if slot == "pose":
+        from editjudge.vision import pose_vitpose
+
+        return pose_vitpose.KIND
+    known = {"clip": "CLIP", "dinov3": "DINOV3", "segmenter": "SAM2", "depth": "DEPTH_ANYTHING"}
+    return getattr(model_folders, known[slot])
+
+
+def devices(slots: Collection[str], setting: SlotSetting, cores: int) -> list[str]:
+    """The device of each process: every GPU once, or the CPU once for each core.
+
+    Models on the CPU have one thread each: processes share no locks, and results do not depend on their number.
+    """
+    if not torch_slots(slots, setting) or setting.device == "cpu":
+        return ["cpu"] * cores
+    import torch
+
+    if setting.device != "auto":
+        _check_device(setting.device)
+        return [setting.device]
+    return [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"] * cores
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ParamsError(f"measures.device: torch knows no device {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ParamsError(f"measures.device is {name}, and torch sees {torch.cuda.device_count()} GPUs")
+
+
+class Models:
+    """The models of the slots, each loaded when it is first asked for, in this process and on this device."""
+
+    def __init__(self, setting: SlotSetting, device: str = "cpu") -> None:
+        self.setting, self.device = setting, device
+
+    def encoder(self, name: str) -> Encoder:
+        """`clip` or `dinov3`."""
+        return self.clip if name == "clip" else self.dinov3
+
+    @cached_property
+    def clip(self) -> Encoder:
+        from editjudge.vision.encoders_transformers import ClipEncoder
+
+        return ClipEncoder("measures.clip", self.setting.clip, **self._torch())
+
+    @cached_property
+    def dinov3(self) -> Encoder:
+        from editjudge.vision.encoders_transformers import DinoEncoder
+
+        return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch())
+
+    @cached_property
+    def segmenter(self) -> Segmenter:
+        if self.setting.segmenter == GRABCUT:
+            return GrabCut()
+        from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+        return Sam2Segmenter("measures.segmenter", self.setting.segmenter, **self._torch())
+
+    @cached_property
+    def lpips(self) -> "Lpips":
+        from editjudge.vision.lpips_torch import Lpips
+
+        return Lpips("measures.lpips", self.setting.lpips, self.device, self.setting.batch_size)
+
+    @cached_property
+    def depth(self) -> "DepthAnything":
+        from editjudge.vision.depth import DepthAnything
+
+        return DepthAnything("measures.depth", self.setting.depth, **self._torch())
+
+    @cached_property
+    def faces(self) -> "LbpFaces | InsightFaces":
+        from editjudge.vision.faces import LbpFaces
+
+        if self.setting.faces == LBP:
+            return LbpFaces()
+        from editjudge.vision import faces_insightface
+
+        setting = faces_insightface.read("measures.insightface", self.setting.insightface)
+        return faces_insightface.InsightFaces("measures.insightface", setting, self.device)
+
+    @cached_property
+    def parsing(self) -> "FaceParser":
+        from editjudge.vision.parsing_segformer import FaceParser
+
+        return FaceParser("measures.parsing", self.setting.parsing, **self._torch())
+
+    @cached_property
+    def pose(self) -> "VitPose":
+        from editjudge.vision.pose_vitpose import VitPose
+
+        return VitPose("measures.pose", self.setting.pose, **self._torch())
+
+    def _torch(self) -> dict[str, Any]:
+        setting = self.setting
+        return {"device": self.device, "dtype": setting.dtype, "batch_size": setting.batch_size}

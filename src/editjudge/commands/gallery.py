@@ -1,0 +1,191 @@
+"""The arena's images in the published form: files named `<model>/<key>.png` with a metadata.jsonl beside them.
+
+    python -m editjudge.commands.gallery export --model M... --out gallery    data/gallery as files and metadata.jsonl
+    python -m editjudge.commands.gallery merge --model M... --metadata gallery/metadata.jsonl --out gallery/new.jsonl
+    python -m editjudge.commands.gallery import --gallery gallery --out data/sources/gallery    one Parquet file a model
+
+Nothing that is there is overwritten unless --overwrite says so, and the file of --metadata never is.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from editjudge.arena import metadata, pictures
+from editjudge.arena.metadata import GalleryError, Line
+from editjudge.core import records
+from editjudge.core.keys import plain
+from editjudge.core.progress import progress
+from editjudge.core.writing import RowWriter, TableWriter
+
+METADATA = "metadata.jsonl"
+REFUSED = ("model", "key", "reason")
+UNKNOWN = "unknown"
+WRITERS = {"png": pictures.export_png, "parquet": pictures.export_parquet}
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a metadata.jsonl. Raises GalleryError."""
+    if not path.is_file():
+        raise GalleryError(f"{path} not found: no such file")
+    return metadata.parse(path.read_bytes(), str(path))
+
+
+def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
+    """Raises GalleryError where something would be overwritten; the file that was `given` never may be."""
+    if given is not None and path.exists() and path.samefile(given):
+        raise GalleryError(f"{path} is what is merged into: it is never changed in place, name another file")
+    if path.exists() and not overwrite:
+        raise GalleryError(f"{path} is there already (--overwrite)")
+
+
+def new_lines(images: dict[str, dict[str, str]]) -> list[Line]:
+    """The lines of models' images, by model and key: keys in the order in which they first stand."""
+    keys = dict.fromkeys(key for paths in images.values() for key in paths)
+    candidates = {
+        key: [{"model": m, "image": paths[key]} for m, paths in images.items() if key in paths] for key in keys
+    }
+    return [Line(key, {"key": key, "candidates": each}) for key, each in candidates.items()]
+
+
+def lines_of(images: dict[str, dict[str, str]], lines: list[Line] | None) -> list[Line]:
+    """The lines with models' images, by model and key, in the place of those that they have there; or new lines."""
+    if lines is None:
+        return new_lines(images)
+    for model, paths in images.items():
+        lines = metadata.merge(lines, model, paths, replace=True)
+    return lines
+
+
+def export(options: argparse.Namespace) -> str:
+    """Writes the models' images and a metadata.jsonl. Raises GalleryError."""
+    out, target = options.out, options.out / METADATA
+    lines = None if options.metadata is None else read_lines(options.metadata)
+    if not options.images_only:
+        check_free(target, options.overwrite, options.metadata)
+    for model in options.model:
+        pictures.check_name(model, "model")
+        check_free(out / (model if options.form == "png" else f"{model}.parquet"), options.overwrite)
+    images: dict[str, dict[str, str]] = {}
+    for model in options.model:
+        rows = tqdm(_rows(options.source, model), desc=f"images of {model}", unit="image")
+        images[model] = dict(WRITERS[options.form](rows, model, out))
+    if not options.images_only:
+        pictures.write(target, metadata.dump(lines_of(images, lines)))
+    return "; ".join(f"{model}: {len(paths)} images" for model, paths in images.items())
+
+
+def _rows(folder: Path, model: str) -> Iterator[records.Row]:
+    return records.iterate(folder / f"{model}.parquet", "candidates")
+
+
+def merge(options: argparse.Namespace) -> str:
+    """Writes a copy of a metadata.jsonl with models' images, at the paths of `export`. Raises GalleryError."""
+    check_free(options.out, options.overwrite, options.metadata)
+    lines, told = read_lines(options.metadata), []
+    keys = {line.key for line in lines}
+    for model in options.model:
+        pictures.check_name(model, "model")
+        done = [row["key"] for row in _rows(options.source, model) if row["status"] == "done"]
+        images = {key: f"{options.prefix}{model}/{key}.png" for key in done}
+        lines = metadata.merge(lines, model, images, options.replace)
+        told.append(f"{model}: {len(keys & set(done))} images merged, {len(set(done) - keys)} are of no line")
+    pictures.write(options.out, metadata.dump(lines))
+    return "; ".join(told)
+
+
+def import_models(options: argparse.Namespace) -> str:
+    """Writes one Parquet file a model, refused.csv, and a copy of metadata.jsonl. Raises GalleryError."""
+    source = options.metadata or options.gallery / METADATA
+    lines = read_lines(source)
+    wanted = options.model or metadata.models(lines)
+    names = {model: plain(model) for model in wanted}
+    for model, name in names.items():
+        pictures.check_name(name, "model")
+        if not any(line.image(model) is not None for line in lines):
+            raise GalleryError(f"{source}: no candidate of {model!r}; there are {', '.join(metadata.models(lines))}")
+        check_free(options.out / f"{name}.parquet", options.overwrite)
+    if len(set(names.values())) < len(names):
+        raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
+    check_free(options.out / METADATA, options.overwrite, source)
+    tasks, failed = tasks_of(lines, options.prompts), Counter[str]()
+    with TableWriter(options.out / "refused.csv", REFUSED) as refused:
+        for model, name in names.items():
+            with RowWriter(options.out / f"{name}.parquet", "candidates") as out:
+                for row in progress(imported(lines, model, tasks, options.gallery), len(lines), f"images of {model}"):
+                    if row["reason"] is not None:
+                        failed[model] += 1
+                        refused.add({"model": model, "key": row["key"], "reason": row["reason"]})
+                    if pictures.NAME.fullmatch(row["key"]):
+                        out.add(row)
+    pictures.write(options.out / METADATA, source.read_bytes())
+    return "; ".join(f"{model}: {len(lines) - failed[model]} images, {failed[model]} without one" for model in wanted)
+
+
+def tasks_of(lines: Sequence[Line], prompts: Path) -> dict[str, str]:
+    """Each key's task: as the line has it, if it is printable, else as the arena's prompts have it, else `unknown`."""
+    found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
+    named = {line.key: line.values.get("task") for line in lines}
+    return {
+        key: task if isinstance(task, str) and task and task.isprintable() else found.get(key, UNKNOWN)
+        for key, task in named.items()
+    }
+
+
+def imported(lines: Iterable[Line], model: str, tasks: dict[str, str], folder: Path) -> Iterator[records.Row]:
+    """The model's edit of each line. What is missing, broken or outside the folder is a failed one with its reason."""
+    for line in lines:
+        path = line.image(model)
+        found = pictures.NO_IMAGE if path is None else pictures.at_path(folder, path)
+        if not pictures.NAME.fullmatch(line.key):
+            found = "the key cannot be a file's name"
+        yield pictures.candidate(line.key, tasks[line.key], plain(model), found)
+
+
+def arguments_of(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="editjudge.commands.gallery", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    for name, run, what in (
+        ("export", export, "models' images as files or Parquet, with a metadata.jsonl"),
+        ("merge", merge, "a copy of a metadata.jsonl with models' images"),
+        ("import", import_models, "a gallery's images as one Parquet file a model"),
+    ):
+        command = commands.add_parser(name, help=what, description=what)
+        command.set_defaults(run=run)
+        command.add_argument("--model", nargs="+", required=name != "import", default=[], metavar="M")
+        command.add_argument("--metadata", type=Path, required=name == "merge", metavar="FILE", help="a metadata.jsonl")
+        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--overwrite", action="store_true", help="what is there may be overwritten")
+        if name == "import":
+            command.add_argument(
+                "--gallery", type=Path, required=True, metavar="FOLDER", help="what paths are relative to"
+            )
+            command.add_argument(
+                "--prompts", type=Path, default=Path("data/gedit_bench.parquet"), help="name the tasks"
+            )
+            continue
+        command.add_argument("--source", type=Path, default=Path("data/gallery"), help="the folder of M.parquet")
+        if name == "merge":
+            command.add_argument("--replace", action="store_true", help="images of a model that is there already")
+            command.add_argument("--prefix", default="", help="what comes before M/KEY.png in paths")
+        else:
+            command.add_argument("--form", choices=WRITERS, default="png")
+            command.add_argument("--images-only", action="store_true", help="write no metadata.jsonl")
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    options = arguments_of(sys.argv[1:])
+    try:
+        told = options.run(options)
+        print(told.encode(errors="backslashreplace").decode())
+    except (ValueError, OSError) as error:
+        sys.exit(f"gallery: {error}")
+
+
+if __name__ == "__main__":
+    main()

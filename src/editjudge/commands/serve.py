@@ -1,0 +1,68 @@
+"""Serves a judge's checkpoint over the OpenAI-compatible chat API, until it is interrupted.
+
+`python -m editjudge.commands.serve --judge pvc_judge` for a judge of params.yaml that has a model in a folder, or
+`--model DIR`; the section `serve` of params.yaml says how.
+"""
+
+import argparse
+import dataclasses
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from editjudge.core import params
+from editjudge.endpoints import launch
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder to be served, and how it is computed."""
+
+    model: str
+    dtype: str
+    batch_size: int
+
+
+def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> Checkpoint:
+    """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
+    how = launch.read_serving(values)
+    if judge is None:
+        return Checkpoint(str(model), how.dtype, how.max_num_seqs)
+    backend = params.leaf(values, f"judges.{judge}.backend")
+    if backend not in ("served", "transformers"):
+        raise params.ParamsError(
+            f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
+        )
+    names = [field.name for field in dataclasses.fields(Checkpoint)]
+    return Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+
+
+def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
+    """The section `serve` with another engine or port, where one is given. ParamsError as `read_serving`."""
+    changes = {name: value for name, value in (("engine", engine), ("port", port)) if value is not None}
+    return launch.read_serving({"serve": vars(launch.read_serving(values)) | changes})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--judge", help="a judge of params.yaml")
+    which.add_argument("--model", help="folder of a checkpoint")
+    parser.add_argument("--engine", choices=sorted(launch.COMMANDS), help="instead of serve.engine")
+    parser.add_argument("--port", type=int, help="instead of serve.port; 0: a free one")
+    given = parser.parse_args()
+    try:
+        values = params.load()
+        checkpoint = checkpoint_of(values, given.judge, given.model)
+        with launch.running(checkpoint, changed(values, given.engine, given.port)) as server:
+            print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
+            code = server.process.wait()
+    except KeyboardInterrupt:
+        sys.exit("serve: stopped")
+    except (FileNotFoundError, params.ParamsError, launch.ServingError) as error:
+        sys.exit(f"serve: {error}")
+    sys.exit(f"serve: the server ended with code {code}{launch.tail(server.log)}")
+
+
+if __name__ == "__main__":
+    main()

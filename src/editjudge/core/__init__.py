@@ -1,0 +1,1 @@
+"""What every room stands on: rows and contracts, settings, images, regions, the record cache, processes."""

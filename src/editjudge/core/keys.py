@@ -1,0 +1,15 @@
+"""Keys of records: `[A-Za-z0-9._-]{1,200}`."""
+
+import hashlib
+import re
+
+
+def plain(text: str, longest: int = 200, kept: str = "A-Za-z0-9._-") -> str:
+    """The text as a key, or a part of one: as it is where its characters are all kept and no more than `longest`.
+
+    What had to be changed carries a hash, so that no two texts fall together.
+    """
+    changed = re.sub(rf"[^{kept}]", "-", text)
+    if changed == text and len(text) <= longest:
+        return text
+    return f"{changed[: longest - 9]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"

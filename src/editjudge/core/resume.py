@@ -1,0 +1,148 @@
+"""The record cache in work/: what a stage has finished, kept apart from its outputs, so that a killed or repeated
+stage computes only what is missing. One SQLite file an item; a record is found by the fingerprint of all it depends on.
+"""
+
+import hashlib
+import importlib.util
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from editjudge.core.progress import progress
+from editjudge.core.workers import processes
+
+CODE_CHARS = 16
+
+
+def fingerprint(*parts: Any) -> str:
+    """SHA-256 (hex) of the parts: bytes as they are, anything else as canonical JSON; lengths keep parts apart."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def code_version(modules: Iterable[str]) -> str:
+    """A short hash of the source of the named modules: a change of the code that computes records makes them anew."""
+    sources = []
+    for name in sorted(modules):
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"no module {name!r}")
+        sources.append(Path(spec.origin).read_bytes())
+    return fingerprint(*sources)[:CODE_CHARS]
+
+
+class RecordCache:
+    """Finished records by fingerprint. Each is committed when it is put, so that SIGKILL loses none of them."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.reused = 0
+        self.computed = 0
+        self._db = sqlite3.connect(path)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, meta TEXT, data BLOB)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def get(self, key: str) -> tuple[dict[str, Any], bytes | None] | None:
+        """The record's JSON part and its bytes, or None where it has not been computed."""
+        row = self._db.execute("SELECT meta, data FROM records WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        self.reused += 1
+        return json.loads(row[0]), row[1]
+
+    def meta(self, key: str) -> dict[str, Any] | None:
+        """The record's JSON part without its bytes, which may be large; None where it has not been computed."""
+        row = self._db.execute("SELECT meta FROM records WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        self.reused += 1
+        return json.loads(row[0])
+
+    def data(self, key: str) -> bytes | None:
+        """The bytes of a record that is there. It is not counted: `meta` or `put` has done so."""
+        return self._db.execute("SELECT data FROM records WHERE key = ?", (key,)).fetchone()[0]
+
+    def put(self, key: str, meta: dict[str, Any], data: bytes | None = None) -> None:
+        """Keep a finished record."""
+        self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, json.dumps(meta), data))
+        self._db.commit()
+        self.computed += 1
+
+    def counts(self) -> dict[str, int]:
+        """How many records were taken from the cache and how many computed since it was opened."""
+        return {"computed": self.computed, "reused": self.reused}
+
+
+Result = tuple[dict[str, Any], bytes | None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Records that are computed together, such as all candidates of a prompt, which share its decoded source.
+
+    `shared` is what they have in common; each record has the fingerprint of all that its result depends on and its own
+    payload.
+    """
+
+    shared: Any
+    records: tuple[tuple[str, Any], ...]
+
+
+Compute = Callable[[Any, list[Any]], list[Result]]
+
+
+def run(
+    jobs: Sequence[Job],
+    compute: Compute,
+    cache: RecordCache,
+    what: str,
+    start: Callable[[int], Executor] = processes,
+) -> list[list[Result]]:
+    """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
+
+    `compute(shared, payloads)` is a module-level function that returns one result a payload; it is given only the
+    records that are missing. A job's results are in the cache as soon as they are known. `start(most)` gives other
+    processes than those, such as one on each GPU, of which at most `most` are of use.
+    """
+    found = {name: cache.get(name) for job in jobs for name, _ in job.records}
+    missing = _missing(jobs, found)
+    wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
+    if wanted:
+        with start(len(wanted)) as pool:
+            waiting = {
+                pool.submit(compute, shared, [payload for _, payload in records]): records for shared, records in wanted
+            }
+            for done in progress(as_completed(waiting), len(wanted), what):
+                for (name, _), result in zip(waiting[done], done.result(), strict=True):
+                    cache.put(name, *result)
+                    found[name] = result
+    return [[known for name, _ in job.records if (known := found[name]) is not None] for job in jobs]
+
+
+def _missing(jobs: Sequence[Job], found: Mapping[str, Result | None]) -> list[list[tuple[str, Any]]]:
+    """Each job's records that are not found, one that stands twice only where it stands first."""
+    seen: set[str] = set()
+    missing = []
+    for job in jobs:
+        new = {name: payload for name, payload in job.records if found[name] is None and name not in seen}
+        seen |= new.keys()
+        missing.append(list(new.items()))
+    return missing

@@ -1,0 +1,1 @@
+"""Editing models behind an OpenAI-compatible images/edits endpoint."""

@@ -1,0 +1,237 @@
+"""An editing model behind an OpenAI-compatible images/edits endpoint, asked for many edits at a time."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from editjudge.core import images
+from editjudge.editors.api import reply
+from editjudge.editors.api.purse import Purse
+from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
+from editjudge.sources.downloads import Downloads
+from editjudge.sources.record import RowError
+from editjudge.sources.settings import Limits
+
+WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
+DOWN = 20  # edits in a row that the endpoint did not answer, after which no more are asked for
+SEEDS = 2**31  # providers take seeds of 31 bits
+BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
+BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
+SETTLED = ("done", "budget", "refused", BROKEN, "bad_source")  # all other outcomes are worth another run
+# Reasons of the downloader that are the image's own, not the network's.
+OF_THE_IMAGE = ("image too large", "not an image")
+Keep: TypeAlias = Callable[[int, Edited | EditFailed], None]
+"""Gets the number of each request with what became of it, as soon as it is known, in the thread that asks."""
+
+
+class ApiEditor:
+    """Edits through the endpoint of its setting; `name` is its entry's. ParamsError where there is no key.
+
+    Kinds of failures: refused (by the provider's policy), wrong_output and bad_source will be the same another time.
+    All others pass, and should be asked for again by another run: budget (not asked for: the run's budget is spent),
+    timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down).
+    """
+
+    def __init__(self, setting: ApiSetting, name: str = "NAME") -> None:
+        self.setting, self.name = setting, name
+        self.key = setting.key()
+        self.purse = Purse(setting.budget, setting.price)
+        self.retries = Counter[str]()
+        self.outcomes = Counter[str]()
+        self.requests = 0
+        self.seconds = 0.0
+
+    def edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
+        """Gives each request's edit, or why there is none, to `keep`, once. Requests are taken as they are asked for.
+
+        Where some are left, a sentence on stderr says how many, why, and how to go on.
+        EndpointError, after what was under way: the endpoint refuses the key or the model, and the rest is not asked.
+        """
+        start = time.monotonic()
+        try:
+            asyncio.run(self._edit_many(requests, keep))
+        finally:
+            self.seconds += time.monotonic() - start
+        for sentence in self.left():
+            print(f"editors: {sentence}", file=sys.stderr)
+
+    def left(self) -> list[str]:
+        """How many edits the budget left unasked, how many had no answer, and how to go on."""
+        left, name = self.outcomes["budget"], self.name
+        again = f"run `dvc repro -f -s candidates@{name}`"
+        told = []
+        if left:
+            told.append(
+                f"{left} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise "
+                f"editors.{name}.budget, or {again} for as much again"
+            )
+        unanswered = {kind: n for kind, n in sorted(self.outcomes.items()) if kind not in SETTLED}
+        if unanswered:
+            kinds = ", ".join(f"{kind}: {n}" for kind, n in unanswered.items())
+            told.append(f"{sum(unanswered.values())} edits of {name} had no answer ({kinds}); to ask again, {again}")
+        return told
+
+    def report(self) -> dict[str, Any]:
+        """Of all runs of this editor, for metrics/resume. money: what was asked for, at the setting's price."""
+        return {
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "left": self.outcomes["budget"],
+            "requests": self.requests,
+            "retries": dict(sorted(self.retries.items())),
+            "money": round(self.purse.spent * self.setting.price, 6),
+            "seconds": round(self.seconds, 3),
+        }
+
+    async def _edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
+        waiting = iter(enumerate(requests))
+        pool = ThreadPoolExecutor(self.setting.max_in_flight)
+        with tempfile.TemporaryDirectory() as folder, closing(Fetcher(self.setting, Path(folder))) as fetcher, pool:
+            async with Endpoint(line(self.setting, self.key), self.retries) as endpoint:
+                run = _Run(self, endpoint, fetcher, pool)
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(WAITING * self.setting.max_in_flight):
+                        group.create_task(run.work(waiting, keep))
+        if run.closed is not None:
+            raise run.closed
+
+
+def line(setting: ApiSetting, key: str | None) -> Line:
+    """How the setting's endpoint is reached."""
+    return Line(
+        setting.base_url,
+        key,
+        max_in_flight=setting.max_in_flight,
+        per_minute=setting.per_minute,
+        timeout=setting.timeout,
+        connect_timeout=setting.connect_timeout,
+        tries=setting.tries,
+        most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
+    )
+
+
+class Fetcher:
+    """Fetches images that an endpoint gives by address: https from public hosts, and whatever its own host serves."""
+
+    def __init__(self, setting: ApiSetting, folder: Path) -> None:
+        self.base = _place(setting.base_url)
+        limits = Limits(setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
+        self.downloads = Downloads(folder, limits, own=self.base[1:])
+
+    def fetch(self, url: str) -> bytes:
+        """The image's bytes. Raises EditFailed; no reason has the address, which may be as good as a key."""
+        if not self._may(url):
+            raise EditFailed("download", "the image's address is neither https nor at the endpoint's own host")
+        try:
+            data = self.downloads.fetch(url)
+        except RowError as error:
+            kind = BROKEN if error.reason in OF_THE_IMAGE else "download"
+            shown = f": {error.detail}" if "://" not in error.detail else ""
+            raise EditFailed(kind, f"the image's address: {error.reason}{shown}") from None
+        self.downloads.forget(url)
+        return data
+
+    def _may(self, url: str) -> bool:
+        try:
+            place = _place(url)
+        except ValueError:  # brackets without an address, or a port above 65535
+            return False
+        return place[0] == "https" or place == self.base
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self.downloads.close()
+
+
+def _place(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port. Raises ValueError."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+class _Run:
+    """One run over requests: what its workers share."""
+
+    def __init__(self, editor: ApiEditor, endpoint: Endpoint, fetcher: Fetcher, pool: ThreadPoolExecutor) -> None:
+        self.editor, self.setting, self.purse = editor, editor.setting, editor.purse
+        self.endpoint, self.fetcher, self.pool = endpoint, fetcher, pool
+        self.answered = False
+        self.failed_in_a_row = 0
+        self.closed: EndpointError | None = None
+
+    async def work(self, waiting: Iterator[tuple[int, Request]], keep: Keep) -> None:
+        """Has requests edited until there are none left."""
+        for number, request in waiting:
+            try:
+                result: Edited | EditFailed = await self._edit(request)
+            except EditFailed as failure:
+                result = failure
+            except EndpointError as error:  # those under way may still be answered, and have been paid for
+                self.closed = error
+                return
+            self.editor.outcomes[result.kind if isinstance(result, EditFailed) else "done"] += 1
+            keep(number, result)
+
+    async def _edit(self, request: Request) -> Edited:
+        if self.failed_in_a_row >= DOWN:
+            raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
+        self.purse.check()
+        sent = await self._ask(request)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.pool, self._made, sent)
+
+    async def _ask(self, request: Request) -> reply.Sent:
+        """The endpoint's answer. Raises EditFailed, and EndpointError where the first one says that no other can be."""
+
+        async def write() -> aiohttp.FormData:
+            if self.closed is not None:
+                raise self.closed
+            body = reply.form(request.image, request.instruction, self.setting.model, self._arguments(request))
+            await self.purse.take()
+            self.editor.requests += 1
+            return body
+
+        try:
+            answer = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
+        except CallFailed as failure:
+            raise self._failure(failure) from None
+        self.purse.done()
+        self.answered, self.failed_in_a_row = True, 0
+        return answer.value
+
+    def _arguments(self, request: Request) -> dict[str, Any]:
+        seed = {"seed": request.seed % SEEDS} if self.setting.send_seed else {}
+        return {**self.setting.arguments(request.use), **seed}
+
+    def _failure(self, failure: CallFailed) -> EditFailed:
+        if failure.kind == TOO_LARGE:
+            return EditFailed(BROKEN, failure.reason)
+        failed = EditFailed(failure.kind, failure.reason)
+        if isinstance(failure, Refused):
+            failed = reply.refusal(failure)
+            if failed.kind != "refused" and not self.answered and failure.everyones():
+                raise EndpointError(failure.reason)
+        if failed.kind == "refused":
+            self.answered, self.failed_in_a_row = True, 0
+        else:
+            self.failed_in_a_row += 1
+        return failed
+
+    def _made(self, sent: reply.Sent) -> Edited:
+        """The image of an answer, in a thread of the pool. Raises EditFailed."""
+        data = self.fetcher.fetch(sent.url) if sent.data is None and sent.url is not None else sent.data
+        try:
+            return Edited(images.decode(data or b""), None)
+        except images.ImageError as error:
+            raise EditFailed(BROKEN, f"the edited image: {error}") from error

@@ -1,0 +1,83 @@
+"""What an images/edits endpoint is sent and what it answers."""
+
+import base64
+import binascii
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import orjson
+
+from editjudge.editors.api.settings import Plain
+from editjudge.editors.request import EditFailed
+from editjudge.endpoints.client import QUOTED, Refused, TryFailed
+
+KINDS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF"}
+# Words by which providers say that they will not make this edit, as opposed to a request that they cannot read.
+POLICY = re.compile(
+    r"moderation|content[_ ]?(policy|filter)|policy[_ ]?violation|safety|sensitive|nsfw|prohibited", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The image of an answer: its bytes, or the address that it lies at."""
+
+    data: bytes | None
+    url: str | None
+
+
+def form(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
+    """A request for one edit. The image as it came, under a name of its form and nothing else.
+
+    Raises EditFailed (bad_source) for another form than PNG, JPEG and WebP.
+    """
+    kind = next((kind for kind, magic in KINDS.items() if image.startswith(magic)), None)
+    if kind is None:
+        raise EditFailed("bad_source", "not a PNG, JPEG or WebP image")
+    body = aiohttp.FormData()
+    body.add_field("image", io.BytesIO(image), filename=f"image.{kind}", content_type=f"image/{kind}")
+    for name, value in {"prompt": prompt, "model": model, **arguments}.items():
+        body.add_field(name, str(value).lower() if isinstance(value, bool) else str(value))
+    return body
+
+
+def read(raw: bytes) -> Sent:
+    """The first image of an answer (JSON).
+
+    Raises TryFailed for anything else, such as an error of a gateway with status 200, and Refused where the image's
+    place has an error.
+    """
+    try:
+        [image, *_] = orjson.loads(raw)["data"]
+        error, data, url = (image.get(name) for name in ("error", "b64_json", "url"))
+        if error and not (data or url):
+            raise Refused(200, orjson.dumps(error).decode())
+        if isinstance(data, str) and data:
+            return Sent(base64.b64decode(data.partition(",")[2] if data.startswith("data:") else data), None)
+        if isinstance(url, str) and url:
+            return Sent(None, url)
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error):
+        pass
+    raise TryFailed("malformed", f"no image in the answer: {raw[:QUOTED].decode(errors='replace')}")
+
+
+def refusal(refused: Refused) -> EditFailed:
+    """Why an edit was refused, in the provider's words: for what it shows (refused), or else (its status)."""
+    told = _message(refused.text)[:QUOTED]
+    if POLICY.search(refused.text):
+        return EditFailed("refused", f"the provider refuses this edit: {told}")
+    return EditFailed(str(refused.status), f"the endpoint refuses the request ({refused.status}): {told}")
+
+
+def _message(text: str) -> str:
+    """The message and the code of an error in OpenAI's form; other text as it is."""
+    try:
+        error = orjson.loads(text)
+        error = error.get("error", error)
+        parts = [error["message"], error.get("code")]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return text
+    return " ".join(f"({part})" if n else str(part) for n, part in enumerate(parts) if part)

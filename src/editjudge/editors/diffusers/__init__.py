@@ -1,0 +1,1 @@
+"""Editing models through diffusers."""

@@ -1,0 +1,215 @@
+"""The embedded editors: each carries an edit out for real, and does a known amount of damage outside of it.
+
+An edit is a dict, as `probe.scenes` writes it into a raw pair: `operation`, its settings, and the polygon or box of
+its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or more, lower is better) over the pixels
+that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source itself.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+
+from editjudge.core import images, regions
+from editjudge.probe import operations
+
+KINDS = ("precise", "box", "leaky", "regenerated", "shifted", "unedited")
+PRESERVE_OBJECT = ("replace_background",)
+BISECTIONS = 9
+TOLERANCE = 0.03  # of the wanted amount
+OPAQUE_FROM = 0.2  # strength from which the editor `box` changes its box in full
+JITTER = 0.25  # standard deviation of the logarithm of the amount, from record to record
+
+
+@dataclass(frozen=True)
+class Edited:
+    """An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
+
+    image: np.ndarray
+    damage: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An edit carried out cleanly, and what it had to preserve."""
+
+    source: np.ndarray  # (H, W, 3) uint8
+    edit: dict[str, Any]
+    mask: np.ndarray  # (H, W) bool: the object
+    clean: np.ndarray  # (H, W, 3) uint8
+    preserve: np.ndarray  # (H, W) bool: pixels that must not change
+
+
+def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Edited:
+    """Carry out `edit` the way the editor `kind` does, with about `amount` of damage (mean ΔE).
+
+    The strength of the damage is searched so that the damage comes out near `amount` times a random factor around 1;
+    where the photo does not allow as much (a flat one cannot show a shift), it stays below, and what was reached is
+    returned. `precise` and `unedited` do none. Raises ValueError for an unknown kind or operation.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown editor kind {kind!r}; known: {', '.join(KINDS)}")
+    if kind == "unedited":
+        return Edited(source, 0.0)
+    scene = carry_out(source, edit)
+    if kind == "precise":
+        return Edited(scene.clean, 0.0)
+    wanted = amount * float(np.exp(JITTER * rng.standard_normal()))
+    return _damaged_by(scene, DAMAGES[kind], wanted, int(rng.integers(2**31)))
+
+
+def carry_out(source: np.ndarray, edit: dict[str, Any]) -> Scene:
+    """The clean edit."""
+    mask = _object_mask(source, edit)
+    clean = _render(source, edit, mask)
+    return Scene(source, edit, mask, clean, _preserved(source, edit, mask))
+
+
+def _object_mask(source: np.ndarray, edit: dict[str, Any]) -> np.ndarray:
+    shape = source.shape[:2]
+    if edit["operation"] == "tone":
+        return np.ones(shape, bool)
+    if edit["operation"] == "add":
+        _, alpha = operations.donor(edit["donor"], edit["donor_region"])
+        return operations.added_mask(shape, tuple(edit["box"]), alpha)
+    mask = regions.polygon_mask(edit["polygon"], *shape)
+    if not mask.any():
+        raise ValueError("the polygon of the edit has no area in the image")
+    return mask
+
+
+def _preserved(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
+    operation = edit["operation"]
+    if operation == "tone":
+        return np.ones_like(mask)
+    if operation in PRESERVE_OBJECT:
+        return mask
+    if operation == "resize":
+        mask = mask | operations.resized_mask(mask, edit["factor"])
+    return ~regions.dilate(mask, 2)
+
+
+def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
+    """The edit carried out on the object `mask`."""
+    operation = edit["operation"]
+    if operation == "recolour":
+        return operations.recolour(source, mask, edit["colour"])
+    if operation == "change_material":
+        return operations.change_material(source, mask, edit["material"], edit["seed"])
+    if operation == "remove":
+        return operations.remove(source, mask)
+    if operation == "resize":
+        return operations.resize(source, mask, edit["factor"])
+    if operation == "add":
+        return operations.add(source, tuple(edit["box"]), *operations.donor(edit["donor"], edit["donor_region"]))
+    if operation == "replace_background":
+        return operations.replace_background(source, mask, edit["background"], edit["seed"])
+    if operation == "tone":
+        return operations.tone(source, edit["tone"])
+    raise ValueError(f"unknown edit operation {operation!r}")
+
+
+def damage_of(scene: Scene, image: np.ndarray) -> float:
+    """Mean ΔE between the image and the clean edit over the preserved pixels."""
+    return float(images.delta_e(image, scene.clean)[scene.preserve].mean()) if scene.preserve.any() else 0.0
+
+
+Damage = Callable[[Scene, float, np.random.Generator], np.ndarray]
+
+
+def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Edited:
+    """Bisect the strength (0..1) of the damage; the same seed each time, so that only the strength varies."""
+    low, high, best = 0.0, 1.0, None
+    strength = 1.0
+    for _ in range(BISECTIONS):
+        image = damage(scene, strength, np.random.default_rng(seed))
+        reached = Edited(image, damage_of(scene, image))
+        if best is None or abs(reached.damage - wanted) < abs(best.damage - wanted):
+            best = reached
+        if abs(reached.damage - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached.damage < wanted):
+            break
+        low, high = (strength, high) if reached.damage < wanted else (low, strength)
+        strength = (low + high) / 2
+    assert best is not None
+    return best
+
+
+def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it."""
+    height, width = scene.mask.shape
+    operation = scene.edit["operation"]
+    if operation == "tone":
+        x0, y0, x1, y1 = _random_box(height, width, strength, rng)
+        image = scene.clean.copy()
+        image[y0:y1, x0:x1] = operations.tone(scene.clean[y0:y1, x0:x1], scene.edit["tone_of_box"])
+        return image
+    box = regions.mask_box(scene.mask)
+    if operation in PRESERVE_OBJECT:
+        kept = scene.mask & regions.boxes_mask([regions.pad_box(box, -0.45 * strength, height, width)], height, width)
+        return _render(scene.source, scene.edit, kept)
+    wide = regions.boxes_mask([regions.pad_box(box, strength, height, width)], height, width)
+    if operation == "add":
+        pixels, alpha = operations.donor(scene.edit["donor"], scene.edit["donor_region"])
+        place = regions.pad_box(scene.edit["box"], 0.6 * strength, height, width)
+        return np.where(
+            scene.mask[..., None], scene.clean, operations.add(scene.source, place, pixels, np.ones_like(alpha))
+        )
+    opacity = min(1.0, strength / OPAQUE_FROM)  # a slim object leaves much of its box free: faint at first
+    image = scene.clean + opacity * (_render(scene.source, scene.edit, wide) - scene.clean.astype(np.float64))
+    return image.round().astype(np.uint8)
+
+
+def _random_box(height: int, width: int, share: float, rng: np.random.Generator) -> regions.Box:
+    """A box of `share` of the image's area, at a random place."""
+    h, w = max(int(height * share**0.5), 1), max(int(width * share**0.5), 1)
+    y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+    return x, y, x + w, y + h
+
+
+def _leaky(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    """The edit's colour spills over its border, falling off with the distance."""
+    height, width = scene.mask.shape
+    if scene.edit["operation"] == "tone":
+        weight = np.clip(0.5 + images.smooth_noise(height, width, width / 6, rng), 0, 1)
+        tint = np.array([0, *rng.uniform(-60, 60, 2)], np.float32)
+    else:
+        inside, spill = ~scene.preserve, scene.preserve.astype(np.uint8)
+        reach = 0.25 * max(height, width)
+        weight = np.exp(-cv2.distanceTransform(spill, cv2.DIST_L2, 5) / reach)
+        lab = images.to_lab(scene.clean)
+        tint = lab[inside].mean(0) - lab[scene.preserve].mean(0)
+        tint = tint * max(1.0, 40.0 / max(float(np.linalg.norm(tint)), 1.0))
+    lab = images.to_lab(scene.clean) + (strength * weight)[..., None] * tint
+    where = regions.dilate(scene.preserve, 2)  # up to the edit's border
+    return np.where(where[..., None], images.from_lab(lab), scene.clean)
+
+
+def _regenerated(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    """The whole image made anew: resampled, its colours drifted, re-encoded."""
+    height, width = scene.mask.shape
+    scale = 1 / (1 + 3 * strength)
+    small = cv2.resize(scene.clean, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    image = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
+    lab = images.to_lab(image) + strength * rng.uniform(-14, 14, 3).astype(np.float32)
+    return images.jpeg_roundtrip(images.from_lab(lab), quality=int(92 - 62 * strength))
+
+
+def _shifted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
+    """The whole image misaligned by up to a tenth of its width."""
+    height, width = scene.mask.shape
+    angle, distance = rng.uniform(0, 2 * np.pi), 0.1 * strength * width
+    move = np.array([[1, 0, distance * np.cos(angle)], [0, 1, distance * np.sin(angle)]])
+    return cv2.warpAffine(scene.clean, move, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+
+
+DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}
+
+
+def parse_edit(text: str | None) -> dict[str, Any]:
+    """The edit of a raw pair. Raises ValueError where the pair has none: the embedded editors need one."""
+    if not text:
+        raise ValueError("the record says no procedural edit: the embedded editors cannot carry it out")
+    return json.loads(text)

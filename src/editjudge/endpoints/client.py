@@ -1,0 +1,317 @@
+"""An OpenAI-compatible endpoint over HTTP: many calls in flight, each tried until it is answered or hopeless.
+
+Plain aiohttp instead of the openai client: a call with three small images and the probabilities of its tokens takes
+that one 2.6 to 3.1 ms of the one core that it can use, so 320 to 380 calls a second; this takes 0.6 ms. 64 in flight at
+an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a third of their pace
+(benchmarks/test_asking.py compares the two). What is sent is what the openai client sends, which a test holds.
+"""
+
+import asyncio
+import email.utils
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import orjson
+from aiolimiter import AsyncLimiter
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from editjudge.core.params import ParamsError
+
+AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
+HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
+QUOTA = "insufficient_quota"  # a 429 that does not pass
+LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+QUOTED = 300  # characters of an endpoint's words in a reason
+HIDDEN = "[key]"
+TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
+REAL = 16  # characters of a key that no reply contains by chance
+# Refusals of a first request that are everyone's; later ones may be about what a single request shows.
+FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
+NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
+T = TypeVar("T")
+Body: TypeAlias = bytes | aiohttp.FormData
+"""What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
+
+
+class EndpointError(RuntimeError):
+    """The endpoint answers no question at all: the key, the model or the address is wrong. Ends the run."""
+
+
+class CallFailed(Exception):
+    """A call without an answer. kind: of the failure (a status, or what happened); requests: how many were sent."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.requests = kind, reason, 1
+
+
+class Refused(CallFailed):
+    """The endpoint refuses what was sent; status and text: its answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(str(status), f"the endpoint refuses the question ({status}): {text[:QUOTED]}")
+        self.status, self.text = status, text
+
+    def everyones(self) -> bool:
+        """Whether every other request would be refused alike, as long as none has been answered: it is the key."""
+        return self.status == FORBIDDEN or bool(OF_THE_KEY.search(self.text))
+
+
+class TryFailed(Exception):
+    """A try that may be repeated. kind: status or what happened; wait: seconds that the endpoint asks for."""
+
+    def __init__(self, kind: str, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.wait = kind, reason, wait
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back. tokens: `choices[0].logprobs.content`, empty where there are none. requests: tries that it took.
+
+    tokens_in, tokens_out: None where the endpoint does not say. seconds: from the first try, waits included.
+    """
+
+    text: str
+    tokens: list[dict[str, Any]]
+    tokens_in: int | None
+    tokens_out: int | None
+    requests: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answered(Generic[T]):
+    """What an answer was read as. requests: tries that it took; seconds: from the first one, waits included."""
+
+    value: T
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute: requests; 0: no limit.
+    most_bytes: of an answer; 0: no limit.
+    """
+
+    base_url: str
+    key: str | None = field(default=None, repr=False)
+    max_in_flight: int = 64
+    per_minute: int = 0
+    timeout: float = 120.0
+    connect_timeout: float = 10.0
+    tries: int = 6
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A request that is wanted; see `Endpoint.post`."""
+
+    url: str
+    write: Callable[[], Awaitable[Body]]
+    read: Callable[[bytes], Any]
+    failed: Callable[[str], None]
+
+
+class Endpoint:
+    """A session of calls; `async with` opens and closes its connections. Tries that are repeated are counted by kind in
+    `retries`.
+    """
+
+    def __init__(self, line: Line, retries: Counter[str]) -> None:
+        self.line, self.retries = line, retries
+        self._slots = asyncio.Semaphore(line.max_in_flight)
+        self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
+        self._backoff = wait_random_exponential(multiplier=0.5, max=60)
+        self._again = AsyncRetrying(
+            retry=retry_if_exception_type(TryFailed),
+            stop=stop_after_attempt(line.tries),
+            wait=self._wait,
+            before_sleep=self._count,
+            reraise=True,
+        )
+
+    async def __aenter__(self) -> Self:
+        headers = {"Accept": "application/json"}
+        if self.line.key is not None:
+            headers["Authorization"] = f"Bearer {self.line.key}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self.line.timeout, sock_connect=self.line.connect_timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=proxy_of(self.line.base_url),
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._session.close()
+
+    async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Reply:
+        """The reply to a chat completion request, whose body `write` gives anew for each try. Raises as `post` does."""
+        answered = await self.post("chat/completions", write, read_completion)
+        return replace(answered.value, requests=answered.requests, seconds=answered.seconds)
+
+    async def post(
+        self,
+        path: str,
+        write: Callable[[], Awaitable[Body]],
+        read: Callable[[bytes], T],
+        failed: Callable[[str], None] = lambda kind: None,
+    ) -> Answered[T]:
+        """What `read` makes of the answer to a request, whose body `write` gives anew for each try.
+
+        A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, an answer for which `read` raises
+        TryFailed) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
+        `max_in_flight` places meanwhile. CallFailed: no try left. Refused: the endpoint refuses this request (400 and
+        other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
+        failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
+        """
+        sent, start = Counter[str](), time.monotonic()
+        call = _Call(f"{self.line.base_url.rstrip('/')}/{path}", write, read, failed)
+        try:
+            value: T = await self._again(self._try, call, sent)
+        except TryFailed as last:
+            failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
+            failure.requests = sent["tries"]
+            raise failure from None
+        except CallFailed as failure:
+            failure.requests = sent["tries"]
+            raise
+        return Answered(value, sent["tries"], time.monotonic() - start)
+
+    async def _try(self, call: _Call, sent: Counter[str]) -> Any:
+        if self._pace is not None:
+            await self._pace.acquire()
+        async with self._slots:
+            body = await call.write()
+            sent["tries"] += 1
+            try:
+                return self._read(call, *await self._send(call.url, body))
+            except (TryFailed, CallFailed) as failure:
+                call.failed(failure.kind)
+                raise
+
+    async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
+        """Status, body and Retry-After of the answer."""
+        headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
+        try:
+            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
+                return response.status, await self._body(response), response.headers.get("Retry-After")
+        except TimeoutError:
+            raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        most = self.line.most_bytes
+        if not most:
+            return await response.read()
+        data = bytearray()
+        async for part in response.content.iter_any():
+            data += part
+            if len(data) > most:
+                raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
+        return bytes(data)
+
+    def _hidden(self, text: str) -> str:
+        return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
+
+    def _read(self, call: _Call, status: int, raw: bytes, wait: str | None) -> Any:
+        """A response with status 200 as what it is read as; raises what any other one means."""
+        if status == 200:
+            key = self.line.key or ""
+            return call.read(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
+        text = self._hidden(" ".join(raw.decode(errors="replace").split()))
+        if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
+            why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
+            raise EndpointError(f"{call.url} answers {status}, {why}: {text[:QUOTED]}")
+        if status not in AGAIN and status < 500:
+            raise Refused(status, text)
+        seconds = retry_after(wait)
+        if seconds > LONGEST_WAIT:
+            raise CallFailed(str(status), f"the endpoint asks to wait {seconds:.0f} s ({status}): {text[:QUOTED]}")
+        raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
+
+    def _wait(self, state: RetryCallState) -> float:
+        asked = _failure(state).wait
+        return asked + self._backoff(state) * (0.1 if asked else 1.0)
+
+    def _count(self, state: RetryCallState) -> None:
+        self.retries[_failure(state).kind] += 1
+
+
+def key_from(variable: str, model: str) -> str | None:
+    """The API key in an environment variable; None where none is wanted. ParamsError where it is wanted and not set."""
+    if variable == NO_KEY:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ParamsError(f"no API key for {model}: set the environment variable {variable}")
+    return key
+
+
+def check_url(where: str, base_url: str) -> None:
+    """Raises ParamsError that names the section `where`, unless the address is an endpoint's and has no key in it."""
+    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:  # brackets without an address, or a port above 65535
+        raise wrong from None
+    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+        raise wrong
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address (HTTPS_PROXY, NO_PROXY); looked up once, not each call."""
+    parts = urlsplit(url)
+    direct = parts.hostname in LOOPBACK or proxy_bypass(parts.netloc)
+    return None if direct else getproxies().get(parts.scheme)
+
+
+def _failure(state: RetryCallState) -> TryFailed:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, TryFailed)
+    return error
+
+
+def retry_after(header: str | None) -> float:
+    """The seconds that a Retry-After header asks for, as seconds or as a date; 0 without a header of this form."""
+    if header is None:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        date = email.utils.parsedate_tz(header)
+    return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+
+
+def read_completion(raw: bytes) -> Reply:
+    """The first choice of a chat completion (JSON); a refusal is text.
+
+    Raises TryFailed for anything else, such as an error of a gateway with status 200.
+    """
+    try:
+        completion = orjson.loads(raw)
+        [choice, *_] = completion["choices"]
+        text = choice["message"].get("content") or choice["message"].get("refusal") or ""
+        tokens = (choice.get("logprobs") or {}).get("content") or []
+        usage = completion.get("usage") or {}
+        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise TryFailed("malformed", f"no chat completion: {raw[:QUOTED].decode(errors='replace')}") from None
+    if not isinstance(text, str) or not isinstance(tokens, list):
+        raise TryFailed("malformed", f"no text in the completion: {raw[:QUOTED].decode(errors='replace')}")
+    return Reply(text, tokens, read if isinstance(read, int) else None, written if isinstance(written, int) else None)

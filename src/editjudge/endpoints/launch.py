@@ -1,0 +1,243 @@
+"""A checkpoint behind the OpenAI-compatible chat API, as long as it is needed: by vLLM, or by the embedded server."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from tqdm import tqdm
+
+from editjudge.core import params
+from editjudge.core.fields import Ranges, read_fields
+
+LOGS = Path("work/serve")
+LAST_LINES = 15
+RANGES: Ranges = {
+    "port": (0, 65_535),
+    "tensor_parallel": (1, 1024),
+    "max_model_len": (1, 10_000_000),
+    "max_num_seqs": (1, 10_000),
+    "images": (1, 1000),
+    "start_seconds": (0.1, 86_400),
+    "stop_seconds": (0, 86_400),
+}
+# vLLM fetches no weights and reports nothing.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
+class ServingError(RuntimeError):
+    """A server that cannot be started, or that ended by itself."""
+
+
+class Checkpoint(Protocol):
+    """What is served. model: a folder. batch_size: requests that the embedded server answers together."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def batch_size(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
+
+    engine: Literal["transformers", "vllm"]
+    host: str
+    port: int
+    dtype: Literal["float32", "bfloat16"]
+    tensor_parallel: int
+    max_model_len: int
+    max_num_seqs: int
+    images: int
+    min_pixels: int
+    max_pixels: int
+    arguments: Sequence[str]
+    start_seconds: float
+    stop_seconds: float
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs. url: of its API, with /v1."""
+
+    url: str
+    process: subprocess.Popen
+    log: Path
+
+
+def read_serving(values: dict[str, Any]) -> Serving:
+    """The section `serve`. ParamsError: a field is missing or unknown, or has a value that cannot be."""
+    how = read_fields("serve", Serving, params.leaf(values, "serve"), RANGES)
+    if not (how.min_pixels == how.max_pixels == 0 or 0 < how.min_pixels <= how.max_pixels):
+        raise params.ParamsError("serve.min_pixels and serve.max_pixels must both be 0, or in this order")
+    return how
+
+
+@contextmanager
+def served(checkpoint: Checkpoint, how: Serving | None = None) -> Iterator[str]:
+    """Serves a checkpoint and yields the base URL of its API; the model's name there is its folder.
+
+    how: None for what params.yaml says. The server is stopped when the block ends, however it does, SIGTERM included
+    (so this needs the main thread). FileNotFoundError: no such folder. ServingError: see `running`.
+    """
+    with running(checkpoint, how or read_serving(params.load())) as server:
+        yield server.url
+
+
+@contextmanager
+def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
+    """As `served`, with the process.
+
+    ServingError: vLLM is not installed, the port is taken, or the server ends, or is not healthy after
+    `start_seconds`, with the last lines of its log.
+    """
+    if not Path(checkpoint.model, "config.json").is_file():
+        raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
+    port = free_port(how.host, how.port)
+    command = COMMANDS[how.engine](checkpoint, how, port)
+    log = LOGS / f"{Path(checkpoint.model).resolve().name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with ended_by_sigterm(), log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=os.environ | ENVIRONMENT,
+            start_new_session=True,
+        )
+        try:
+            wait_until_healthy(process, how, port, log)
+            yield Server(f"http://{how.host}:{port}/v1", process, log)
+        finally:
+            stop(process, how.stop_seconds)
+
+
+def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+    """`vllm serve` with the reference's flags.
+
+    A checkpoint's own sampling defaults are left aside: what a request does not say is then what the API says.
+    """
+    program = shutil.which("vllm")
+    if program is None:
+        raise ServingError(
+            'vLLM is not installed: pip install -e ".[serve]" (it needs a GPU), or serve.engine=transformers'
+        )
+    flags: dict[str, Any] = {
+        "host": how.host,
+        "port": port,
+        "served-model-name": checkpoint.model,
+        "tensor-parallel-size": how.tensor_parallel,
+        "max-model-len": how.max_model_len,
+        "max-num-seqs": how.max_num_seqs,
+        "dtype": checkpoint.dtype,
+        "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
+        "generation-config": "vllm",
+    }
+    size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
+    if how.max_pixels:
+        flags["mm-processor-kwargs"] = json.dumps({"size": size})
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [program, "serve", checkpoint.model, *words, *how.arguments]
+
+
+def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+    """The embedded server, in an interpreter of its own. It takes the image sizes of the checkpoint."""
+    flags = {
+        "model": checkpoint.model,
+        "host": how.host,
+        "port": port,
+        "dtype": checkpoint.dtype,
+        "batch-size": checkpoint.batch_size,
+        "max-model-len": how.max_model_len,
+        "images": how.images,
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [sys.executable, "-m", "editjudge.serving.server", *words, *how.arguments]
+
+
+COMMANDS = {"vllm": vllm_command, "transformers": embedded_command}
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, or for 0 a free one. ServingError: something listens there already, and would be taken for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServingError(f"cannot serve on {host}:{port}: {error}") from error
+        return probe.getsockname()[1]
+
+
+def wait_until_healthy(process: subprocess.Popen, how: Serving, port: int, log: Path) -> None:
+    """Until GET /health answers 200, with a line that counts the seconds. ServingError: see `running`."""
+    start, form = time.monotonic(), "{desc}: {n:.0f} s of at most {total:.0f} s"
+    title = f"{how.engine} starts"
+    with tqdm(total=how.start_seconds, desc=title, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
+        while not healthy(how.host, port):
+            bar.update(time.monotonic() - start - bar.n)
+            if process.poll() is not None:
+                raise ServingError(f"{how.engine} ended with code {process.returncode} while starting{tail(log)}")
+            if bar.n > how.start_seconds:
+                raise ServingError(f"{how.engine} is not healthy after {how.start_seconds:.0f} s{tail(log)}")
+            time.sleep(0.2)
+
+
+def healthy(host: str, port: int) -> bool:
+    """Whether the server answers. Asked directly: no proxy of the environment is between."""
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def tail(log: Path) -> str:
+    """The last lines of a server's log, to stand behind an error."""
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return f"; the end of {log}:\n" + "\n".join(lines)
+
+
+def stop(process: subprocess.Popen, seconds: float) -> None:
+    """SIGTERM to the server and its children; after `seconds`, or if interrupted, SIGKILL to what is left."""
+    try:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block by SystemExit, so that what it opened is closed; a second one does not disturb that."""
+
+    def leave(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

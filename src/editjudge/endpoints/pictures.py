@@ -1,0 +1,92 @@
+"""Images as an endpoint takes them: data URLs, as they are stored wherever that is possible, each encoded once."""
+
+import asyncio
+import base64
+import io
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import cv2
+from PIL import Image
+
+from editjudge.core import images
+
+PLAIN = ("RGB", "L", "P")  # modes that every reader shows alike
+ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
+LARGE = 100_000  # bytes from which an image is read in a thread, so that the others' answers need not wait
+KEPT = 256_000_000  # bytes of data URLs in memory
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Pixels that an image may have; 0: no limit."""
+
+    least: int = 0
+    most: int = 0
+
+    def scale(self, pixels: int) -> float:
+        """The factor of both sides that brings an image of so many pixels inside."""
+        wanted = max(pixels, self.least)
+        wanted = min(wanted, self.most) if self.most else wanted
+        return math.sqrt(wanted / pixels)
+
+
+def data_url(data: bytes, limits: Limits) -> bytes:
+    """The image as a data URL, ASCII.
+
+    The bytes as they are stored if they are a PNG, JPEG or WebP image inside the limits that every reader shows alike:
+    upright, opaque, 8 bits. Otherwise resized (same aspect) and laid on white, as PNG, which adds no artefacts of its
+    own. Raises images.ImageError for an image that cannot be decoded whole.
+    """
+    rgb = images.decode(data)
+    with Image.open(io.BytesIO(data), formats=images.FORMATS) as stored:
+        kind = str(stored.format).lower()
+        plain = stored.mode in PLAIN and "transparency" not in stored.info
+        plain = plain and stored.getexif().get(ORIENTATION, 1) == 1
+    height, width = rgb.shape[:2]
+    scale = limits.scale(height * width)
+    if not plain or scale != 1.0:
+        size = [
+            max(1, math.floor(side * scale) if scale < 1.0 else math.ceil(side * scale)) for side in (width, height)
+        ]
+        how = cv2.INTER_AREA if scale < 1.0 else cv2.INTER_CUBIC
+        data, kind = images.encode_png(rgb if scale == 1.0 else cv2.resize(rgb, size, interpolation=how)), "png"
+    return b"data:image/%s;base64,%s" % (kind.encode(), base64.b64encode(data))
+
+
+class Pictures:
+    """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them."""
+
+    def __init__(self, limits: Limits, kept: int = KEPT) -> None:
+        self.limits, self.kept, self.encoded = limits, kept, 0
+        self._urls: OrderedDict[bytes, asyncio.Future[bytes]] = OrderedDict()
+        self._size = 0
+
+    async def url(self, data: bytes) -> bytes:
+        """The image's data URL; raises images.ImageError. Those who ask at the same time wait for the same one."""
+        if data in self._urls:
+            self._urls.move_to_end(data)
+            return await asyncio.shield(self._urls[data])
+        self._urls[data] = made = asyncio.get_running_loop().create_future()
+        self.encoded += 1
+        try:
+            many = len(data) >= LARGE
+            made.set_result(
+                await asyncio.to_thread(data_url, data, self.limits) if many else data_url(data, self.limits)
+            )
+        except images.ImageError as error:
+            made.set_exception(error)
+        else:
+            self._drop(len(made.result()))
+        return made.result()
+
+    def _drop(self, added: int) -> None:
+        """Forgets the images not used for longest, but none that is being made."""
+        self._size += added
+        for data, made in list(self._urls.items()):
+            if self._size <= self.kept:
+                return
+            if made.done() and made.exception() is None:
+                self._size -= len(made.result())
+                del self._urls[data]

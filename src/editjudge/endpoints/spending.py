@@ -1,0 +1,174 @@
+"""What a judge's answers cost, and a budget that ends the asking.
+
+`cost` counts the answers that a stage used, whoever asked for them and when: the same answers give the same figures.
+`this_run` counts what one run did, which depends on what was kept before and on the weather of the network.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+MILLION = 1_000_000
+SLIP = 1e-9  # of sums of money, in answers
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What answers cost: requests sent (failed ones too), tokens read and written, images sent, seconds of waiting."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    images: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Usage(*(mine + its for mine, its in pairs))
+
+
+@dataclass(frozen=True)
+class Price:
+    """Money, in any currency: per million tokens read (`input`) and written (`output`), and per image sent."""
+
+    input: float = 0.0
+    output: float = 0.0
+    image: float = 0.0
+
+    def of(self, usage: Usage) -> float:
+        """What an answer cost."""
+        tokens = usage.tokens_in * self.input + usage.tokens_out * self.output
+        return tokens / MILLION + usage.images * self.image
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that the answers a stage uses may cost, those kept before included; 0: no limit.
+
+    questions: one order of a pair, or one edit to be scored, in one pass. money: in the currency of the price.
+    """
+
+    questions: int = 0
+    tokens: int = 0
+    money: float = 0.0
+
+
+@dataclass
+class Account:
+    """Of one judge, by its name, in one run of a stage.
+
+    used: the cost of each answer that is used, by its name in the cache; None where the judge does not know it.
+    asked, reused: answers that came in this run, and that had been kept. unread: answers among those used without a
+    verdict in them. unasked: questions that the budget left unasked. failures: questions without an answer, by kind.
+    retries: tries that were repeated, by kind. left_out: options that the endpoint refused.
+    """
+
+    judge: str = "judge"
+    price: Price = field(default_factory=Price)
+    budget: Budget = field(default_factory=Budget)
+    used: dict[str, Usage | None] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    asked: int = 0
+    reused: int = 0
+    unasked: int = 0
+    seconds: float = 0.0
+    requests: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    left_out: set[str] = field(default_factory=set)
+    _tokens_in: int = 0
+    _tokens_out: int = 0
+    _images: int = 0
+    _unknown: int = 0
+    _most_tokens: int = 0
+    _most_money: float = 0.0
+
+    def use(self, name: str, usage: Usage | None, read: bool) -> None:
+        """Counts an answer, once however often it is used; one that was read anew replaces what was known of it."""
+        if name in self.used:
+            self._count(self.used[name], -1)
+        self._count(usage, 1)
+        self.used[name] = usage
+        (self.unread.discard if read else self.unread.add)(name)
+
+    def _count(self, usage: Usage | None, times: int) -> None:
+        if usage is None:
+            self._unknown += times
+            return
+        self._tokens_in += times * usage.tokens_in
+        self._tokens_out += times * usage.tokens_out
+        self._images += times * usage.images
+        self._most_tokens = max(self._most_tokens, usage.tokens_in + usage.tokens_out)
+        self._most_money = max(self._most_money, self.price.of(usage))
+
+    def _total(self) -> Usage:
+        return Usage(tokens_in=self._tokens_in, tokens_out=self._tokens_out, images=self._images)
+
+    def left(self) -> int:
+        """How many more questions the budget surely allows."""
+        questions = self.budget.questions - len(self.used) if self.budget.questions else sys.maxsize
+        return max(0, min(questions, self.affordable()))
+
+    def affordable(self) -> int:
+        """How many more replies the budgets of tokens and money allow, each as dear as the dearest answer so far.
+
+        One as long as no cost is known; none where the endpoint does not say its tokens.
+        """
+        budget = self.budget
+        rest: list[tuple[float, float]] = []
+        if budget.tokens:
+            rest.append((budget.tokens - self._tokens_in - self._tokens_out, self._most_tokens))
+        if budget.money:
+            rest.append((budget.money - self.price.of(self._total()), self._most_money))
+        if rest and self._unknown:
+            return 0
+        return min((int(left / most + SLIP) if most else int(left > 0) for left, most in rest), default=sys.maxsize)
+
+    def closed(self) -> str:
+        """Why nothing more is asked."""
+        if (self.budget.tokens or self.budget.money) and self._unknown:
+            return (
+                "budget spent: the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
+            )
+        parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
+        return f"budget spent: one more question might go beyond {' or '.join(parts)}"
+
+    def cost(self) -> dict[str, Any]:
+        """Of the answers used. Sums are over those whose cost is known; None where none is, or without a price."""
+        some = self._unknown < len(self.used)
+        return {
+            "answers": len(self.used),
+            "unread": len(self.unread),
+            "unasked": self.unasked,
+            "unknown_cost": self._unknown,
+            "tokens_in": self._tokens_in if some else None,
+            "tokens_out": self._tokens_out if some else None,
+            "images": self._images if some else None,
+            "money": round(self.price.of(self._total()), 6) if some and self.price != Price() else None,
+        }
+
+    def this_run(self) -> dict[str, Any]:
+        """Of this run, for metrics/resume."""
+        return {
+            "asked": self.asked,
+            "reused": self.reused,
+            "unasked": self.unasked,
+            "failed": sum(self.failures.values()),
+            "failures": dict(sorted(self.failures.items())),
+            "requests": self.requests,
+            "retries": dict(sorted(self.retries.items())),
+            "options_refused": sorted(self.left_out),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def cost_rows(accounts: Mapping[str, Account]) -> list[dict[str, Any]]:
+    """A list, so that `dvc metrics show` leaves it out."""
+    return [{"judge": judge, **account.cost()} for judge, account in accounts.items()]
+
+
+def run_report(accounts: Mapping[str, Account]) -> dict[str, Any]:
+    """metrics/resume/judge_<benchmark>.json: what each judge was asked in one machine's last run."""
+    return {judge: account.this_run() for judge, account in accounts.items()}

@@ -1,0 +1,1 @@
+"""Where an edit is: instruction parser and grounder, their prompts, the grammar."""

@@ -1,0 +1,22 @@
+"""What is known of where a candidate's edit is."""
+
+from dataclasses import dataclass
+
+from editjudge.core.regions import Box
+
+
+@dataclass(frozen=True)
+class Grounded:
+    """Where one candidate's edit is.
+
+    source, edited: boxes in the source and in the edited image, both in the pixels of the source as it is stored (the
+    edited image laid over it), in the order of the objects; empty where the recipe seeks none there. attributes: of
+    measures.attributes, those that the instruction changes. reason: why the record has failed; then there are no boxes,
+    and `kind` is a short word for it.
+    """
+
+    source: tuple[Box, ...] = ()
+    edited: tuple[Box, ...] = ()
+    attributes: tuple[str, ...] = ()
+    reason: str | None = None
+    kind: str | None = None

@@ -1,0 +1,319 @@
+"""Where the edit of each candidate is: an instruction parser names objects, a grounder finds their boxes.
+
+The embedded parser takes the record's own labels, else what a small grammar finds in the instruction; the embedded
+grounder takes the record's own boxes. Both can be models behind an OpenAI-compatible endpoint. The recipe says in which
+images boxes are sought and by which prompts.
+"""
+
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image
+
+from editjudge.annotation.recipe import Recipe, Sought, Where
+from editjudge.core import images, records, regions, resume
+from editjudge.core.regions import Box
+from editjudge.endpoints.pictures import ORIENTATION, Limits
+from editjudge.endpoints.spending import Account
+from editjudge.grounding import instructions
+from editjudge.grounding.asking import CODE, Finding, Inquiry, ask_all
+from editjudge.grounding.grounded import Grounded
+from editjudge.grounding.instructions import Named
+from editjudge.grounding.prompts import (
+    FractionBox,
+    GrounderPrompt,
+    grounder_text,
+    load_grounder,
+    load_parser,
+    parser_text,
+    read_boxes,
+    read_named,
+)
+from editjudge.grounding.settings import GrounderSetting, GroundingSetting, ParserSetting, endpoint_setting
+
+PROMPTS = Path("pipelines/prompts")
+DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
+ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
+QUOTED = 300  # characters of a reason
+TURNED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
+Rows = Sequence[records.Row]
+Size = tuple[int, int]
+Which = Literal["source", "edited"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there are no regions; kind: a short word for it."""
+
+    kind: str
+    reason: str
+
+
+Boxes = tuple[FractionBox, ...] | Failure
+
+
+@dataclass
+class Grounding:
+    """Of a task: where each candidate's edit is, by (key, model), and what the asking cost, by role."""
+
+    found: dict[tuple[str, str], Grounded] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+    def failed(self) -> dict[str, int]:
+        """How many candidates have no regions, by kind of reason."""
+        return dict(sorted(Counter(each.kind for each in self.found.values() if each.kind is not None).items()))
+
+    def report(self) -> dict[str, Any]:
+        """For metrics: the same replies give the same figures."""
+        cost = [{"role": role, **account.cost()} for role, account in self.accounts.items()]
+        return {"grounded": len(self.found) - sum(self.failed().values()), "failed": self.failed(), "cost": cost}
+
+    def run_report(self) -> dict[str, Any]:
+        """For metrics/resume: what this run asked and re-used, and why records failed, an endpoint's own words too."""
+        if not self.accounts:
+            return {}
+        reasons = Counter(each.reason for each in self.found.values() if each.reason is not None)
+        why = [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())]
+        return {role: account.this_run() for role, account in self.accounts.items()} | {"regions_failed": why}
+
+
+def ground(
+    prompts: Rows,
+    candidates: Rows,
+    recipe: Recipe,
+    setting: GroundingSetting,
+    cache: resume.RecordCache,
+    folder: Path = PROMPTS,
+) -> Grounding:
+    """Where the edit of each candidate that is done is; a record whose regions are not found has a reason.
+
+    prompts, candidates: rows of a pool and of the candidates, of one task. A recipe without `regions` gives no boxes.
+    Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, lined_yaml.FileError
+    for a broken prompt.
+    """
+    done = [row for row in candidates if row["status"] == "done"]
+    if recipe.regions is None:
+        return Grounding({(row["key"], row["model"]): Grounded() for row in done})
+    wanted = {row["key"] for row in done}
+    asked = [prompt for prompt in prompts if prompt["key"] in wanted]
+    result = Grounding()
+    named = _named(asked, recipe, setting, cache, folder, result)
+    if setting.grounder is None:
+        own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
+        result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
+    else:
+        grounder = _Grounder(recipe.regions, setting.grounder, cache, folder, result)
+        result.found = grounder.find(asked, done, named)
+    return result
+
+
+def _own(prompt: records.Row, where: Where, named: Named | Failure) -> Grounded:
+    """The record's own boxes, in the images in which the recipe seeks them."""
+    if isinstance(named, Failure):
+        return _failed(named)
+    boxes = tuple(tuple(region["box"]) for region in prompt["regions"])
+    if not boxes:
+        return _failed(Failure("no box", "the record has no box"))
+    return Grounded(boxes if where != "edited" else (), boxes if where != "source" else (), named.attributes)
+
+
+def _failed(failure: Failure) -> Grounded:
+    return Grounded(reason=failure.reason, kind=failure.kind)
+
+
+# --- the instruction parser
+
+
+def _named(
+    prompts: Rows,
+    recipe: Recipe,
+    setting: GroundingSetting,
+    cache: resume.RecordCache,
+    folder: Path,
+    result: Grounding,
+) -> dict[str, Named | Failure]:
+    """What each prompt's instruction names, or its failure. With own boxes only a person's attributes are wanted."""
+    assert recipe.regions is not None
+    if setting.grounder is None and recipe.pipeline != "human_centric":
+        return {prompt["key"]: Named() for prompt in prompts}
+    if setting.parser is None:
+        return {prompt["key"]: _embedded_named(prompt, recipe.regions.parser) for prompt in prompts}
+    asked = load_parser(folder / f"parsers/{recipe.regions.parser}.yaml")
+    identity = [resume.code_version(CODE), asdict(asked), _sampling(setting.parser)]
+
+    def read(text: str) -> tuple[Any, str | None]:
+        named, reason = read_named(asked.form, text)
+        return None if named is None else asdict(named), reason
+
+    inquiries = {
+        prompt["key"]: Inquiry(
+            resume.fingerprint("parser", identity, prompt["instruction"]),
+            parser_text(asked, prompt["instruction"]),
+            None,
+            read,
+        )
+        for prompt in prompts
+    }
+    account = result.accounts["parser"] = _account("parser", setting.parser)
+    found = ask_all(endpoint_setting("grounding.parser", setting.parser), list(inquiries.values()), cache, account)
+    return {key: _restored(found[inquiry.key]) for key, inquiry in inquiries.items()}
+
+
+def _embedded_named(prompt: records.Row, parser: str) -> Named | Failure:
+    """The record's own labels, with the attributes that the grammar finds; else all that it finds."""
+    labels = tuple(dict.fromkeys(region["label"] for region in prompt["regions"] if region["label"].strip()))
+    found = instructions.named(prompt["instruction"], parser)
+    if labels and parser not in instructions.REPLACING:
+        return Named(labels, labels, instructions.changed(prompt["instruction"], parser))
+    if found is None:
+        return Failure("grammar", f"the grammar cannot read the instruction: {prompt['instruction'][:200]!r}")
+    return found
+
+
+def _restored(finding: Finding) -> Named | Failure:
+    if finding.value is None:
+        return _unread("parser", finding)
+    return Named(**{name: tuple(values) for name, values in finding.value.items()})
+
+
+def _unread(role: str, finding: Finding) -> Failure:
+    """The failure of a record for which nothing was found. A reply that came and cannot be read is another kind."""
+    kind = f"{role}: {'unreadable reply' if finding.reply else 'no answer'}"
+    return Failure(kind, f"{role}: {finding.reason}")
+
+
+def _account(role: str, setting: ParserSetting) -> Account:
+    return Account(role, setting.price, setting.budget)
+
+
+def _sampling(setting: ParserSetting) -> list[Any]:
+    """What decides a reply beside the question; not where and how the endpoint is reached."""
+    return [setting.model, setting.temperature, setting.seed, setting.max_new_tokens]
+
+
+# --- the grounder
+
+
+class _Grounder:
+    """One run of a grounder over the candidates of a task."""
+
+    def __init__(
+        self, sought: Sought, setting: GrounderSetting, cache: resume.RecordCache, folder: Path, result: Grounding
+    ) -> None:
+        self.where, self.setting, self.cache = sought.images, setting, cache
+        self.prompt: GrounderPrompt = load_grounder(folder / f"grounders/{sought.grounder}.yaml")
+        self.account = result.accounts["grounder"] = _account("grounder", setting)
+        self.limits = Limits(setting.min_pixels, setting.max_pixels)
+        more = [setting.coordinates, setting.min_pixels, setting.max_pixels]
+        self.identity = [resume.code_version(CODE), asdict(self.prompt), _sampling(setting), more]
+
+    def find(
+        self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Failure]
+    ) -> dict[tuple[str, str], Grounded]:
+        """The regions of each candidate. Edited images are shown only where the source's boxes are known."""
+        sizes = {prompt["key"]: upright_size("source", prompt["image"]) for prompt in prompts}
+        instruction = {prompt["key"]: prompt["instruction"] for prompt in prompts}
+        known = {key: size if isinstance(size, Failure) else named[key] for key, size in sizes.items()}
+        asked = {p["key"]: (p["instruction"], known[p["key"]], p["image"]) for p in prompts}
+        sources = self._boxes("source", asked) if self.where != "edited" else {}
+        known |= {key: found for key, found in sources.items() if isinstance(found, Failure)}
+        rows = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
+        shown = {pair: (instruction[pair[0]], known[pair[0]], image) for pair, image in rows.items()}
+        edits = self._boxes("edited", shown) if self.where != "source" else {}
+        return {pair: _joined(known[pair[0]], sources.get(pair[0]), edits.get(pair), sizes[pair[0]]) for pair in rows}
+
+    def _boxes(self, which: Which, asked: Mapping[Any, tuple[str, Named | Failure, bytes]]) -> dict[Any, Boxes]:
+        """The boxes in each image, or its failure; an image in which nothing is to be found has none."""
+        inquiries: dict[Any, Inquiry] = {}
+        found: dict[Any, Boxes] = {}
+        for name, (instruction, known, image) in asked.items():
+            if isinstance(known, Failure):
+                found[name] = known
+                continue
+            labels, size = getattr(known, which), upright_size(which, image)
+            if isinstance(size, Failure) or not labels:
+                found[name] = size if isinstance(size, Failure) else ()
+            else:
+                inquiries[name] = self._inquiry(instruction, labels, image, size)
+        setting = endpoint_setting("grounding.grounder", self.setting)
+        findings = ask_all(setting, list(inquiries.values()), self.cache, self.account)
+        return found | {name: _read(which, findings[inquiry.key]) for name, inquiry in inquiries.items()}
+
+    def _inquiry(self, instruction: str, labels: tuple[str, ...], image: bytes, size: Size) -> Inquiry:
+        sent = sent_size(size, self.limits)
+
+        def read(text: str) -> tuple[Any, str | None]:
+            return read_boxes(text, labels, sent, self.setting.coordinates, self.prompt.one)
+
+        return Inquiry(
+            resume.fingerprint("grounder", self.identity, [instruction, labels], image),
+            grounder_text(self.prompt, instruction, labels, sent, self.setting.coordinates),
+            image,
+            read,
+        )
+
+
+def _read(which: Which, finding: Finding) -> Boxes:
+    if finding.value is None:
+        return _unread(f"grounder, {which}", finding)
+    return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in finding.value)
+
+
+def upright_size(which: Which, data: bytes) -> Size | Failure:
+    """(width, height) of an encoded image, upright, from its header wherever that tells it."""
+    try:
+        with Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
+            width, height = image.size
+            if width * height > images.MAX_PIXELS:
+                limit = f"more than the limit of {images.MAX_PIXELS}"
+                return Failure("image", f"{which}: {width} x {height} pixels, {limit}")
+            # Pillow decodes a PNG to look for its orientation, which hardly any has.
+            turned = (image.format != "PNG" or ORIENTED.search(data)) and image.getexif().get(ORIENTATION) in TURNED
+    except (OSError, SyntaxError, ValueError) as error:
+        return Failure("image", f"{which}: not a whole PNG, JPEG or WebP image: {error}"[:QUOTED])
+    return (height, width) if turned else (width, height)
+
+
+def sent_size(size: Size, limits: Limits) -> Size:
+    """(width, height) of an image as judges.pictures sends it."""
+    scale = limits.scale(size[0] * size[1])
+    if scale == 1.0:
+        return size
+    width, height = (max(1, math.floor(side * scale) if scale < 1.0 else math.ceil(side * scale)) for side in size)
+    return width, height
+
+
+def _joined(
+    known: Named | Failure,
+    source: Boxes | None,
+    edited: Boxes | None,
+    size: Size | Failure,
+) -> Grounded:
+    """The boxes of both images in the pixels of the source, whose size is (width, height); or the first failure."""
+    for each in (known, size, source, edited):
+        if isinstance(each, Failure):
+            return _failed(each)
+    assert isinstance(known, Named)
+    assert isinstance(size, tuple)
+    source_boxes, edited_boxes = _pixels(source, size), _pixels(edited, size)
+    if not source_boxes and not edited_boxes:
+        return _failed(Failure("no box", "nothing is named that could be found in the images"))
+    return Grounded(source_boxes, edited_boxes, known.attributes)
+
+
+def _pixels(boxes: Any, size: Size) -> tuple[Box, ...]:
+    """Boxes in whole pixels of an image of (width, height): the nearest ones, and at least one."""
+    width, height = size
+    found = []
+    for box in boxes or ():
+        exact = [round(share * side, DIGITS) for share, side in zip(box, (*size, *size), strict=True)]
+        near = [round(value) for value in exact]
+        whole = near[0] < near[2] and near[1] < near[3]
+        found.append(regions.clip_box(near if whole else exact, height, width))
+    return tuple(found)

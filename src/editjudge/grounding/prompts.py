@@ -1,0 +1,204 @@
+"""What instruction parsers and grounders are asked, and how their replies are read: strictly, never guessed.
+
+The prompts are files, pipelines/prompts/{parsers,grounders}/<name>.yaml; what every prompt ends with, the form of the
+reply and its coordinates, stands here.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from editjudge.core.lined_yaml import read_lined
+from editjudge.endpoints.replies import read_object
+from editjudge.grounding.instructions import Named
+from editjudge.judges.styles import plain
+from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+
+Form: TypeAlias = Literal["objects", "replacement", "either", "subject"]
+Coordinates: TypeAlias = Literal["absolute", "thousandths"]
+FractionBox: TypeAlias = tuple[float, float, float, float]
+"""x0, y0, x1, y1 as shares of the image's width and height, 0..1."""
+
+MOST_LABELS = 8
+MOST_BOXES = 64
+SLACK = 0.05  # of a side by which a box may reach out of the image; what reaches further is in other coordinates
+LEAST = 0.5  # of a pixel or a thousandth that a box must be wide and high
+UNMENDED = r"(?!)"  # what read_object's mending never believes: a mended list of boxes may be another one
+
+_LABEL = {"type": "string", "pattern": r"^(?=.*[^\s])[^\x00-\x1f<>|{}]{1,120}$"}
+_LABELS = {"type": "array", "items": _LABEL, "maxItems": MOST_LABELS}
+_SOME = _LABELS | {"minItems": 1}
+
+
+def _schema(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    } | more
+
+
+_ONE_LISTED = {"anyOf": [{"properties": {name: {"minItems": 1}}} for name in ("edited", "generated")]}
+SCHEMAS: dict[Form, dict[str, Any]] = {
+    "objects": _schema({"objects": _SOME}),
+    "replacement": _schema({"edited": _SOME, "generated": _SOME}),
+    "either": _schema({"edited": _LABELS, "generated": _LABELS}, **_ONE_LISTED),
+    "subject": _schema(
+        {
+            "subject": _LABEL,
+            "changes": {"type": "array", "items": {"enum": list(ATTRIBUTES)}, "uniqueItems": True},
+        }
+    ),
+}
+ANSWERS: dict[Form, str] = {
+    "objects": '{"objects": ["...", "..."]}',
+    "replacement": '{"edited": ["..."], "generated": ["..."]}',
+    "either": '{"edited": ["..."], "generated": ["..."]}',
+    "subject": '{"subject": "...", "changes": ["..."]}',
+}
+# A flat list of plain texts in double quotes: what read_object may mend around it leaves it as it is.
+_PLAIN_LIST = r'\[\s*"[^"\\\[\]{}]{1,120}"(?:\s*,\s*"[^"\\\[\]{}]{1,120}")*\s*\]'
+BOXES_SCHEMA = _schema(
+    {
+        "objects": {
+            "type": "array",
+            "maxItems": MOST_BOXES,
+            "items": _schema(
+                {
+                    "label": {"type": "string"},
+                    "bbox_2d": {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
+                }
+            ),
+        }
+    }
+)
+COORDINATES: dict[Coordinates, str] = {
+    "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
+    "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",
+}
+ANSWER = "Answer with one JSON object and nothing else:"
+BOXES_ANSWER = '{"objects": [{"label": "...", "bbox_2d": [left, top, right, bottom]}]}'
+
+_TEXT = {"type": "string", "pattern": r"\S"}
+_VERSION = {"type": "integer", "minimum": 1}
+
+
+@dataclass(frozen=True)
+class ParserPrompt:
+    """How an instruction parser is asked. version changes with the text; form: of the reply, see SCHEMAS."""
+
+    version: int
+    form: Form
+    text: str
+
+
+@dataclass(frozen=True)
+class GrounderPrompt:
+    """How a grounder is asked. one: exactly one box is wanted."""
+
+    version: int
+    one: bool
+    text: str
+
+
+def load_parser(path: Path) -> ParserPrompt:
+    """Raises lined_yaml.FileError that names file and line."""
+    schema = _schema({"version": _VERSION, "form": {"enum": list(SCHEMAS)}, "text": _TEXT})
+    return ParserPrompt(**read_lined(path, schema).value)
+
+
+def load_grounder(path: Path) -> GrounderPrompt:
+    """Raises lined_yaml.FileError that names file and line."""
+    schema = _schema({"version": _VERSION, "one": {"type": "boolean"}, "text": _TEXT})
+    return GrounderPrompt(**read_lined(path, schema).value)
+
+
+def parser_text(prompt: ParserPrompt, instruction: str) -> str:
+    """The turn of an instruction parser; markers of special tokens in the instruction lose their bars."""
+    return f"{prompt.text.strip()}\n{plain(instruction)}{ANSWER}\n{ANSWERS[prompt.form]}"
+
+
+def grounder_text(
+    prompt: GrounderPrompt, instruction: str, labels: Sequence[str], size: tuple[int, int], coordinates: Coordinates
+) -> str:
+    """The turn of a grounder beside the image, whose (width, height) as it is sent is `size`."""
+    names = json.dumps(list(labels), ensure_ascii=False)
+    where = COORDINATES[coordinates].format(width=size[0], height=size[1])
+    return f"{prompt.text.strip()}\n{plain(instruction)}Names: {names}\n{where}\n{ANSWER}\n{BOXES_ANSWER}"
+
+
+def read_named(form: Form, text: str) -> tuple[Named | None, str | None]:
+    """What a parser's reply names, or None with the reason: exactly one of the two is None."""
+    mendable = _PLAIN_LIST if form == "objects" else UNMENDED
+    reply, reason = read_object(text, SCHEMAS[form], "objects", mendable)
+    if reply is None:
+        return None, reason
+    if form == "subject":
+        subject = _plain_labels([reply["subject"]])
+        return Named(subject, subject, tuple(name for name in ATTRIBUTES if name in reply["changes"])), None
+    if form == "objects":
+        labels = _plain_labels(reply["objects"])
+        return Named(labels, labels), None
+    return Named(_plain_labels(reply["edited"]), _plain_labels(reply["generated"])), None
+
+
+def _plain_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Without spaces around them, each once."""
+    return tuple(dict.fromkeys(" ".join(label.split()) for label in labels))
+
+
+def read_boxes(
+    text: str, labels: Sequence[str], size: tuple[int, int], coordinates: Coordinates, one: bool
+) -> tuple[tuple[FractionBox, ...] | None, str | None]:
+    """The boxes in a grounder's reply, in the order of the labels, or None with the reason why there are none.
+
+    size: (width, height) of the image as it was sent. Refused: what does not fit the schema, an unknown label, a label
+    without a box, more boxes than the `one` that is wanted, a box whose corners are not in order, that has no area in
+    the image, or that reaches further out of it than SLACK of its side. A box that reaches out less is clipped.
+    """
+    reply, reason = read_object(text, BOXES_SCHEMA, "objects", UNMENDED)
+    if reply is None:
+        return None, reason
+    found: dict[str, list[FractionBox]] = {label: [] for label in labels}
+    names = {_folded(label): label for label in labels}
+    sides = (1000, 1000) if coordinates == "thousandths" else size
+    for item in reply["objects"]:
+        label = names.get(_folded(item["label"]))
+        if label is None:
+            return None, f"the reply names {item['label'][:80]!r}, which was not asked for"
+        box, reason = _fractions(item["bbox_2d"], sides)
+        if box is None:
+            return None, f"the box of {label!r}: {reason}"
+        if box not in found[label]:
+            found[label].append(box)
+    missing = [label for label, boxes in found.items() if not boxes]
+    if missing:
+        return None, f"the reply has no box of {', '.join(map(repr, missing))}"
+    boxes = tuple(box for of_label in found.values() for box in of_label)
+    if one and len(boxes) > 1:
+        return None, f"the reply has {len(boxes)} boxes in the place of one"
+    return boxes, None
+
+
+def _folded(label: str) -> str:
+    return " ".join(label.split()).casefold()
+
+
+def _fractions(box: Sequence[float], sides: tuple[int, int]) -> tuple[FractionBox | None, str | None]:
+    """A box as shares of the sides, clipped to 0..1; None with the reason where it cannot be one."""
+    for low, high, side in ((box[0], box[2], sides[0]), (box[1], box[3], sides[1])):
+        if not low < high:
+            return None, f"{_shown(box)} is not left, top, right, bottom"
+        if min(high, side) - max(low, 0) < LEAST:
+            return None, f"{_shown(box)} has no area inside {sides[0]} x {sides[1]}"
+        if low < -SLACK * side or high > (1 + SLACK) * side:
+            return None, f"{_shown(box)} reaches far out of {sides[0]} x {sides[1]}"
+    (width, height), (x0, y0, x1, y1) = sides, box
+    return (max(x0 / width, 0.0), max(y0 / height, 0.0), min(x1 / width, 1.0), min(y1 / height, 1.0)), None
+
+
+def _shown(box: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{value:.6g}" if abs(value) < 1e15 else "..." for value in box) + "]"

@@ -1,0 +1,1 @@
+"""An adapter into its base, streamed."""

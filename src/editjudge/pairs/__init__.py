@@ -1,0 +1,1 @@
+"""What becomes a training pair: tiers, rules, VLM verdicts."""

@@ -1,0 +1,1 @@
+"""A Qwen3-VL checkpoint: loading, processor, chats, the tiny one."""

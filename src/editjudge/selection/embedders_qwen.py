@@ -1,0 +1,89 @@
+"""Qwen3-VL-Embedding through sentence-transformers: image and instruction in one input, a process on each GPU."""
+
+import atexit
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from huggingface_hub import snapshot_download
+from PIL import Image
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import transformer
+
+from editjudge.qwen.processor import Qwen3VLProcessor
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Qwen3VLEmbedder:
+    """A sentence-transformers model folder with a Qwen3-VL, such as Qwen/Qwen3-VL-Embedding-8B."""
+
+    def __init__(self, model: str, dtype: str, batch_size: int, devices: Sequence[str] = ()) -> None:
+        """`model`: a local folder or a hub id. `devices`: a process on each; all GPUs where it is empty.
+
+        Raises FileNotFoundError where there is no such model, ValueError for another kind of model or dtype.
+        """
+        if dtype not in DTYPES:
+            raise ValueError(f"embed.model_dtype must be one of {', '.join(sorted(DTYPES))}, not {dtype!r}")
+        self.batch_size = batch_size
+        devices = devices or [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+        with _processor():
+            self.model = SentenceTransformer(
+                str(_folder(model)),
+                device=devices[0] if len(devices) == 1 else "cpu",
+                local_files_only=True,
+                model_kwargs={"dtype": DTYPES[dtype], "use_safetensors": True},
+            )
+        self.pool = None
+        if len(devices) > 1:
+            self.pool = self.model.start_multi_process_pool(list(devices))
+            atexit.register(self.model.stop_multi_process_pool, self.pool)
+
+    def embed(self, rgbs: Sequence[np.ndarray], instructions: Sequence[str]) -> np.ndarray:
+        """RGB images, uint8, (H, W, 3), and instructions to unit-norm rows, float32, (n, d).
+
+        The library sorts a call's inputs by length into batches, so that little is padded.
+        """
+        pairs = [{"image": Image.fromarray(rgb), "text": text} for rgb, text in zip(rgbs, instructions, strict=True)]
+        vectors = self.model.encode(
+            pairs,
+            batch_size=self.batch_size,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+            pool=self.pool,
+            chunk_size=self.batch_size if self.pool else None,
+        )
+        return np.asarray(vectors, np.float32)
+
+
+def _folder(model: str) -> Path:
+    """The model's folder, fetched from the hub where it is none of this machine's."""
+    folder = Path(model)
+    if not folder.is_dir():
+        try:
+            folder = Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
+        except (OSError, ValueError) as error:
+            raise FileNotFoundError(f"embed.model: no folder {model}, and the hub gives none: {error}") from error
+    if not (folder / "modules.json").is_file():
+        raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    if kind != "qwen3_vl":
+        raise ValueError(f"embed.model: {model} holds a {kind} model, not qwen3_vl")
+    return folder
+
+
+@contextmanager
+def _processor() -> Iterator[None]:
+    """Without torchvision sentence-transformers cannot load Qwen3-VL's processor: meanwhile ours takes its place."""
+    names = vars(transformer)
+    theirs = names["AutoProcessor"]
+    if not find_spec("torchvision"):
+        names["AutoProcessor"] = Qwen3VLProcessor
+    try:
+        yield
+    finally:
+        names["AutoProcessor"] = theirs

@@ -1,0 +1,276 @@
+"""The embedded server: a checkpoint behind the OpenAI-compatible chat API, on the CPU or a GPU, through transformers.
+
+`python -m editjudge.serving.server --model DIR --port P`; `serving.served` starts and stops it. Requests that come
+together are answered in one batch, which shares what they have in common (see chat_model). It fetches nothing.
+"""
+
+import argparse
+import asyncio
+import re
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from editjudge.core import images
+from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode, load
+from editjudge.qwen.chat_request import ChatRequest, Refused, read_request
+from editjudge.qwen.checkpoint import DTYPES
+
+MAX_BODY = 128 * 2**20  # bytes of a request
+MAX_WAITING = 1024  # requests; more are sent away
+GATHERING = 0.005  # seconds in which a batch gathers requests
+BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of the letters of byte-level tokens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """batch_size: requests answered together. max_model_len: tokens of a chat and its reply. images: a request."""
+
+    batch_size: int
+    max_model_len: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A chat with its decoded images."""
+
+    chat: Chat
+    pixels: Mapping[bytes, np.ndarray]
+
+
+Answer: TypeAlias = Reply | Refused
+Waiting: TypeAlias = tuple[Asked, Request, asyncio.Future[Answer]]
+
+
+class Batcher:
+    """Gathers what is asked and has it answered in batches, one after the other, in a thread of their own."""
+
+    def __init__(self, answer: Callable[[Sequence[Asked]], list[Answer]], batch_size: int) -> None:
+        self.answer, self.batch_size = answer, batch_size
+        self.waiting: asyncio.Queue[Waiting] = asyncio.Queue(MAX_WAITING)
+        self.thread = ThreadPoolExecutor(1)
+
+    async def ask(self, asked: Asked, request: Request) -> Reply:
+        """Raises Refused where too many wait, and where the chat is too long."""
+        if self.waiting.full():
+            raise Refused(429, f"{MAX_WAITING} requests are waiting")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.waiting.put_nowait((asked, request, future))
+        answer = await future
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    async def run(self) -> None:
+        """Answers until it is cancelled. What goes wrong in a batch is the answer to its requests, and to no others."""
+        while True:
+            gathered = [await self.waiting.get()]
+            await asyncio.sleep(GATHERING)
+            while len(gathered) < self.batch_size and not self.waiting.empty():
+                gathered.append(self.waiting.get_nowait())
+            await self.answer_all([each for each in gathered if not await gone(each)])
+
+    async def answer_all(self, batch: Sequence[Waiting]) -> None:
+        chats = [asked for asked, _, _ in batch]
+        done = asyncio.get_running_loop().run_in_executor(self.thread, self.answer, chats)
+        await asyncio.wait([done])
+        for number, (_, _, future) in enumerate(batch):
+            if (error := done.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result()[number])
+
+
+async def gone(waiting: Waiting) -> bool:
+    """Whether the client has hung up; the request then ends here."""
+    _, request, future = waiting
+    hung_up = await request.is_disconnected()
+    if hung_up:
+        future.set_result(Refused(499, "the client has hung up"))
+    return hung_up
+
+
+class Server:
+    """The endpoints. name: what requests call the model."""
+
+    def __init__(self, model: ChatModel, name: str, limits: Limits) -> None:
+        self.model, self.name, self.limits = model, name, limits
+        special = [token.content for token in model.processor.tokenizer.added_tokens_decoder.values() if token.special]
+        self.special = re.compile("|".join(map(re.escape, special)))
+        longest = cast(Any, model.model.config.text_config).max_position_embeddings
+        self.max_model_len = min(limits.max_model_len, longest)
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/health", self.health),
+                Route("/v1/models", self.models),
+                Route("/v1/chat/completions", self.complete, methods=["POST"]),
+            ],
+            exception_handlers={Refused: refusal, HTTPException: http_refusal, Exception: failure},
+            lifespan=self.lifespan,
+        )
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self.batcher = Batcher(self.answer, self.limits.batch_size)
+        running = asyncio.create_task(self.batcher.run())
+        yield
+        running.cancel()
+        self.batcher.thread.shutdown()
+
+    async def health(self, request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def models(self, request: Request) -> JSONResponse:
+        card = {"id": self.name, "object": "model", "created": 0, "owned_by": "editjudge"}
+        return JSONResponse({"object": "list", "data": [card]})
+
+    async def complete(self, request: Request) -> JSONResponse:
+        """A chat completion."""
+        wanted = read_request(await read_body(request), self.limits.images)
+        if wanted.model != self.name:
+            message = f"the model {wanted.model!r} does not exist; served is {self.name!r}"
+            raise Refused(404, message, "model", "model_not_found")
+        asked = await run_in_threadpool(self.prepare, wanted)
+        reply = await self.batcher.ask(asked, request)
+        return JSONResponse(self.completion(wanted, reply))
+
+    def prepare(self, wanted: ChatRequest) -> Asked:
+        """The chat as the checkpoint's template renders it. Refused (400): an image that cannot be shown."""
+        text = self.model.render([self.plain(message) for message in wanted.messages])
+        if text.count(self.model.processor.image_token) != len(wanted.images):
+            raise Refused(400, "the checkpoint's chat template does not show all images of these messages", "messages")
+        seed = secrets.randbits(64) if wanted.seed is None else wanted.seed % 2**64
+        chat = Chat(text, wanted.images, wanted.max_new_tokens, wanted.temperature, wanted.top_p, seed)
+        try:
+            return Asked(chat, {data: decode(data) for data in set(wanted.images)})
+        except images.ImageError as error:
+            raise Refused(400, f"an image cannot be used: {error}", "messages") from None
+
+    def plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The message with the special tokens in its texts broken up: no text can add images or turns."""
+        parts = [
+            part | {"text": self.special.sub(lambda token: f"{token[0][0]} {token[0][1:]}", part["text"])}
+            if part["type"] == "text"
+            else part
+            for part in message["content"]
+        ]
+        return {"role": message["role"], "content": parts}
+
+    def answer(self, batch: Sequence[Asked]) -> list[Answer]:
+        """The replies; too long chats are refused, and the others answered."""
+        answers: list[Answer | None] = [self.refused(asked) for asked in batch]
+        fitting = [asked for asked, refused in zip(batch, answers, strict=True) if refused is None]
+        pixels = {data: image for asked in fitting for data, image in asked.pixels.items()}
+        replies = iter(self.model.reply([asked.chat for asked in fitting], pixels))
+        return [next(replies) if refused is None else refused for refused in answers]
+
+    def refused(self, asked: Asked) -> Refused | None:
+        length, new = self.model.length(asked.chat, asked.pixels), asked.chat.max_new_tokens
+        if length + new <= self.max_model_len:
+            return None
+        message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
+        return Refused(400, message, "messages", "context_length_exceeded")
+
+    def completion(self, wanted: ChatRequest, reply: Reply) -> dict[str, Any]:
+        """The body of a chat completion."""
+        top = wanted.top_logprobs
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": reply.text},
+            "finish_reason": "stop" if reply.finished else "length",
+            "logprobs": None if top is None else {"content": self.logprobs(reply, top)},
+        }
+        tokens = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
+        return {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": wanted.model,
+            "choices": [choice],
+            "usage": tokens | {"total_tokens": sum(tokens.values())},
+        }
+
+    def logprobs(self, reply: Reply, top: int) -> list[dict[str, Any]]:
+        """The reply's tokens with their natural log-probabilities, and those of the `top` likeliest at each place."""
+        places = zip(reply.tokens, reply.logprobs.tolist(), reply.top_ids.tolist(), reply.top.tolist(), strict=True)
+        return [
+            self.token(token, logprob)
+            | {"top_logprobs": [self.token(*each) for each in zip(ids[:top], likeliest[:top], strict=True)]}
+            for token, logprob, ids, likeliest in places
+        ]
+
+    def token(self, token: int, logprob: float) -> dict[str, Any]:
+        """A token may hold part of a character, which only its bytes can say."""
+        written = self.model.processor.tokenizer.convert_ids_to_tokens(token)
+        text = self.model.processor.tokenizer.decode([token])
+        known = token not in self.model.processor.tokenizer.added_tokens_decoder
+        data = [BYTES[letter] for letter in written] if known else list(text.encode())
+        return {"token": text, "logprob": logprob, "bytes": data}
+
+
+async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """Refused (413): more than `limit` bytes, of which no more are read."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise Refused(413, f"the request has more than {limit} bytes")
+    return bytes(body)
+
+
+async def refusal(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)
+    return error_response(error.status, error.message, error.param, error.code)
+
+
+async def http_refusal(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return error_response(error.status_code, error.detail)
+
+
+async def failure(request: Request, error: Exception) -> JSONResponse:
+    """What is our own fault; the traceback is in the log."""
+    return error_response(500, f"{type(error).__name__}: {error}"[:500])
+
+
+def error_response(status: int, message: str, param: str | None = None, code: str | None = None) -> JSONResponse:
+    """OpenAI's form of an error."""
+    kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True, help="folder of a checkpoint")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-model-len", type=int, default=48_000)
+    parser.add_argument("--images", type=int, default=3, help="most images of a request")
+    given = parser.parse_args()
+    limits = Limits(given.batch_size, given.max_model_len, given.images)
+    server = Server(load(given.model, given.dtype), given.model, limits)
+    uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
+
+
+if __name__ == "__main__":
+    main()

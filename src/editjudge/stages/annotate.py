@@ -1,0 +1,192 @@
+"""Stage annotate: what is known of every candidate of one task: its region measures, or a VLM's verdicts on pairs.
+
+A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe, models and code are
+as they were is taken from work/; one that cannot be measured is a failed record with a reason.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from editjudge.annotation import batch, slot_settings, slots
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.core import params, records, resume
+from editjudge.endpoints.client import EndpointError
+from editjudge.endpoints.spending import Account, run_report
+from editjudge.grounding.grounded import Grounded
+from editjudge.grounding.grounding import ground
+from editjudge.grounding.settings import read_grounding
+from editjudge.pairs import verdicts as pairwise
+
+Rows = list[records.Row]
+
+
+def annotate(
+    prompts: Rows,
+    candidates: Rows,
+    recipe: Recipe,
+    cache: resume.RecordCache,
+    setting: SlotSetting | None = None,
+    grounded: Mapping[tuple[str, str], Grounded] | None = None,
+) -> Rows:
+    """One annotation a candidate: prompt by prompt in the pool's order, models in order of their names.
+
+    setting: the models; None: the embedded ones. grounded: where the edit of each candidate (key, model) is; None: in
+    the record's own boxes. Raises ParamsError, before any work, for a model that cannot be loaded.
+    """
+    by_prompt: dict[str, Rows] = {p["key"]: [] for p in prompts}
+    for row in sorted(candidates, key=lambda row: row["model"]):
+        by_prompt[row["key"]].append(row)
+    where = own_boxes(prompts, candidates) if grounded is None else grounded
+    asked = [_prompt(p, _measurable(by_prompt[p["key"]], where), recipe, where) for p in prompts]
+    taken = batch.measure_all(asked, setting or SlotSetting(), cache, f"annotations of {recipe.task}")
+    found = {
+        (row["key"], row["model"]): meta
+        for p, metas in zip(prompts, taken, strict=True)
+        for row, meta in zip(_measurable(by_prompt[p["key"]], where), metas, strict=True)
+    }
+    return [_annotation(row, found, where) for p in prompts for row in by_prompt[p["key"]]]
+
+
+def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:
+    """The record's own boxes for every candidate: they hold for the source and for each edit of it."""
+    boxes = {p["key"]: tuple(tuple(region["box"]) for region in p["regions"] or ()) for p in prompts}
+    return {(row["key"], row["model"]): Grounded(boxes[row["key"]], boxes[row["key"]]) for row in candidates}
+
+
+def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
+    """The candidates that are done and whose regions are known."""
+    return [row for row in rows if row["status"] == "done" and where[row["key"], row["model"]].reason is None]
+
+
+def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
+    own = [where[row["key"], row["model"]] for row in rows]
+    return batch.Prompt(
+        p["image"],
+        own[0].source if own else (),
+        recipe,
+        tuple(row["image"] for row in rows),
+        tuple(grounded.edited for grounded in own),
+        tuple(grounded.attributes for grounded in own),
+    )
+
+
+def _annotation(
+    row: records.Row, found: Mapping[tuple[str, str], dict[str, Any]], where: Mapping[tuple[str, str], Grounded]
+) -> records.Row:
+    name = row["key"], row["model"]
+    if row["status"] != "done":
+        meta = batch.failed(f"candidate: {row['reason']}")
+    else:
+        meta = found[name] if name in found else batch.failed(f"regions: {where[name].reason}")
+    return {"key": row["key"], "task": row["task"], "model": row["model"], "damage": row["damage"]} | meta
+
+
+def counts(
+    rows: Rows, recipe: Recipe, setting: SlotSetting, where: Mapping[tuple[str, str], Grounded] | None = None
+) -> dict[str, Any]:
+    """How many candidates were measured and failed and why, how many values each measure has, and which it lacks.
+
+    where: as `grounded` of annotate; regions that were not found are counted by kind, since what an endpoint says in
+    the place of an answer is another text in each run.
+    left_out: of candidates that were measured, those of which the measure was not taken, as the instruction changes
+    what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing.
+    """
+    values: dict[tuple[str, str], list[float | None]] = {
+        (area, name): [] for area, names in slot_settings.configured(recipe, setting).areas for name in names
+    }
+    for m in (m for row in rows for m in row["measures"]):
+        values[m["area"], m["measure"]].append(m["value"])
+    reasons = Counter(_why(row, where or {}) for row in rows if row["status"] == "failed")
+    measured = len(rows) - reasons.total()
+    return {
+        "records": len(rows),
+        "failed": reasons.total(),
+        "reasons": [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())],
+        "measures": [
+            {
+                "area": area,
+                "measure": name,
+                "scored": len(v) - v.count(None),
+                "unscored": v.count(None),
+                "left_out": measured - len(v),
+            }
+            for (area, name), v in sorted(values.items())
+        ],
+        "unscored_reasons": _unscored(rows),
+        "not_configured": [
+            {"area": area, "measure": name, "slots": list(missing)}
+            for area, names in recipe.areas
+            for name in names
+            if (missing := slot_settings.lacking(name, setting))
+        ],
+    }
+
+
+def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
+    grounded = where.get((row["key"], row["model"]), Grounded())
+    return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
+
+
+def _unscored(rows: Rows) -> list[dict[str, Any]]:
+    """Why values are missing, and how often."""
+    reasons = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
+    return [{"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(reasons.items())]
+
+
+def unanswered(task: str, accounts: Iterable[Account]) -> str:
+    """A line on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
+    failures = sum((account.failures for account in accounts), Counter[str]())
+    failures.pop("image", None)  # asked again, it cannot be used either
+    kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(failures.items()))
+    again = f"to ask again, run `dvc repro -f -s annotate@{task}`"
+    return f"annotate: {failures.total()} questions of {task} had no answer ({kinds}); {again}\n" if failures else ""
+
+
+def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
+    """A task's prompts and all models' candidates."""
+    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(models)]
+    candidates = [row for file in files for row in records.iterate(file, "candidates") if row["task"] == task]
+    return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
+
+
+def run(task: str) -> None:
+    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
+    values = params.load()
+    recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
+    setting = slot_settings.read(params.leaf(values, "measures"))
+    grounding = read_grounding(params.leaf(values, "grounding"))
+    slots.check(slot_settings.used(recipe, setting), setting)
+    judges = params.leaf(values, "pairwise.judges")
+    accounts = pairwise.open_accounts(recipe, judges)
+    prompts, candidates = _rows(task, params.leaf(values, "editors"))
+    with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
+        where = ground(prompts, candidates, recipe, grounding, cache)
+        rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
+        verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
+        figures = cache.counts() | where.run_report() | {"judges": run_report(accounts)}
+        records.write_json(Path(f"metrics/resume/annotate_{task}.json"), figures)
+    records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")
+    records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
+    report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
+    report |= pairwise.counts(prompts, candidates, verdicts, accounts)
+    records.write_json(Path(f"metrics/annotate/{task}.json"), report)
+    print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = parser.parse_args().task
+    try:
+        run(task)
+    except (ValueError, FileNotFoundError, EndpointError) as error:
+        sys.exit(f"annotate: {error}")
+
+
+if __name__ == "__main__":
+    main()

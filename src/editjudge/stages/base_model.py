@@ -1,0 +1,41 @@
+"""Stage base_model: the tiny Qwen3-VL that stands for the judge's base where no published weights are at hand.
+
+Trained in full, on samples from photos that no other stage uses. Its output is committed, so that a clean clone does
+not train it; on a GPU the stage uses it.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from editjudge.core import params, records
+from editjudge.probe import base_samples, photos
+from editjudge.qwen import tiny
+from editjudge.training import pretrain
+
+OUT = Path("models/base")
+
+
+def main() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    setting = params.leaf(params.load(), "base_model")
+    sizes, training = tiny.TinySettings(**setting["sizes"]), pretrain.PretrainSettings(**setting["training"])
+    samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting["pool"], sizes.seed)
+    unseen = base_samples.Pool(
+        sorted(photos.TRAIN), sizes.image_size, setting["pool"] // 10, sizes.seed + 1, easiest=0.8
+    )
+    tokens = tiny.tokenizer(sorted({text for part in samples.parts for text in part[2]}), sizes.vocab_size)
+    net = tiny.model(tokens, sizes)
+    torch.nn.Module.to(net, "cuda" if torch.cuda.is_available() else "cpu")
+    history = pretrain.pretrain(net, tokens, samples.draw, unseen.draw, training)
+    shutil.rmtree(OUT, ignore_errors=True)
+    tiny.save(net, tiny.processor(tokens, sizes.image_size), OUT, torch.bfloat16)
+    records.write_csv(Path("plots/base_model.csv"), history)
+    parameters = sum(weight.numel() for weight in net.parameters())
+    last = {"loss": history[-1]["loss"], "held_out_accuracy": history[-1]["accuracy"], "parameters": [parameters]}
+    records.write_json(Path("metrics/base_model.json"), last)
+
+
+if __name__ == "__main__":
+    main()

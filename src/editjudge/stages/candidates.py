@@ -1,0 +1,185 @@
+"""Stage candidates: one editing model's edits of all pools and of the arena's prompts.
+
+A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
+reason, and the run goes on. Images are in memory a row group at a time.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from editjudge.core import params, records, resume
+from editjudge.core.params import ParamsError
+from editjudge.core.schemas import ContractError
+from editjudge.core.writing import RowWriter
+from editjudge.editors import making, settings
+from editjudge.editors.outcomes import Outcome
+from editjudge.editors.pool import EditorBroken
+from editjudge.editors.request import Request
+from editjudge.editors.settings import Setting
+from editjudge.endpoints.client import EndpointError
+
+FOLDERS = {"data": "candidates", "benchmark": "gallery"}
+REASONS = 20  # of the failures, the most frequent, that metrics list
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is asked for; `row` has key, task, instruction, image and edit."""
+
+    use: Literal["data", "benchmark"]
+    row: records.Row
+
+
+class Prompts:
+    """All pools and then the arena, read from their files anew each time: a row group is in memory at a time."""
+
+    def __init__(self, tasks: Iterable[str], data: Path) -> None:
+        self._pools, self._arena = [data / f"pools/{task}.parquet" for task in tasks], data / "gedit_bench.parquet"
+
+    def __iter__(self) -> Iterator[Prompt]:
+        for pool in self._pools:
+            for row in records.iterate(pool, "pools"):
+                yield Prompt("data", row)
+        for row in records.iterate(self._arena, "gedit_bench"):
+            yield Prompt("benchmark", records.prompt_of(row))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One edit: `name` is the fingerprint of all it depends on; `meta` has status, kind, reason and damage."""
+
+    key: str
+    task: str
+    use: Literal["data", "benchmark"]
+    name: str
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """All candidates in the prompts' order, and figures of the run that made what was missing."""
+
+    candidates: list[Candidate]
+    figures: dict[str, Any]
+
+
+def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: resume.RecordCache) -> Made:
+    """One candidate for each prompt; `prompts` is read twice, and the images are in the cache.
+
+    A failure that another try would only repeat is in the cache too; the others are tried again by the next run.
+    """
+    code = settings.code(setting)
+    places = [(p.row["key"], p.row["task"], p.use, name_of(p, model, setting, code)) for p in prompts]
+    names = [name for *_, name in places]
+    metas = {name: meta for name in dict.fromkeys(names) if (meta := cache.meta(name)) is not None}
+    missing = dict.fromkeys(name for name in names if name not in metas)
+
+    def keep(name: str, outcome: Outcome) -> None:
+        metas[name] = _meta(outcome)
+        if outcome.lasting:
+            cache.put(name, metas[name], outcome.image)
+
+    figures: dict[str, Any] = {}
+    if missing:
+        requests = _requests(prompts, names, set(missing), model, setting)
+        figures = making.make(model, setting, requests, len(missing), keep)
+    return Made([Candidate(*place, metas[place[-1]]) for place in places], figures)
+
+
+def name_of(prompt: Prompt, model: str, setting: Setting, code: str) -> str:
+    """The fingerprint of all that an edit depends on."""
+    row, decides = prompt.row, settings.decides(setting, prompt.use)
+    return resume.fingerprint(
+        code, model, prompt.use, decides, row["key"], row["task"], row["instruction"], row["edit"], row["image"]
+    )
+
+
+def _requests(
+    prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting
+) -> Iterator[tuple[str, Request]]:
+    """The edits that are missing, each once."""
+    for prompt, name in zip(prompts, names, strict=True):
+        if name in missing:
+            missing.remove(name)
+            row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
+            yield (
+                name,
+                Request(row["key"], row["task"], row["instruction"], row["image"], row["edit"], prompt.use, seed),
+            )
+
+
+def seed_of(seed: int, model: str, key: str) -> int:
+    """The seed of one record and model, 0..2**63-1."""
+    return int(resume.fingerprint(seed, model, key)[:16], 16) >> 1
+
+
+def _meta(outcome: Outcome) -> dict[str, Any]:
+    status = "done" if outcome.kind is None else "failed"
+    return {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
+
+
+def rows(candidates: Iterable[Candidate], model: str, cache: resume.RecordCache) -> Iterator[records.Row]:
+    """The candidates' rows, the images from the cache one at a time."""
+    for c in candidates:
+        image = cache.data(c.name) if c.meta["status"] == "done" else None
+        row = {"key": c.key, "task": c.task, "model": model, "image": image}
+        yield row | {field: c.meta[field] for field in ("status", "reason", "damage")}
+
+
+def counts(candidates: list[Candidate]) -> dict[str, Any]:
+    """How many candidates are done and failed, the failures' kinds and most frequent reasons, the mean known damage."""
+    failed = [c.meta for c in candidates if c.meta["status"] == "failed"]
+    known = [c.meta["damage"] for c in candidates if c.meta["damage"] is not None]
+    reasons = _tally(meta["reason"] for meta in failed)
+    return {
+        "records": len(candidates),
+        "failed": len(failed),
+        "kinds": [{"kind": kind, "records": number} for kind, number in _tally(meta["kind"] for meta in failed)],
+        "reasons": [{"reason": reason, "records": number} for reason, number in reasons[:REASONS]],
+        "reasons_left_out": max(len(reasons) - REASONS, 0),
+        "mean_known_damage": [round(float(np.mean(known)), 4)] if known else [],
+    }
+
+
+def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
+    """How often each stands there, the most frequent first, equals by name."""
+    return sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
+
+
+def run(model: str) -> None:
+    """The stage on its files. Raises ParamsError, ContractError and EditorBroken; what is finished is kept."""
+    values = params.load()
+    setting = settings.read(values, model)
+    prompts = Prompts(params.leaf(values, "tasks"), Path("data"))
+    with resume.RecordCache(Path(f"work/candidates/{model}.sqlite")) as cache:
+        made = edit_all(prompts, model, setting, cache)
+        for use, folder in FOLDERS.items():
+            with RowWriter(Path(f"data/{folder}/{model}.parquet"), "candidates") as out:
+                for row in rows((c for c in made.candidates if c.use == use), model, cache):
+                    out.add(row)
+        last = made.figures | cache.counts()
+    records.write_json(Path(f"metrics/resume/candidates_{model}.json"), last)
+    records.write_json(Path(f"metrics/candidates/{model}.json"), counts(made.candidates))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    model = parser.parse_args().model
+    try:
+        run(model)
+    except (ParamsError, ContractError, EditorBroken, EndpointError) as error:
+        sys.exit(f"candidates of {model}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"candidates of {model}: stopped; what is finished is kept")
+
+
+if __name__ == "__main__":
+    main()

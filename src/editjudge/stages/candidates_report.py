@@ -1,0 +1,25 @@
+"""Stage candidates_report: what became of the edits of all editing models, in one file."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from editjudge.core import params, records
+
+
+def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The counts of each model (`candidates.counts`), and their sums. A list, which `dvc metrics` leaves out."""
+    sums = {name: sum(count[name] for count in counts.values()) for name in ("records", "failed")}
+    return {"per_model": [{"model": model} | count for model, count in counts.items()]} | sums
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    models = params.leaf(params.load(), "editors")
+    counts = {model: json.loads(Path(f"metrics/candidates/{model}.json").read_text()) for model in models}
+    records.write_json(Path("metrics/candidates.json"), report(counts))
+
+
+if __name__ == "__main__":
+    main()

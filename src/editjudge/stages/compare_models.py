@@ -1,0 +1,242 @@
+"""Stage compare_models: every judge compares every two editing models on every prompt of the arena, in both orders.
+
+With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`). A
+model with few images is listed in the metrics, and left out of the arena where params.yaml says so.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from editjudge.annotation import slot_settings
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.arena import choosing
+from editjudge.arena.matches import OUTCOMES, numbered
+from editjudge.core import params, records, resume
+from editjudge.core.fields import read_fields
+from editjudge.core.schemas import ContractError
+from editjudge.endpoints.client import EndpointError
+from editjudge.endpoints.spending import Account, cost_rows, run_report
+from editjudge.judges import asking
+from editjudge.judges.measures_judge import Context
+from editjudge.judges.protocol import BothOrders, Question, mirrored
+
+Rows = list[records.Row]
+Gallery = Mapping[str, Mapping[str, records.Row]]
+Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
+DIMENSION = "visual_consistency"
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """`compare_models` of params.yaml. least_share: of the prompts, below which a model has few images."""
+
+    budget: int
+    rounds: int
+    seed: int
+    least_share: float
+    few_images: Literal["keep", "leave_out"]
+
+
+def read_gallery(models: Sequence[str]) -> Gallery:
+    """Each model's candidates for the arena, by key. Raises ContractError."""
+    return {
+        model: {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
+        for model in models
+    }
+
+
+def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> Rows:
+    """Of each model: how many of the prompts it has an image for, if these are few, and if it is left out for it."""
+    models = []
+    for model in sorted(gallery):
+        images = sum(gallery[model][p["key"]]["status"] == "done" for p in prompts)
+        few = images < plan.least_share * len(prompts)
+        left_out = few and plan.few_images == "leave_out"
+        models.append({"model": model, "images": images, "few_images": few, "left_out": left_out})
+        if few:
+            how = "is left out" if left_out else "is kept all the same"
+            print(
+                f"compare_models: {model} has images of {images} of {len(prompts)} prompts; it {how}", file=sys.stderr
+            )
+    return models
+
+
+def taking_part(gallery: Gallery, models: Rows) -> Gallery:
+    """The models that are not left out. Raises ParamsError where no two of them are there to be compared."""
+    left_out = {row["model"] for row in models if row["left_out"]}
+    if len(gallery) - len(left_out) < 2 <= len(gallery):
+        raise params.ParamsError(
+            "params.yaml: compare_models.few_images: fewer than two models have images of least_share of the prompts"
+        )
+    return {model: rows for model, rows in gallery.items() if model not in left_out}
+
+
+def pairs_of(prompts: Rows, gallery: Gallery) -> tuple[list[Pair], int]:
+    """All (prompt, model, model) where both have an image, models in order of their names; and how many lack one."""
+    every = [(p, a, b) for p in prompts for a, b in combinations(sorted(gallery), 2)]
+    done = [(p, a, b) for p, a, b in every if all(gallery[m][p["key"]]["status"] == "done" for m in (a, b))]
+    return done, len(every) - len(done)
+
+
+def ask_within(
+    plan: Mapping[str, int], pairs: Sequence[Pair], ask_all: Callable[[Sequence[Pair]], list[BothOrders]]
+) -> tuple[list[Pair], list[BothOrders]]:
+    """The pairs that were asked about, in their order, and the answers.
+
+    plan: `budget`, the most questions (each is asked in both orders), 0 for all pairs; `rounds` that they are asked in;
+    `seed`. Raises ValueError for a negative budget, and for rounds below 1 where there is a budget.
+    """
+    if plan["budget"] == 0 or not pairs:
+        return list(pairs), ask_all(pairs)
+    prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
+    two = list(combinations(sorted({m for _, *models in pairs for m in models}), 2))
+    models = sorted({m for ab in two for m in ab})
+    at = {(p["key"], a, b): n for n, (p, a, b) in enumerate(pairs)}
+    answers: dict[int, BothOrders] = {}
+
+    def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
+        chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
+        answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
+        return [OUTCOMES.get(answers[n].combined.winner or "") for n in chosen]
+
+    possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
+    numbers = np.array([[models.index(m) for m in ab] for ab in two])
+    rng = np.random.default_rng(plan["seed"])
+    choosing.in_rounds(possible, numbers, plan["budget"], plan["rounds"], outcomes, rng)
+    asked = sorted(answers)
+    return [pairs[n] for n in asked], [answers[n] for n in asked]
+
+
+def interval_width(rows: Rows) -> float | None:
+    """Mean width of the models' 95 % intervals in rating points; None with fewer than two scored prompts."""
+    scored = [row for row in rows if row["winner"] is not None]
+    if len({row["prompt"] for row in scored}) < 2:
+        return None
+    columns = ("prompt", "dimension", "model_a", "model_b", "winner")
+    return round(choosing.width(numbered(pa.table({name: [row[name] for row in scored] for name in columns}))), 2)
+
+
+def match_key(prompt: str, a: str, b: str) -> str:
+    """The reference's key of a match."""
+    return f"{prompt}_pair_{a}_vs_{b}"
+
+
+def ask(
+    setting: Mapping[str, Any],
+    pairs: Sequence[Pair],
+    gallery: Gallery,
+    recipes: Mapping[str, Recipe],
+    models: SlotSetting,
+    cache: resume.RecordCache,
+    account: Account,
+) -> list[BothOrders]:
+    """The judge's answers, in the order of the pairs."""
+    questions, contexts = [], {}
+    for p, a, b in pairs:
+        key, (first, second) = match_key(p["key"], a, b), (gallery[m][p["key"]]["image"] for m in (a, b))
+        questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second))
+        if p.get("regions") is not None and p["task"] in recipes:
+            boxes = tuple(tuple(region["box"]) for region in p["regions"])
+            contexts[key] = Context(recipes[p["task"]], boxes, models)
+    return asking.ask(setting, questions, contexts, cache, account)
+
+
+def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
+    """One row a match; model A is the first image of the forward order."""
+    return [
+        {
+            "key": match_key(p["key"], a, b),
+            "prompt": p["key"],
+            "task": p["task"],
+            "judge": judge,
+            "dimension": DIMENSION,
+            "model_a": a,
+            "model_b": b,
+            "forward": answer.forward.winner,
+            "backward": mirrored(answer.backward).winner,
+            "winner": answer.combined.winner,
+            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
+            "reason": answer.combined.reason,
+            "damage_a": gallery[a][p["key"]]["damage"],
+            "damage_b": gallery[b][p["key"]]["damage"],
+        }
+        for (p, a, b), answer in zip(pairs, answers, strict=True)
+    ]
+
+
+def report(
+    matches: Rows, possible: int, without_image: int, models: Rows, accounts: Mapping[str, Account]
+) -> dict[str, Any]:
+    """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
+    cost, and each model's `presence`.
+    """
+    by_judge: dict[str, Rows] = {}
+    for match in matches:
+        by_judge.setdefault(match["judge"], []).append(match)
+    return {
+        "records": len(matches),
+        "failed": sum(match["winner"] is None for match in matches),
+        "pairs_without_image": [without_image],
+        "models": models,
+        "questions": {judge: len(rows) for judge, rows in by_judge.items()},
+        "questions_possible": possible,
+        "interval_width": {judge: interval_width(rows) for judge, rows in by_judge.items()},
+        "cost": cost_rows(accounts),
+    }
+
+
+def ask_judges(
+    values: Mapping[str, Any], pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
+) -> Rows:
+    """The matches of every judge of the arena."""
+    tasks = values["tasks"]
+    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
+    for judge, account in accounts.items():
+        setting = values["judges"][judge]
+        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+            ask_all = functools.partial(
+                ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
+            )
+            matches += to_matches(judge, *ask_within(values["compare_models"], pairs, ask_all), gallery)
+    return matches
+
+
+def run() -> None:
+    """The stage on its files. Raises ParamsError and ContractError."""
+    values = params.load()
+    judges = params.leaf(values, "judges")
+    plan = read_fields("compare_models", ArenaPlan, params.leaf(values, "compare_models"), {"least_share": (0, 1)})
+    arena = [judge for judge in judges if params.leaf(values, f"judges.{judge}.arena")]
+    accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
+    prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
+    every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
+    models = presence(prompts, every, plan)
+    gallery = taking_part(every, models)
+    pairs, without_image = pairs_of(prompts, gallery)
+    matches = ask_judges(values, pairs, gallery, accounts)
+    records.write(Path("data/matches.parquet"), matches, "matches")
+    records.write_json(
+        Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
+    )
+    records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
+
+
+def main() -> None:
+    try:
+        run()
+    except (params.ParamsError, ContractError, EndpointError) as error:
+        sys.exit(f"compare_models: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Stage gedit_bench: the arena's prompts: the published GEditBench v2, or some of our own from held-out photos.
+
+A published row that cannot be used is counted in metrics/gedit_bench.json, and stands with its reason in
+data/refused/gedit_bench.csv.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from editjudge.benchmarks import tables
+from editjudge.benchmarks.item import BenchmarkError, RowError
+from editjudge.core import images, params, records
+from editjudge.core.fields import read_fields
+from editjudge.core.writing import RowWriter, TableWriter
+from editjudge.probe import scenes
+
+COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
+REFUSED = ("file", "row", "reason")
+# The published names of the fields, and names that the same fields have elsewhere.
+FIELDS = {
+    "key": ("key",),
+    "task": ("task", "task_type"),
+    "instruction": ("instruction", "prompt"),
+    "source_image": ("source_image", "input_image", "image"),
+}
+KEY = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # it becomes the name of a file
+
+
+@dataclass(frozen=True)
+class ArenaSetting:
+    """`gedit_bench` of params.yaml.
+
+    Without path and hub: per_task prompts of each of our tasks, by seed. path: the published file or folder; or hub:
+    the id of the data set (`owner/name`), best with a revision. files: a glob in the folder. images: the folder of
+    image paths, where images are not inside the table.
+    """
+
+    per_task: int
+    seed: int
+    path: str = ""
+    hub: str = ""
+    revision: str = ""
+    files: str = ""
+    images: str = ""
+
+    def table(self) -> tables.Setting:
+        """Where the published prompts lie."""
+        places = (self.path, self.hub, self.revision, self.files, self.images)
+        return tables.Setting("gedit_bench", *(place or None for place in places))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A row that is no prompt. where: its file and its number there, from 0."""
+
+    file: str
+    row: int
+    reason: str
+
+
+def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
+    """The probe set's prompts of every task that it has."""
+    side = params.positive(values, "raw_pairs.image_side")
+    for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
+        for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
+            yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
+
+
+def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
+    """The prompts of the published benchmark, in its order, the tasks under their published names.
+
+    Raises BenchmarkError for a file that cannot be read or has not the fields.
+    """
+    seen: set[str] = set()
+    for record in tables.read(setting.table()):
+        try:
+            yield _prompt(record, seen)
+        except (RowError, images.ImageError) as error:
+            yield Refused(str(record.file), record.number, str(error))
+
+
+def _prompt(record: tables.Record, seen: set[str]) -> records.Row:
+    """Raises RowError and ImageError for a row that is no prompt, and BenchmarkError where a field is missing."""
+    key, task, instruction, image = (_field(record, names) for names in FIELDS.values())
+    key = str(record[key]) if isinstance(record[key], int) else record.text(key)
+    if not KEY.fullmatch(key):
+        raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
+    if key in seen:
+        raise RowError(f"key {key} stands already in an earlier row")
+    [data], missing = record.pictures(record[image])
+    if missing:
+        raise RowError(missing)
+    images.decode(data)
+    row = {"key": key, "task": _text(record, task), "instruction": _text(record, instruction)}
+    seen.add(key)
+    origin = f"{record.file}: row {record.number}"
+    return row | {"source_image": {"bytes": data, "path": None}, "origin": origin, "regions": None, "edit": None}
+
+
+def _text(record: tables.Record, field: str) -> str:
+    """Raises RowError for what is no text, or none that a file can hold: JSON can say half of a surrogate pair."""
+    text = record.text(field)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise RowError(f"field {field}: half of a surrogate pair")
+    return text
+
+
+def _field(record: tables.Record, names: tuple[str, ...]) -> str:
+    return next((name for name in names if name in record.values), names[0])
+
+
+def run() -> None:
+    """The stage on its files. Raises ParamsError and BenchmarkError; the prompts there were before then stay."""
+    values = params.load()
+    setting: ArenaSetting = read_fields("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"), {})
+    published = bool(setting.path or setting.hub)
+    rows = published_prompts(setting) if published else probe_prompts(values, setting)
+    tasks, refused = Counter[str](), 0
+    with (
+        RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
+        TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
+    ):
+        for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
+            if isinstance(row, Refused):
+                refused += 1
+                bad.add(vars(row))
+            else:
+                tasks[row["task"]] += 1
+                prompts.add(row)
+        counts = [{"task": task, "prompts": number} for task, number in sorted(tasks.items())]
+        report = {"records": tasks.total(), "refused": refused, "tasks": counts}
+        records.write_json(Path("metrics/gedit_bench.json"), report)
+        if not tasks:
+            raise BenchmarkError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
+
+
+def main() -> None:
+    try:
+        run()
+    except ValueError as error:
+        sys.exit(f"gedit_bench: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Stage import_gallery: edits of the arena's prompts that were made elsewhere, as one more model of the arena.
+
+A prompt without an image, and an image that cannot be used, is a failed candidate with its reason.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from editjudge.arena import pictures
+from editjudge.core import params, records
+from editjudge.core.fields import read_fields
+from editjudge.core.progress import progress
+from editjudge.core.writing import RowWriter
+
+REASONS = 20  # that metrics list, the most frequent first
+
+
+@dataclass(frozen=True)
+class ImportedSetting:
+    """`imported.<model>` of params.yaml. path: a folder of images named by key, or a Parquet file of candidates."""
+
+    path: str
+
+
+def from_folder(folder: Path, model: str, tasks: Mapping[str, str]) -> Iterator[records.Row]:
+    """A candidate for each prompt, whose key is a file's name in the folder."""
+    for key, task in tasks.items():
+        yield pictures.candidate(key, task, model, pictures.by_key(folder, key))
+
+
+def from_parquet(file: Path, model: str, tasks: Mapping[str, str]) -> Iterator[records.Row]:
+    """A candidate for each prompt: those that the file has, in its order, then the others. Raises ContractError."""
+    missing = dict(tasks)
+    for row in records.iterate(file, "candidates"):
+        if missing.pop(row["key"], None) is not None:
+            found = row["image"] or row["reason"] or pictures.NO_IMAGE
+            yield pictures.candidate(row["key"], tasks[row["key"]], model, found)
+    for key, task in missing.items():
+        yield pictures.candidate(key, task, model, pictures.NO_IMAGE)
+
+
+def run(model: str) -> None:
+    """The stage on its files. Raises ParamsError, ContractError, and GalleryError for a name that is no file's."""
+    pictures.check_name(model, "model")
+    values = params.load()
+    setting = read_fields(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model), {})
+    path, counts = Path(setting.path), Counter[str]()
+    if model in values["editors"]:
+        raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")
+    if not path.exists():
+        raise params.ParamsError(f"imported.{model}.path: {path} not found")
+    prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
+    tasks = {row["key"]: row["task"] for row in prompts}
+    rows = (from_folder if path.is_dir() else from_parquet)(path, model, tasks)
+    with RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
+        for row in progress(rows, len(tasks), f"images of {model}"):
+            out.add(row)
+            counts.update([row["reason"]] if row["reason"] is not None else [])
+    reasons = [{"reason": reason, "records": number} for reason, number in counts.most_common(REASONS)]
+    report = {"records": len(tasks), "failed": counts.total(), "reasons": reasons}
+    records.write_json(Path(f"metrics/gallery/{model}.json"), report)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    model = parser.parse_args().model
+    try:
+        run(model)
+    except ValueError as error:
+        sys.exit(f"import_gallery: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Stage leaderboard: ratings of the editing models from each judge's matches, with intervals and the known order.
+
+`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see arena/matches.py) by itself, each
+file being a dimension; without arguments the module is the stage of dvc.yaml.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import kendalltau
+
+from editjudge.arena import matches
+from editjudge.core import params, records, schemas
+from editjudge.statistics import ratings
+from editjudge.statistics.transitivity import transitivity
+
+PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
+NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
+
+
+def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
+    """The leaderboard under alpha, weighting, ties, bootstrap and seed."""
+    return ratings.leaderboard(
+        found,
+        alpha=setting["alpha"],
+        weighting=setting["weighting"],
+        ties=setting["ties"],
+        n_bootstrap=setting["bootstrap"],
+        seed=setting["seed"],
+    )
+
+
+def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
+
+    Without intervals where there is a single prompt. `reason` says why one has no models: no match with a verdict, or
+    what `ratings.leaderboard` refuses.
+    """
+    names = sorted(name for name in table[column].unique().to_pylist() if name is not None)
+    return [{column: name} | _part(_where(table, column, name), setting) for name in names]
+
+
+def _where(table: pa.Table, column: str, name: str) -> pa.Table:
+    return table.filter(pc.equal(table[column].cast(pa.string()), name))
+
+
+def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
+    try:
+        board = board_of(*_with_intervals(matches.numbered(table), setting))
+    except ValueError as error:
+        return {"models": [], "tie": {}, "warnings": [], "reason": str(error)}
+    return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
+
+
+def _with_intervals(found: ratings.Matches, setting: dict[str, Any]) -> tuple[ratings.Matches, dict[str, Any]]:
+    """The matches and the setting, without resamples where there is a single prompt to resample."""
+    return found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0}
+
+
+def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
+    """A sentence for each model and each dimension all of whose matches are without a verdict."""
+    sides = {name for side in ("model_a", "model_b") for name in table[side].unique().to_pylist()}
+    dimensions = set(table["dimension"].unique().to_pylist())
+    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
+    missing += [f"dimension {name}" for name in sorted(dimensions - set(found.dimensions))]
+    return [f"{name} has no match with a verdict: it is not rated" for name in missing]
+
+
+def doubtful(table: pa.Table) -> list[str]:
+    """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
+    inside = pc.match_substring(table["prompt"].cast(pa.string()), "_pair_")
+    if not pc.any(inside).as_py():
+        return []
+    name = table["prompt"][pc.index(inside, True).as_py()].as_py()
+    return [
+        f"prompts such as {name!r} have _pair_ in their name: if it belongs to a model's, list the models (--models)"
+    ]
+
+
+def win_rates(found: ratings.Matches) -> dict[str, Any]:
+    """The matrix of win rates, ties as halves, row against column; None where two models never met."""
+    rates = ratings.win_rates(found).tolist()
+    return {"models": list(found.models), "rates": [[None if math.isnan(x) else x for x in row] for row in rates]}
+
+
+def circles(table: pd.DataFrame) -> dict[str, Any]:
+    """Circular triples of models on the same prompt and dimension; see `transitivity.transitivity`."""
+    groups = list(zip(table["prompt"], table["dimension"], strict=True))
+    winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
+    return transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners)
+
+
+def known_damage(table: pd.DataFrame) -> pd.Series:
+    """The mean known damage of each model's images over the prompts; empty where none is known."""
+    sides = [
+        table[["prompt", f"model_{s}", f"damage_{s}"]].set_axis(["prompt", "model", "damage"], axis=1) for s in "ab"
+    ]
+    return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
+
+
+def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
+    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
+
+    With it, each task's own leaderboard, the matrix of win rates and how transitive the answers are. A match without a
+    verdict is not a tie: it is counted as unscored and left out. `reason` says why there are no models where no match
+    has a verdict; intervals are None where there is a single prompt.
+    """
+    named = pa.Table.from_pandas(table[list(NEEDED)], preserve_index=False)
+    try:
+        found = matches.numbered(named)
+    except matches.MatchError as error:
+        return nothing(len(table), str(error))
+    board = board_of(*_with_intervals(found, setting))
+    warnings = board.warnings + unrated(named, found)
+    for sentence in warnings:
+        print(f"leaderboard: {sentence}", file=sys.stderr)
+    schemas.check("leaderboard", board.models, "leaderboard")
+    damage = known_damage(table)
+    rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
+    tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
+    return {
+        "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
+        "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
+        "tasks": [
+            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(named, "task", setting)
+        ],
+        "win_rates": win_rates(found),
+        "transitivity": circles(table),
+        "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
+        "matches": len(table),
+        "ties": int((found.outcome == 0).sum()),
+        "unscored": len(table) - len(found.outcome),
+        "warnings": warnings,
+        "reason": None,
+    }
+
+
+def nothing(asked: int, reason: str) -> dict[str, Any]:
+    """The leaderboard of a judge that gave no verdict in `asked` matches."""
+    print(f"leaderboard: {reason}", file=sys.stderr)
+    empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
+    return empty | {
+        "kendall_tau": None,
+        "matches": asked,
+        "ties": 0,
+        "unscored": asked,
+        "warnings": [],
+        "reason": reason,
+    }
+
+
+def known(damage: pd.Series, model: str) -> float | None:
+    """A model's known damage, if there is one."""
+    return round(float(damage[model]), 4) if model in damage else None
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the leaderboard with its floats at two decimals (abilities at four)."""
+    return {k: round(v, 4 if k == "ability" else 2) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """metrics/leaderboard.json: the agreement with the known order up front, for `dvc metrics`; the rest in a list."""
+    return {
+        "kendall_tau": {judge: board["kendall_tau"] for judge, board in boards.items()},
+        "judges": [{"judge": judge, **board} for judge, board in boards.items()],
+    }
+
+
+def stage() -> None:
+    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard/JUDGE.csv."""
+    setting = params.leaf(params.load(), "leaderboard")
+    table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
+    if table.empty:
+        sys.exit("leaderboard: there is no match: no two models have images of the same prompt")
+    boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
+    records.write_json(Path("metrics/leaderboard.json"), summary(boards))
+    shutil.rmtree(PLOTS, ignore_errors=True)
+    PLOTS.mkdir(parents=True)
+    for judge, board in boards.items():
+        plotted = pd.DataFrame(board["models"], columns=list(PLOTTED))
+        plotted.to_csv(PLOTS / f"{judge}.csv", index=False, float_format="%.6g")
+
+
+def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
+    listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
+    table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
+    found = matches.numbered(table)
+    setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
+    board = board_of(found, setting)
+    return {
+        "models": board.models,
+        "tie": board.tie,
+        "win_rates": win_rates(found),
+        "matches": len(table),
+        "ties": int(np.count_nonzero(found.outcome == 0)),
+        "unscored": len(table) - len(found.outcome),
+        "warnings": board.warnings + unrated(table, found) + ([] if listed else doubtful(table)),
+    } | {f"by_{column}": parts(table, column, setting) for column in arguments.by}
+
+
+def arguments_of(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="editjudge.stages.leaderboard", description="Ratings of models from match files."
+    )
+    parser.add_argument(
+        "--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv"
+    )
+    parser.add_argument("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
+    parser.add_argument(
+        "--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals"
+    )
+    parser.add_argument("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
+    parser.add_argument("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument(
+        "--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too"
+    )
+    parser.add_argument("--judge", help="whose matches to take, where the files have several judges")
+    parser.add_argument("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        stage()
+        return
+    arguments = arguments_of(sys.argv[1:])
+    try:
+        board = rank_files(arguments)
+        if arguments.json is None:
+            print(json.dumps(board, indent=2))
+        else:
+            records.write_json(arguments.json, board)
+    except (ValueError, OSError) as error:
+        sys.exit(f"leaderboard: {error}")
+    for sentence in board["warnings"]:
+        print(f"leaderboard: {sentence}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Stage merge_judge: the adapter merged into its base, as a plain checkpoint."""
+
+import argparse
+from pathlib import Path
+
+from editjudge.merging.merge import STORED, merge_adapter
+
+DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
+
+The weights are streamed: memory does not grow with the model, and the time is about that of copying the files.
+LoRA, rsLoRA and DoRA are merged as peft does it, with patterns of ranks and alphas, trained biases and
+modules_to_save; anything else is refused by its name before a byte is written."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", type=Path, required=True, metavar="DIR", help="the base: safetensors, one or several")
+    parser.add_argument("--adapter", type=Path, required=True, metavar="DIR", help="the adapter, as peft saves it")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="appears whole or not at all; an old result is replaced"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=list(STORED),
+        default="base",
+        help="of the result; base: each tensor as in the base (default)",
+    )
+    arguments = parser.parse_args()
+    merge_adapter(arguments.base, arguments.adapter, arguments.out, arguments.dtype)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Stage probe_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from editjudge.core import images, params, records, workers
+from editjudge.editors.procedural import edits as procedural
+from editjudge.probe import scenes
+
+WINNERS = ("Image A", "Image B")
+
+
+def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
+    """Two edits of one prompt by two editors drawn at random, the truth being which did less damage.
+
+    None where no two editors' damages are at least `least_gap` (mean ΔE) apart.
+    """
+    rng = np.random.default_rng([seed, *prompt["key"].encode()])
+    source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
+    edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
+    pairs = [(a, b) for a in edits for b in edits if abs(edits[a].damage - edits[b].damage) >= least_gap]
+    if not pairs:
+        return None
+    models = pairs[int(rng.integers(len(pairs)))]
+    damages = [round(edits[model].damage, 4) for model in models]
+    return {
+        "key": prompt["key"],
+        "task": prompt["task"],
+        "instruction": prompt["instruction"],
+        "source_image": {"bytes": prompt["image"], "path": None},
+        "edited_images": [{"bytes": images.encode_png(edits[m].image), "path": None} for m in models],
+        "winner": WINNERS[int(damages[1] < damages[0])],
+        "models": list(models),
+        "damages": damages,
+        "origin": prompt["origin"],
+        "regions": prompt["regions"],
+    }
+
+
+def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
+    """How many pairs there are, a task and a photo, and how many prompts gave none."""
+    tasks, photos = [row["task"] for row in rows], [row["origin"] for row in rows]
+    return {
+        "pairs": len(rows),
+        "prompts_without_pair": prompts - len(rows),
+        "per_task": [{"task": task, "pairs": tasks.count(task)} for task in sorted(set(tasks))],
+        "per_photo": [{"photo": photo, "pairs": photos.count(photo)} for photo in sorted(set(photos))],
+    }
+
+
+def main() -> None:
+    values = params.load()
+    setting, side = params.leaf(values, "probe_bench"), params.positive(values, "raw_pairs.image_side")
+    prompts = [
+        prompt
+        for task in params.leaf(values, "tasks")
+        if task in scenes.EDITS  # others have raw pairs from elsewhere, and nothing with known damage
+        for prompt in scenes.make_pairs(task, "benchmark", setting["per_task"], side, setting["seed"])
+    ]
+    make = partial(make_pair, **{name: setting[name] for name in ("amounts", "least_gap", "seed")})
+    pairs = workers.spread(make, prompts, "benchmark pairs")
+    rows = [pair for pair in pairs if pair is not None]
+    records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
+    records.write_json(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""Stage train_judge: LoRA training of the judge on the training pairs (trl and peft; several processes and DeepSpeed by
+params).
+
+All images are decoded before the training starts. work/train_judge holds a folder a training, named by all that its
+result depends on: the pairs as a table that is mapped into memory, and checkpoints. A training that was killed goes on
+from there; one that ended takes its folder away.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow.parquet as pq
+
+from editjudge.core import images, params, records, resume
+from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.workers import spread
+
+if TYPE_CHECKING:
+    from editjudge.training.data import Sample
+    from editjudge.training.launch import Launch
+    from editjudge.training.lora import Trained, TrainSettings
+
+PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
+WORK = Path("work/train_judge")
+TABLE, SKIPPED = "pairs.arrow", "skipped.json"
+PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
+PICTURES = ("source_image", "image_a", "image_b")
+MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
+CODE = (
+    "editjudge.stages.train_judge",
+    "editjudge.core.images",
+    "editjudge.qwen.checkpoint",
+    "editjudge.qwen.processor",
+    "editjudge.qwen.prompt",
+    "editjudge.training.lora",
+    "editjudge.training.data",
+)
+LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
+# Field of params.yaml: lowest and highest value, where any number from 0 will not do.
+RANGES: Ranges = {
+    "lora_rank": (1, 4096),
+    "lora_alpha": (1, 65_536),
+    "lora_dropout": (0, 0.99),
+    "max_steps": (-1, float("inf")),
+    "batch_size": (1, 65_536),
+    "accumulation": (1, 65_536),
+    "warmup_share": (0, 0.99),
+    "held_out_share": (0, 0.99),
+    "log_every": (1, float("inf")),
+    "eval_every": (1, float("inf")),
+    "save_every": (1, float("inf")),
+    "keep_checkpoints": (2, float("inf")),  # the last one may be half-written
+    "nodes": (1, 4096),
+    "processes": (0, 4096),
+    "port": (0, 65_535),
+}
+NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # trl would report each training to its makers
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same products give the same bytes
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSetting:
+    """`train_judge.launch` of params.yaml."""
+
+    launcher: Literal["torchrun", "deepspeed"]
+    nodes: int
+    processes: int
+    address: str
+    port: int
+    hostfile: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """`train_judge` of params.yaml, whose comments say what the fields mean."""
+
+    lora_rank: int
+    lora_alpha: int
+    lora_dropout: float
+    learning_rate: float
+    epochs: float
+    max_steps: int
+    batch_size: int
+    accumulation: int
+    warmup_share: float
+    weight_decay: float
+    held_out_share: float
+    min_pixels: int
+    max_pixels: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    keep_checkpoints: int
+    skip_failed: bool
+    workers: int
+    bf16: bool
+    gradient_checkpointing: bool
+    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
+    seed: int
+    launch: LaunchSetting
+
+
+def read_setting(values: dict[str, Any]) -> Setting:
+    """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
+    given = dict(params.leaf(values, "train_judge"))
+    launch = read_fields("train_judge.launch", LaunchSetting, params.leaf(values, "train_judge.launch"), RANGES)
+    setting: Setting = read_fields("train_judge", Setting, given | {"launch": launch}, RANGES)
+    if setting.save_every % setting.log_every:
+        raise params.ParamsError("train_judge.save_every must be a multiple of train_judge.log_every")
+    if 0 < setting.max_pixels < setting.min_pixels:
+        raise params.ParamsError("train_judge.max_pixels must not be below train_judge.min_pixels")
+    return setting
+
+
+def settings_of(values: dict[str, Any]) -> "TrainSettings":
+    """`train_judge` of params.yaml. Raises ParamsError for a value outside its range."""
+    import torch
+
+    from editjudge.training import lora
+
+    setting = read_setting(values)
+    return lora.TrainSettings(
+        rank=setting.lora_rank,
+        alpha=setting.lora_alpha,
+        dropout=setting.lora_dropout,
+        learning_rate=setting.learning_rate,
+        weight_decay=setting.weight_decay,
+        warmup_share=setting.warmup_share,
+        epochs=setting.epochs,
+        max_steps=setting.max_steps,
+        batch_size=setting.batch_size,
+        accumulation=setting.accumulation,
+        bf16=setting.bf16,
+        gradient_checkpointing=setting.gradient_checkpointing,
+        deepspeed=None if setting.deepspeed == "none" else Path(f"configs/deepspeed/{setting.deepspeed}.json"),
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        held_out_share=setting.held_out_share,
+        eval_steps=setting.eval_every,
+        logging_steps=setting.log_every,
+        save_steps=setting.save_every,
+        kept_checkpoints=setting.keep_checkpoints,
+        min_pixels=setting.min_pixels,
+        max_pixels=setting.max_pixels,
+        workers=setting.workers,
+        seed=setting.seed,
+    )
+
+
+def launch_of(values: dict[str, Any]) -> "Launch":
+    """`train_judge.launch` of params.yaml; processes 0 is one for each GPU. Raises ParamsError."""
+    import torch
+
+    from editjudge.training.launch import Launch
+
+    setting = read_setting(values).launch
+    return Launch(**(vars(setting) | {"processes": setting.processes or max(1, torch.cuda.device_count())}))
+
+
+def fingerprint(setting: dict[str, Any], processes: int, pairs: Path, base: Path) -> str:
+    """The name of a training: a hash of its pairs, base, settings, number of processes, code and libraries."""
+    files = [pairs, *sorted(file for file in base.rglob("*") if file.is_file())]
+    contents = []
+    for file in files:
+        with file.open("rb") as opened:
+            contents.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
+    code = resume.code_version(CODE)
+    return resume.fingerprint(contents, matters, processes, code, [version(name) for name in LIBRARIES])[:16]
+
+
+def unusable(pairs: Path, group: int) -> dict[str, str]:
+    """The keys of a row group's pairs that have an image which cannot be shown, each with the reason."""
+    known: dict[bytes, str | None] = {}
+    found = {}
+    for row in pq.ParquetFile(pairs).read_row_group(group, columns=["key", *PICTURES]).to_pylist():
+        for name in PICTURES:
+            if row[name] not in known:
+                known[row[name]] = fault(row[name])
+            if known[row[name]]:
+                found[row["key"]] = f"{name}: {known[row[name]]}"
+                break
+    return found
+
+
+def fault(data: bytes | None) -> str | None:
+    """Why an image cannot be shown to the judge; None for one that can."""
+    try:
+        height, width = images.decode(data or b"").shape[:2]
+    except images.ImageError as error:
+        return str(error)
+    slender = max(height, width) > MOST_SLENDER * min(height, width)
+    return f"{width} x {height} pixels, more slender than 1 to {MOST_SLENDER}" if slender else None
+
+
+def prepare(pairs: Path, run: Path, skip_failed: bool) -> None:
+    """Puts the table of the pairs into the training's folder, with bounded memory, and the list of those left out.
+
+    ValueError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
+    """
+    from editjudge.training import data as sft_data
+
+    if (run / TABLE).is_file():  # of a training that was killed
+        return
+    groups = range(pq.ParquetFile(pairs).num_row_groups)
+    found = spread(functools.partial(unusable, pairs), groups, "images of the training pairs")
+    skipped = {key: reason for part in found for key, reason in part.items()}
+    if skipped and not skip_failed:
+        named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
+        raise ValueError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
+    run.mkdir(parents=True, exist_ok=True)
+    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+    sft_data.write(samples_of(records.iterate(pairs, "train_pairs"), skipped), run / TABLE)
+
+
+def samples_of(pairs: Iterator[records.Row], skipped: dict[str, str]) -> Iterator["Sample"]:
+    """Training pairs as the trainer takes them, without those to be skipped."""
+    from editjudge.training.data import Sample
+
+    for row in pairs:
+        if row["key"] not in skipped:
+            source, a, b = (row[name] for name in PICTURES)
+            yield Sample(row["key"], row["prompt"], row["instruction"], source, a, b, row["winner"])
+
+
+def train(settings: "TrainSettings", run: Path) -> None:
+    """One process of the training: all train, the first one writes the results."""
+    import torch
+    from datasets import Dataset
+
+    from editjudge.training import data as sft_data
+    from editjudge.training import launch as sft_launch
+    from editjudge.training import lora
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    table = Dataset.from_file(str(run / TABLE))
+    with sft_launch.alone(run) if sft_launch.first() else nullcontext():
+        trained = lora.train_adapter(BASE, table, ADAPTER, settings, sft_data.flips, run / "checkpoints")
+        if sft_launch.first():
+            write(trained, len(table), json.loads((run / SKIPPED).read_text()))
+
+
+def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None:
+    """The plots, the metrics, and the figures of this run alone."""
+    import pandas as pd
+
+    for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
+        table = pd.DataFrame(trained.history, columns=["step", *columns]).dropna()
+        table.to_csv(f"plots/{name}.csv", index=False, float_format="%.6g")
+    records.write_json(Path("metrics/train_judge.json"), report(trained, pairs, skipped))
+    now = {
+        "resumed_from": trained.resumed_from,
+        "seconds": trained.seconds,
+        "tokens_per_second": trained.tokens_now / trained.seconds,
+        "peak_memory_bytes": trained.peak_memory,
+    }
+    records.write_json(Path("metrics/resume/train_judge.json"), now)
+
+
+def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dict[str, Any]:
+    """The last training loss, and the evaluation on the held-out prompts whose adapter was kept."""
+    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    return {
+        "loss": losses[-1] if losses else None,
+        "held_out_accuracy": kept["eval_accuracy"] if kept else None,
+        "details": [
+            {
+                "pairs": pairs,
+                "skipped": skipped,
+                "steps": trained.steps,
+                "tokens": trained.tokens,
+                "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
+                "kept_step": kept["step"] if kept else None,
+            }
+        ],
+    }
+
+
+def train_alone_or_launch(values: dict[str, Any]) -> None:
+    """Prepares the training and carries it out, here or in processes of its own."""
+    from editjudge.training import launch as sft_launch
+
+    settings, launch = settings_of(values), launch_of(values)
+    setting = params.leaf(values, "train_judge")
+    run = WORK / fingerprint(setting, launch.nodes * launch.processes, PAIRS, BASE)
+    if sft_launch.node() == 0:
+        prepare(PAIRS, run, setting["skip_failed"])
+    if launch.nodes * launch.processes > 1 or settings.deepspeed:
+        sft_launch.start(launch, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
+    else:
+        train(settings, run)
+    if sft_launch.node() == 0:
+        shutil.rmtree(run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
+    run = parser.parse_args().worker
+    os.environ.update(ENVIRONMENT)
+    values = params.load()
+    if run:
+        from editjudge.training import launch as sft_launch
+
+        sft_launch.worker(lambda: train(settings_of(values), run))
+    else:
+        train_alone_or_launch(values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Stage train_pairs: pairs of edits, the better one known by measures or by VLM judges, from all tasks' annotations."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import read, unconfigured
+from editjudge.core import params, records, resume
+from editjudge.core.fields import read_fields
+from editjudge.pairs import rules as tier_rules
+from editjudge.pairs import tiers
+
+LONGEST_KEY = 200
+Rows = list[records.Row]
+Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
+PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml, as it is checked; what each field means is said there."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: float
+    prompts_per_task: int
+    least_change: float
+    seed: int
+    thresholds: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A pair of candidates of one prompt, before its images are fetched."""
+
+    prompt: str
+    task: str
+    pair: tiers.Pair
+    damage: Mapping[str, float | None]  # model: known damage
+
+
+def choose(
+    annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str, rules: Sequence[tiers.AreaRule]
+) -> tuple[list[Chosen], Counter]:
+    """The pairs of a task with measures, and counts of what was left out and why.
+
+    A candidate counts where it was measured and really edited: one that changed by less than `least_change` where the
+    edit must show would teach the judge to prefer doing nothing. Stops after `prompts_per_task` prompts with a pair.
+    """
+
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+        candidates = _candidates(rows, setting["least_change"], counts)
+        outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
+        _count(outcome, counts)
+        return outcome.pairs
+
+    annotations = list(annotations)
+    damages = {(row["key"], row["model"]): row["damage"] for row in annotations}
+    return _choose(annotations, pairs_of, damages, setting["prompts_per_task"], task)
+
+
+def choose_judged(
+    verdicts: Iterable[records.Row], annotations: Iterable[records.Row], setting: Mapping[str, Any], task: str
+) -> tuple[list[Chosen], Counter]:
+    """The pairs of a task that VLM judges compared, and counts of what was left out and why.
+
+    A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
+    `least_change`, as the task's annotations say; see `choose`, also for the cap.
+    """
+    annotations, verdicts = list(annotations), list(verdicts)
+    changes = {(row["key"], row["model"]): row["change"] for row in annotations}
+
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+        counts["prompts"] += 1
+        pairs = [pair for row in rows if (pair := _judged(row, changes, setting["least_change"], counts))]
+        counts["prompts_with_pair"] += bool(pairs)
+        return pairs
+
+    sides = [(row, side) for row in verdicts for side in "ab"]
+    damages = {(row["key"], row[f"model_{side}"]): row[f"damage_{side}"] for row, side in sides}
+    chosen, counts = _choose(verdicts, pairs_of, damages, setting["prompts_per_task"], task)
+    _count_uncompared(verdicts, annotations, counts)
+    return chosen, counts
+
+
+def _count_uncompared(verdicts: Rows, annotations: Rows, counts: Counter) -> None:
+    """Prompts of which no pair could be asked for want of edits, as they are counted where measures decide."""
+    bare = {row["key"] for row in annotations} - {row["key"] for row in verdicts}
+    failed = sum(row["status"] == "failed" for row in annotations)
+    more = {"prompts": len(bare), "no_pair_fewer_than_two_candidates": len(bare), "candidates_failed": failed}
+    counts.update({name: number for name, number in more.items() if number})
+
+
+def _choose(
+    rows: Rows, pairs_of: Callable[[Rows, Counter], Sequence[tiers.Pair]], damages: Damages, most: int, task: str
+) -> tuple[list[Chosen], Counter]:
+    """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
+    by_prompt: dict[str, Rows] = {}
+    for row in rows:
+        by_prompt.setdefault(row["key"], []).append(row)
+    chosen: list[Chosen] = []
+    counts: Counter = Counter(prompts=0, prompts_with_pair=0)
+    for key, its in by_prompt.items():
+        if counts["prompts_with_pair"] >= most:
+            counts["prompts_beyond_cap"] += 1
+            continue
+        for pair in pairs_of(its, counts):
+            damage = {model: damages[key, model] for model in (pair.winner, pair.loser)}
+            chosen.append(Chosen(key, task, pair, damage))
+    return chosen, counts
+
+
+def _judged(
+    row: records.Row, changes: Mapping[tuple[str, str], float | None], least_change: float, counts: Counter
+) -> tiers.Pair | None:
+    """The pair of a verdict; None, counted, where there is none."""
+    models = (row["model_a"], row["model_b"])
+    known = [change for model in models if (change := changes.get((row["key"], model))) is not None]
+    if any(change < least_change for change in known):
+        counts["dropped_unedited"] += 1
+    elif row["status"] != "done":
+        counts[f"dropped_{row['status']}"] += 1
+    elif row["winner"] == "Tie":
+        counts["dropped_tie"] += 1
+    else:
+        winner, loser = models if row["winner"] == "Image A" else models[::-1]
+        return tiers.Pair(winner, loser, tiers.JUDGED, None)
+    return None
+
+
+def _candidates(rows: Rows, least_change: float, counts: Counter) -> list[tiers.Candidate]:
+    edited = []
+    for row in rows:
+        if row["status"] == "failed":
+            counts["candidates_failed"] += 1
+        elif row["change"] < least_change:
+            counts["candidates_unedited"] += 1
+        else:
+            values = {(m["area"], m["measure"]): m["value"] for m in row["measures"]}
+            edited.append(tiers.Candidate(row["model"], values))
+    return edited
+
+
+def _count(outcome: tiers.Outcome, counts: Counter) -> None:
+    counts["prompts"] += 1
+    counts["candidates_unscored"] += len(outcome.unscored)
+    counts["prompts_with_pair"] += bool(outcome.pairs)
+    if outcome.reason is not None:
+        counts[f"no_pair_{outcome.reason}"] += 1
+    counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
+
+
+def to_rows(
+    chosen: list[Chosen], prompts: Mapping[str, records.Row], edits: Mapping[tuple[str, str], bytes], seed: int
+) -> Rows:
+    """Training pairs with their images; which edit is Image A is drawn for each pair by itself from the seed."""
+    rows = []
+    for item in chosen:
+        winner, loser = item.pair.winner, item.pair.loser
+        key = _key(f"{item.prompt}.{winner}.{loser}")
+        rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
+        a, b = (loser, winner) if rng.random() < 0.5 else (winner, loser)
+        rows.append(
+            {
+                "key": key,
+                "prompt": item.prompt,
+                "task": item.task,
+                "instruction": prompts[item.prompt]["instruction"],
+                "source_image": prompts[item.prompt]["image"],
+                "image_a": edits[a, item.prompt],
+                "image_b": edits[b, item.prompt],
+                "winner": "Image A" if a == winner else "Image B",
+                "model_a": a,
+                "model_b": b,
+                "tiers": item.pair.tiers,
+                "margin": None if item.pair.margin is None else round(item.pair.margin, 6),
+                "damage_a": item.damage[a],
+                "damage_b": item.damage[b],
+            }
+        )
+    return rows
+
+
+def _key(name: str) -> str:
+    """A name as a key; one that is cut ends with a fingerprint of the whole, so that two of them stay apart."""
+    return name if len(name) <= LONGEST_KEY else f"{name[: LONGEST_KEY - 17]}.{resume.fingerprint(name)[:16]}"
+
+
+def truth(chosen: list[Chosen]) -> dict[str, Any]:
+    """How many pairs name the truly less damaged side; equal damages make the pair wrong."""
+    known = [(item.damage[item.pair.winner], item.damage[item.pair.loser]) for item in chosen]
+    pairs = [(won, lost) for won, lost in known if won is not None and lost is not None]
+    right = sum(won < lost for won, lost in pairs)
+    return {
+        "right": right,
+        "wrong": sum(won > lost for won, lost in pairs),
+        "equal": sum(won == lost for won, lost in pairs),
+        "unknown": len(known) - len(pairs),
+        "share_right": round(right / len(pairs), 4) if pairs else None,
+    }
+
+
+def report(per_task: PerTask) -> dict[str, Any]:
+    """metrics/train_pairs.json: pairs, how often they name the truth, by tier and task, and what gave none and why.
+
+    Lists, which `dvc metrics` leaves out, hold the details.
+    """
+    everything = [item for chosen, _ in per_task.values() for item in chosen]
+    total = sum((counts for _, counts in per_task.values()), Counter())
+    tiers_of = Counter(item.pair.tiers for item in everything)
+    return {
+        "pairs": len(everything),
+        "share_right": truth(everything)["share_right"],
+        "prompts_without_pair": total["prompts"] - total["prompts_with_pair"],
+        "known_truth": [truth(everything)],
+        "per_tier": [{"tiers": name, "pairs": number} for name, number in sorted(tiers_of.items())],
+        "per_task": [
+            {"task": task, "pairs": len(chosen), "share_right": truth(chosen)["share_right"], **dict(counts)}
+            for task, (chosen, counts) in per_task.items()
+        ],
+        "total": [dict(total)],
+    }
+
+
+def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
+    """The pairs of every task, from its files.
+
+    setting: the section `train_pairs`. missing: measures that are not configured, and why. ParamsError, before any
+    file is read: a setting that cannot be.
+    """
+    read_fields("train_pairs", PairsSetting, setting, {"prompts_per_task": (1, sys.maxsize)})
+    rules = {
+        task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
+        for task, recipe in recipes.items()
+        if recipe.judge is None
+    }
+    per_task = {}
+    for task in recipes:
+        annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+        if task in rules:
+            per_task[task] = choose(annotations, setting, task, rules[task])
+        else:
+            verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+            per_task[task] = choose_judged(verdicts, annotations, setting, task)
+    return per_task
+
+
+def main() -> None:
+    values = params.load()
+    tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
+    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    per_task = choose_all(recipes, setting, unconfigured(read(params.leaf(values, "measures"))))
+    chosen = [item for pairs, _ in per_task.values() for item in pairs]
+    pools = (row for task in tasks for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"))
+    wanted = {(m, item.prompt) for item in chosen for m in (item.pair.winner, item.pair.loser)}
+    prompts = {row["key"]: row for row in pools}
+    edits = {
+        (model, row["key"]): row["image"]
+        for model in sorted(params.leaf(values, "editors"))
+        for row in records.iterate(Path(f"data/candidates/{model}.parquet"), "candidates")
+        if (model, row["key"]) in wanted
+    }
+    records.write(Path("data/train_pairs.parquet"), to_rows(chosen, prompts, edits, setting["seed"]), "train_pairs")
+    records.write_json(Path("metrics/train_pairs.json"), report(per_task))
+    without = [task for task, (pairs, _) in per_task.items() if not pairs]
+    if without:
+        print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

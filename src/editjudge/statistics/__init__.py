@@ -1,0 +1,1 @@
+"""Ratings, intervals, agreement, transitivity, psychometric curves."""

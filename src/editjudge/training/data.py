@@ -1,0 +1,189 @@
+"""Training pairs as trl takes them: a table on disk that is memory-mapped, and the transform that shows its rows."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import numpy as np
+import torch
+from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets.arrow_writer import ArrowWriter
+from PIL import Image
+from torch.utils.data import Sampler
+from transformers import Qwen3VLProcessor
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+from editjudge.core import images
+from editjudge.qwen.prompt import Winner, completion, messages
+
+Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
+"""Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
+IMAGES = ("source", "a", "b")
+COLUMNS = ("key", "prompt", "instruction", *IMAGES, "winner")
+FEATURES = Features({name: Value("binary" if name in IMAGES else "string") for name in COLUMNS})
+BATCH = 64  # rows written together: all that is in memory of a table of any length
+CACHE_BYTES = 1 << 30
+FILLER = "filler"  # in place of a winner
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One training pair. Images are encoded bytes; pairs of one prompt are held out together or not at all."""
+
+    key: str
+    prompt: str
+    instruction: str
+    source: bytes
+    a: bytes
+    b: bytes
+    winner: Winner
+
+
+def dataset(samples: Iterable[Sample]) -> Dataset:
+    """The samples as the table that `train_adapter` takes, in memory."""
+    rows = [asdict(sample) for sample in samples]
+    return Dataset.from_dict({name: [row[name] for row in rows] for name in COLUMNS}, features=FEATURES)
+
+
+def write(samples: Iterable[Sample], path: Path) -> None:
+    """The same table as an Arrow file, through a temporary name; `Dataset.from_file` maps it into memory."""
+    partial = path.with_name(path.name + ".partial")
+    with ArrowWriter(path=str(partial), features=FEATURES, writer_batch_size=BATCH) as writer:
+        for sample in samples:
+            writer.write(asdict(sample))
+        writer.finalize()
+    partial.replace(path)
+
+
+def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
+    """Training rows, and the rows of `share` of the prompts (at least one prompt when share > 0, else None).
+
+    Which prompts are held out depends on their names and the seed, not on the order of the rows. ValueError: a share
+    outside 0..1, or no prompt left to train on.
+    """
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"held_out_share must be in 0..1 and below 1, not {share}")
+    prompts = rows["prompt"]
+    ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
+    count = max(1, round(share * len(ranked))) if share > 0 else 0
+    if count >= len(ranked):
+        raise ValueError(f"{len(ranked)} prompts are too few to hold out {share}")
+    held_out = set(ranked[:count])
+    train = rows.select([i for i, prompt in enumerate(prompts) if prompt not in held_out])
+    return train, rows.select([i for i, prompt in enumerate(prompts) if prompt in held_out]) if count else None
+
+
+def filled(rows: Dataset, multiple: int) -> Dataset:
+    """The rows, and behind them as many fillers as make their number a multiple: no loss comes from those."""
+    missing = -len(rows) % multiple
+    if not missing:
+        return rows
+    filler = rows[0] | {"winner": FILLER}
+    fillers = Dataset.from_dict({name: [filler[name]] * missing for name in rows.column_names}, features=rows.features)
+    return concatenate_datasets([rows, fillers])
+
+
+class EpochOrder(Sampler[int]):
+    """Another random order of the rows in each epoch, and then the fillers.
+
+    Several processes that share out batches of it evenly see at each step what one process sees: accelerate would
+    fill an epoch's last batch up with rows that were seen in it before.
+    """
+
+    def __init__(self, rows: int, fillers: int, seed: int) -> None:
+        self.rows, self.fillers, self.seed, self.epoch = rows, fillers, seed, 0
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        yield from torch.randperm(self.rows, generator=generator).tolist()
+        yield from range(self.rows, len(self))
+
+    def __len__(self) -> int:
+        return self.rows + self.fillers
+
+
+class Collate:
+    """trl's collator, with no label on fillers."""
+
+    def __init__(self, collate: Callable[[list[dict]], dict[str, torch.Tensor]]) -> None:
+        self.collate = collate
+
+    def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor]:
+        fillers = torch.tensor([example.pop("filler") for example in examples])
+        batch = self.collate(examples)
+        batch["labels"][fillers] = IGNORED
+        return batch
+
+
+def flips(rng: np.random.Generator, shown: list[np.ndarray]) -> list[np.ndarray]:
+    """An `Augment`: mirrors all three images alike, left to right and top to bottom, each half of the time."""
+    across, down = (-1 if rng.random() < 0.5 else 1 for _ in range(2))
+    return [image[::down, ::across] for image in shown]
+
+
+def reply(winner: str) -> str:
+    """The completion of a row; a filler's has any text, for it gets no label."""
+    return completion("Tie" if winner == FILLER else cast(Winner, winner))
+
+
+class Prepare:
+    """The dataset's transform: rows to the images, prompt and completion columns of trl, and which are fillers.
+
+    Images are decoded and resized once, as the processor would resize them, and kept up to `cache_bytes`. A row's
+    augmentation depends on the seed, its key and the epoch alone, so neither the number of processes nor a resumed
+    run changes it.
+    """
+
+    def __init__(
+        self, processor: Qwen3VLProcessor, seed: int, augment: Augment | None, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self.image_processor, self.seed, self.augment = processor.image_processor, seed, augment
+        self.cache: dict[str, list[np.ndarray]] = {}
+        self.free = cache_bytes
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # the loader's processes see it change
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
+        rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+        return {
+            "images": [[Image.fromarray(image) for image in self.shown(row)] for row in rows],
+            "prompt": [messages(row["instruction"]) for row in rows],
+            "completion": [
+                [{"role": "assistant", "content": [{"type": "text", "text": reply(row["winner"])}]}] for row in rows
+            ],
+            "filler": [row["winner"] == FILLER for row in rows],
+        }
+
+    def shown(self, row: dict) -> list[np.ndarray]:
+        """Source, A and B of a row, uint8 (H, W, 3), resized and augmented."""
+        key = row["key"]
+        shown = self.cache.get(key)
+        if shown is None:
+            shown = [self.load(key, name, row[name]) for name in IMAGES]
+            size = sum(image.nbytes for image in shown)
+            if size <= self.free:
+                self.cache[key] = shown
+                self.free -= size
+        if self.augment is None:
+            return shown
+        name = int.from_bytes(sha256(key.encode()).digest()[:8])
+        rng = np.random.default_rng([self.seed, name, int(self.epoch) + 1])
+        return [np.ascontiguousarray(image) for image in self.augment(rng, shown)]
+
+    def load(self, key: str, name: str, data: bytes) -> np.ndarray:
+        """A decoded image at the size that the model sees; ValueError with the sample's key if it is broken."""
+        try:
+            image = Image.fromarray(images.decode(data))
+            size = self.image_processor.size
+            height, width = smart_resize(
+                image.height,
+                image.width,
+                factor=self.image_processor.patch_size * self.image_processor.merge_size,
+                min_pixels=size["shortest_edge"],
+                max_pixels=size["longest_edge"],
+            )
+        except ValueError as error:
+            raise ValueError(f"training sample {key}: {name}: {error}") from error
+        return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))

@@ -1,0 +1,70 @@
+"""Depth maps by Depth Anything V2 (Yang et al. 2024), through transformers."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import DepthAnythingForDepthEstimation
+
+from editjudge.vision import folders, loading
+from editjudge.vision.folders import Precision
+
+FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must not be stretched to 0..255
+
+
+class DepthAnything:
+    """Relative inverse depth, scaled to 0..255 in each image (255: the nearest point)."""
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
+        folder = folders.find(where, model, folders.DEPTH_ANYTHING)
+        self.scaling = folders.Scaling.read(where, folder)
+        self.side, self.multiple = folders.depth_input(where, folder)
+        self.model = loading.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
+        self.device, self.batch_size = device, batch_size
+
+    def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (H, W), in 0..255; all 0 where the depth is constant.
+
+        Images of one input size go through the model together.
+        """
+        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
+        order = sorted(range(len(rgbs)), key=sizes.__getitem__)
+        found: dict[int, np.ndarray] = {}
+        with loading.exact():
+            for size, group in groupby(order, key=sizes.__getitem__):
+                places = list(group)
+                for part in loading.batches(len(places), self.batch_size):
+                    batch = places[part]
+                    found |= zip(batch, self._maps([rgbs[n] for n in batch], size), strict=True)
+        return [found[n] for n in range(len(rgbs))]
+
+    def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
+        pixels = loading.fed(rgbs, *size, self.scaling, self.device)
+        depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
+        return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
+
+
+def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int, int]:
+    """The model's input size (height, width) for an image, as the published processor has it.
+
+    The aspect ratio is kept, with the scale nearest to 1 of those that bring a side to `side`; both sides are rounded
+    to a multiple, of which a very narrow image gets one, where the published processor gets none and fails.
+    """
+    scale = min(side / height, side / width, key=lambda s: abs(1 - s))
+    rows, columns = (max(round(scale * length / multiple), 1) for length in (height, width))
+    return rows * multiple, columns * multiple
+
+
+def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
+    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255."""
+    whole = functional.interpolate(depth[None, None], (height, width), mode="bicubic", align_corners=False)[0, 0]
+    lowest, highest = float(whole.min()), float(whole.max())
+    if highest - lowest <= FLAT * max(abs(lowest), abs(highest)):
+        return np.zeros((height, width), np.float32)
+    scaled = (whole - lowest) * (255 / (highest - lowest))
+    return scaled.clamp(0, 255).cpu().numpy()

@@ -1,0 +1,287 @@
+"""Faces by insightface's published ONNX models (a folder such as buffalo_l) through onnxruntime.
+
+A detector (SCRFD, Guo et al. 2021), an embedding of the person (ArcFace, Deng et al. 2019) and, where wanted, dense
+landmarks. The files are read as published; how images are fed and outputs read is theirs, and the tests say it again.
+The published weights are for non-commercial research.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.params import ParamsError
+from editjudge.vision import shapes
+from editjudge.vision.faces import Face
+
+NONE = "none"
+NO_MODEL = (
+    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
+    errors.NotImplemented, errors.RuntimeException,
+)  # fmt: skip
+RANGES: Ranges = {"side": (32, 4096), "threshold": (0, 1), "overlap": (0, 1), "batch_size": (1, 4096)}
+STRIDES = {9: (8, 16, 32), 15: (8, 16, 32, 64, 128)}  # by the number of outputs, three a stride
+MEAN = 127.5
+DETECTOR_SCALE, RECOGNIZER_SCALE = 128.0, 127.5
+CROP = 112  # side of the recognizer's input
+# Where eyes, nose and the mouth's corners lie in the crop that ArcFace learned from.
+TEMPLATE = np.array(
+    [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
+)
+LANDMARK_MARGIN = 1.5  # the landmarks' crop has so many times the longer side of the face's box
+POINTS_2D = 106
+DENSE_3D, POINTS_3D = 3309, 68  # 1k3d68 gives 1,103 points of three coordinates, the last 68 of them the landmarks
+
+
+@dataclass(frozen=True)
+class InsightFaceSetting:
+    """folder: of the ONNX files. landmarks: 2d106det.onnx, 1k3d68.onnx or none. side: of the square that images are
+    fitted into for the detector, a multiple of 32 (a model of a fixed size has its own). threshold: least score of a
+    face. overlap: faces that overlap more are one. batch_size: crops that the recognizer is given at a time.
+    """
+
+    folder: str
+    detector: str = "det_10g.onnx"
+    recognizer: str = "w600k_r50.onnx"
+    landmarks: str = "2d106det.onnx"
+    side: int = 640
+    threshold: float = 0.5
+    overlap: float = 0.4
+    batch_size: int = 32
+
+
+def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
+    """The setting of the params section `where`. ParamsError names the field that is wrong or whose file is missing."""
+    setting: InsightFaceSetting = read_fields(where, InsightFaceSetting, given, RANGES)
+    if setting.side % 32:
+        raise ParamsError(f"{where}.side must be a multiple of 32, not {setting.side}")
+    for field in ("detector", "recognizer", "landmarks"):
+        name = getattr(setting, field)
+        if name == NONE and field == "landmarks":
+            continue
+        if Path(name).name != name:
+            raise ParamsError(f"{where}.{field} must be a file's name, not {name!r}")
+        if not (Path(setting.folder) / name).is_file():
+            raise ParamsError(
+                f"{where}.{field}: no file {Path(setting.folder) / name}; give a folder with insightface's ONNX files,"
+                " such as buffalo_l"
+            )
+    return setting
+
+
+def check(where: str, given: Mapping[str, Any], device: str) -> None:
+    """ParamsError for what `read` and InsightFaces refuse: each file is loaded, on the CPU whatever the device."""
+    _providers(where, device)
+    InsightFaces(where, read(where, given))
+
+
+class InsightFaces:
+    """SCRFD, ArcFace and a landmarks' model, on the CPU or a GPU."""
+
+    def __init__(self, where: str, setting: InsightFaceSetting, device: str = "cpu") -> None:
+        """`where`: the params section of `setting`. ParamsError for a file that is no such model, or a device that this
+        onnxruntime does not have.
+        """
+        folder = Path(setting.folder)
+        self.setting = setting
+        self.detector = _detector(f"{where}.detector", folder / setting.detector, device)
+        self.recognizer = _recognizer(f"{where}.recognizer", folder / setting.recognizer, device)
+        self.landmarks = None
+        if setting.landmarks != NONE:
+            self.landmarks = _landmarks(f"{where}.landmarks", folder / setting.landmarks, device)
+
+    def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
+        """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
+
+        Embeddings have as many dimensions as the recognizer gives, cosines are in -1..1. Landmarks are those of the
+        landmarks' model (x and y of 106 or 68 points), or None.
+        """
+        detected = [self._detect(rgb) for rgb in images]
+        flat = [(rgb, box, five) for rgb, own in zip(images, detected, strict=True) for box, _, five in own]
+        embeddings = iter(self._embeddings([aligned(rgb, five) for rgb, _, five in flat]))
+        landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
+        return [
+            [Face(_box(box), score, next(embeddings), next(landmarks)) for box, score, _ in own] for own in detected
+        ]
+
+    def _detect(self, rgb: np.ndarray) -> list[tuple[np.ndarray, float, np.ndarray]]:
+        """Box (4,), score and five points (5, 2) of each face, in pixels of the image."""
+        height, width = _fixed(self.detector, 2, self.setting.side), _fixed(self.detector, 3, self.setting.side)
+        square, factors = letterboxed(rgb, height, width)
+        outputs = _run(self.detector, _blob([square], MEAN, DETECTOR_SCALE))
+        scores, boxes, points = decoded(outputs, height, width, self.setting.threshold)
+        kept = suppressed(boxes, scores, self.setting.overlap)
+        boxes, points = boxes * np.tile(factors, 2), points * factors
+        return [(boxes[n], float(scores[n]), points[n]) for n in kept if _sound(boxes[n], points[n])]
+
+    def _embeddings(self, crops: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Unit-norm embeddings of aligned crops, float64, (d,) each."""
+        vectors = _batched(self.recognizer, crops, MEAN, RECOGNIZER_SCALE, self.setting.batch_size)
+        return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
+
+    def _landmarks(self, faces: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[np.ndarray | None]:
+        """The landmarks of each face, given as image and box: x and y in pixels of the image, (n, 2)."""
+        if self.landmarks is None:
+            return [None] * len(faces)
+        side = int(self.landmarks.get_inputs()[0].shape[2])
+        maps = [_margin(box, side) for _, box in faces]
+        crops = [cv2.warpAffine(rgb, matrix, (side, side)) for (rgb, _), matrix in zip(faces, maps, strict=True)]
+        rows = _batched(self.landmarks, crops, 0.0, 1.0, self.setting.batch_size)  # these graphs normalise themselves
+        points = [row.reshape(-1, 3)[-POINTS_3D:, :2] if row.size == DENSE_3D else row.reshape(-1, 2) for row in rows]
+        pairs = zip(points, maps, strict=True)
+        return [((own + 1) * (side // 2) - matrix[:, 2]) / matrix[0, 0] for own, matrix in pairs]
+
+
+def letterboxed(rgb: np.ndarray, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The image scaled into the upper left of a black (height, width, 3), its aspect ratio kept.
+
+    Second: what x and y there are to be multiplied with to be the image's, float64, (2,).
+    """
+    h, w = rgb.shape[:2]
+    size = max(min(width, w * height // h), 1), max(min(height, h * width // w), 1)
+    canvas = np.zeros((height, width, 3), np.uint8)
+    canvas[: size[1], : size[0]] = cv2.resize(rgb, size)
+    return canvas, np.array([w / size[0], h / size[1]])
+
+
+def decoded(
+    outputs: Sequence[np.ndarray], height: int, width: int, threshold: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """SCRFD's outputs to scores (n,), boxes (n, 4) and five points (n, 5, 2) in pixels of its input.
+
+    First the scores of each stride, (cells, 1), then the distances to left, top, right and bottom, (cells, 4), then the
+    offsets of the points, (cells, 10), all in strides from the cell's corner; cells go row by row, each with its
+    anchors. Those with a score of at least `threshold` are given.
+    """
+    strides = STRIDES[len(outputs)]
+    levels = [[np.asarray(out, np.float64).reshape(-1, out.shape[-1]) for out in outputs[n :: len(strides)]]
+              for n in range(len(strides))]  # fmt: skip
+    found = []
+    for stride, (scores, distances, offsets) in zip(strides, levels, strict=True):
+        corners = _corners(height // stride, width // stride, len(scores)) * stride
+        sure = scores[:, 0] >= threshold
+        left_top, right_bottom = corners - distances[:, :2] * stride, corners + distances[:, 2:] * stride
+        points = corners[:, None] + offsets.reshape(-1, 5, 2) * stride
+        found.append((scores[sure, 0], np.hstack([left_top, right_bottom])[sure], points[sure]))
+    scores, boxes, points = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return scores, boxes, points
+
+
+def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
+    """Which boxes stand, the surest first, when those that overlap a surer one by more than `overlap` are dropped."""
+    if not len(boxes):
+        return []
+    corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
+    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.tolist(), 0.0, overlap)]
+
+
+def aligned(rgb: np.ndarray, five: np.ndarray) -> np.ndarray:
+    """The face turned, scaled and moved so that its five points lie nearest to TEMPLATE: uint8, (CROP, CROP, 3)."""
+    return cv2.warpAffine(rgb, shapes.similarity(five, TEMPLATE), (CROP, CROP))
+
+
+def _sound(box: np.ndarray, points: np.ndarray) -> bool:
+    """Whether the face has an area, and points that lie apart: no other can be cut out."""
+    return bool((box[2:] > box[:2]).all() and np.isfinite(points).all() and np.ptp(points, 0).max() > 0)
+
+
+def _corners(rows: int, columns: int, count: int) -> np.ndarray:
+    """x and y of each anchor's cell, in cells: float64, (count, 2)."""
+    y, x = np.mgrid[:rows, :columns]
+    return np.repeat(np.stack([x.ravel(), y.ravel()], 1), count // (rows * columns), 0).astype(np.float64)
+
+
+def _margin(box: np.ndarray, side: int) -> np.ndarray:
+    """The map of a square around the box, LANDMARK_MARGIN times its longer side, onto (side, side): (2, 3)."""
+    scale = side / (max(box[2] - box[0], box[3] - box[1]) * LANDMARK_MARGIN)
+    centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2
+    return np.column_stack([np.eye(2) * scale, side / 2 - centre * scale])
+
+
+def _batched(
+    session: onnxruntime.InferenceSession, crops: Sequence[np.ndarray], mean: float, scale: float, size: int
+) -> list[np.ndarray]:
+    """The output's row of each crop, float64; one at a time where the model takes no more."""
+    size = 1 if session.get_inputs()[0].shape[0] == 1 else size
+    parts = (crops[start : start + size] for start in range(0, len(crops), size))
+    return [row.astype(np.float64) for part in parts for row in _run(session, _blob(part, mean, scale))[0]]
+
+
+def _blob(rgbs: Sequence[np.ndarray], mean: float, scale: float) -> np.ndarray:
+    """RGB images of one size, uint8, to the models' input: float32, (n, 3, H, W), RGB, (value - mean) / scale."""
+    return np.ascontiguousarray(((np.stack(rgbs).astype(np.float32) - mean) / scale).transpose(0, 3, 1, 2))
+
+
+def _box(box: np.ndarray) -> tuple[float, float, float, float]:
+    x0, y0, x1, y1 = (float(value) for value in box)
+    return x0, y0, x1, y1
+
+
+def _run(session: onnxruntime.InferenceSession, blob: np.ndarray) -> list[np.ndarray]:
+    outputs: list[np.ndarray] = session.run(None, {session.get_inputs()[0].name: blob})
+    return outputs
+
+
+def _fixed(session: onnxruntime.InferenceSession, axis: int, otherwise: int) -> int:
+    """The model's own height (axis 2) or width (3) where it has one."""
+    side = session.get_inputs()[0].shape[axis]
+    return side if isinstance(side, int) else otherwise
+
+
+def _session(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # the processes are the parallelism
+    options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
+    providers = _providers(where, device)
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except NO_MODEL as error:
+        raise ParamsError(f"{where}: {file} is not a model that onnxruntime reads: {str(error)[:200]}") from error
+    if len(session.get_providers()) < len(providers):  # it goes on without a GPU whose libraries do not load
+        raise ParamsError(f"{where}: onnxruntime cannot use {device}: its CUDA libraries do not load")
+    count = session.get_inputs()[0].shape[0]
+    if isinstance(count, int) and count != 1:
+        raise ParamsError(f"{where}: {file} takes {count} images at a time; one of any number, or of one, is needed")
+    return session
+
+
+def _providers(where: str, device: str) -> list[Any]:
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        return ["CPUExecutionProvider"]
+    if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ParamsError(
+            f"{where}: this onnxruntime cannot run on {device}; on a GPU install onnxruntime-gpu in its place"
+        )
+    return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]
+
+
+def _detector(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
+    session = _session(where, file, device)
+    count = len(session.get_outputs())
+    if count not in STRIDES:
+        raise ParamsError(
+            f"{where}: {file} has {count} outputs; an SCRFD with five points has {' or '.join(map(str, STRIDES))}"
+        )
+    return session
+
+
+def _recognizer(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
+    session = _session(where, file, device)
+    if session.get_inputs()[0].shape[1:] != [3, CROP, CROP] or len(session.get_outputs()) != 1:
+        raise ParamsError(f"{where}: {file} is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output")
+    return session
+
+
+def _landmarks(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
+    session = _session(where, file, device)
+    shape, sizes = session.get_inputs()[0].shape, [out.shape[-1] for out in session.get_outputs()]
+    if not isinstance(shape[2], int) or shape[2] != shape[3] or sizes not in ([DENSE_3D], [2 * POINTS_2D]):
+        raise ParamsError(f"{where}: {file} is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx")
+    return session

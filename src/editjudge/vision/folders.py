@@ -1,0 +1,191 @@
+"""The folders of the measures' models: found and looked into before any work, without loading torch.
+
+What a params field names is a local folder, or a hub id, which may end with a branch, tag, commit or pull request:
+owner/name@refs/pr/1. Weights are safetensors only; code in a folder is never run.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
+
+from editjudge.core.params import ParamsError
+
+if TYPE_CHECKING:  # stages that only look into folders need no torch
+    import torch
+
+Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
+PATTERNS = ["*.json", "model*.safetensors"]
+PREPROCESSOR = "preprocessor_config.json"
+HUB_ID = r"\w[\w.-]*/\w[\w.-]*"  # owner/name
+RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, box, Hamming
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a model wants its images: mean and deviation of the RGB channels in 0..1, Pillow's number of a resampling."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    resample: int
+
+    @classmethod
+    def read(cls, where: str, folder: Path) -> Self:
+        """From the folder's preprocessor_config.json. ParamsError for a file or fields that are missing or wrong."""
+        file = folder / PREPROCESSOR
+        given = read_json(where, file)
+        for name in ("image_mean", "image_std"):
+            values = given.get(name)
+            if not (isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values)):
+                raise ParamsError(f"{where}: {file}: {name} must be three numbers, not {values!r}")
+        if min(given["image_std"]) <= 0:
+            raise ParamsError(f"{where}: {file}: image_std must be above 0, not {given['image_std']}")
+        if given.get("resample") not in RESAMPLES:
+            raise ParamsError(f"{where}: {file}: resample is {given.get('resample')!r}")
+        return cls(tuple(given["image_mean"]), tuple(given["image_std"]), given["resample"])
+
+    def apply(self, pixels: "torch.Tensor") -> "torch.Tensor":
+        """Pixels in 0..1, float32, (n, 3, h, w), with the mean and deviation of the model's training."""
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (pixels - mean) / std
+
+
+IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
+
+
+def depth_input(where: str, folder: Path) -> tuple[int, int]:
+    """The side and the multiple of a depth model's input. ParamsError where they are none as published."""
+    given = read_json(where, folder / PREPROCESSOR)
+    size, multiple = given.get("size"), given.get("ensure_multiple_of")
+    sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
+    if sides[0] != sides[1] or not isinstance(sides[0], int) or not isinstance(multiple, int) or multiple < 1:
+        raise ParamsError(f"{where}: {folder / PREPROCESSOR} has size {size!r} and ensure_multiple_of {multiple!r}")
+    if given.get("keep_aspect_ratio") is not True:
+        raise ParamsError(f"{where}: {folder / PREPROCESSOR} must have keep_aspect_ratio: true, as published")
+    return sides[0], multiple
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An architecture. types: its model_type in config.json. files: what else its folder must have.
+
+    weight: the end of a name that its weights must hold. reads: what its class will read of the folder, so that `find`
+    finds out whether it can.
+    """
+
+    types: tuple[str, ...]
+    files: tuple[str, ...]
+    example: str
+    weight: str = ""
+    reads: tuple[Callable[[str, Path], object], ...] = ()
+
+
+CLIP = Kind(
+    ("clip", "clip_vision_model"),
+    (PREPROCESSOR,),
+    "openai/clip-vit-base-patch32",
+    "visual_projection.weight",
+    (Scaling.read,),
+)
+DINOV3 = Kind(
+    ("dinov3_vit",),
+    (PREPROCESSOR,),
+    "facebook/dinov3-vitb16-pretrain-lvd1689m",
+    "embeddings.cls_token",
+    (Scaling.read,),
+)
+SAM2 = Kind(("sam2", "sam2_video"), (), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight")
+DEPTH_ANYTHING = Kind(
+    ("depth_anything",),
+    (PREPROCESSOR,),
+    "depth-anything/Depth-Anything-V2-Large-hf",
+    "head.conv1.weight",
+    (Scaling.read, depth_input),
+)
+
+
+def find(where: str, model: str, kind: Kind) -> Path:
+    """The folder of `model`, a local folder or a hub id, which is fetched where it is not in the hub's cache.
+
+    `where` is the params field that names it. A stage calls this before any work, and passes the folder on to the
+    processes that load the model, so that each of them need not ask the hub.
+
+    ParamsError, with what to do, for a folder that is not there, cannot be fetched, holds another architecture, or
+    lacks config.json, preprocessor_config.json or weights in safetensors. Whether every weight is there is seen only
+    when the class loads them: the same error then.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        folder = _fetched(where, model, kind)
+    config = read_json(where, folder / "config.json")
+    if config.get("model_type") not in kind.types:
+        raise ParamsError(
+            f"{where}: {model} holds a model of type {config.get('model_type')!r}, not {' or '.join(kind.types)};"
+            f" name one such as {kind.example}"
+        )
+    for name in kind.files:
+        read_json(where, folder / name)
+    for read in kind.reads:
+        read(where, folder)
+    names = [name for file in _weights(where, folder) for name in shapes(where, file)]
+    if not any(name.endswith(kind.weight) for name in names):
+        raise ParamsError(f"{where}: the weights in {folder} hold no {kind.weight}: not a model such as {kind.example}")
+    return folder
+
+
+def read_json(where: str, file: Path) -> dict[str, Any]:
+    """The object in a JSON file of a model's folder. ParamsError where it is missing or is no JSON object."""
+    if not file.is_file():
+        raise ParamsError(f"{where}: {file.parent} has no {file.name}")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # broken JSON, or no UTF-8
+        raise ParamsError(f"{where}: {file} is not JSON: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ParamsError(f"{where}: {file} holds no JSON object")
+    return dict(content)
+
+
+def shapes(where: str, file: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a safetensors file, from its header alone. ParamsError for any other file."""
+    if not file.is_file():
+        raise ParamsError(f"{where}: no file {file}")
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ParamsError(f"{where}: {file} is not readable as safetensors: {error}") from error
+
+
+def _weights(where: str, folder: Path) -> list[Path]:
+    """The files of the weights: one, or the shards that the index names."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    if not index.is_file():
+        raise ParamsError(
+            f"{where}: {folder} has no model.safetensors; other formats are not read: convert the weights,"
+            " or name a revision of the hub that has them, as in owner/name@refs/pr/1"
+        )
+    names = read_json(where, index).get("weight_map")
+    if not isinstance(names, Mapping) or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
+        raise ParamsError(f"{where}: {index} has no weight_map of file names")
+    return [folder / name for name in sorted(set(names.values()))]
+
+
+def _fetched(where: str, model: str, kind: Kind) -> Path:
+    advice = f"give a local folder, or a hub id that can be fetched, such as {kind.example}"
+    name, _, revision = model.partition("@")
+    if not re.fullmatch(HUB_ID, name):
+        raise ParamsError(f"{where}: no folder {model}; {advice}")
+    try:
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=PATTERNS))
+    except (OSError, ValueError) as error:  # the hub's errors are of these kinds
+        raise ParamsError(
+            f"{where}: no folder {model}, and the hub gives none ({type(error).__name__}); {advice}"
+        ) from None

@@ -1,0 +1,131 @@
+"""What the measures' vision models share: loading through transformers, and images to normalised tensors."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from PIL import Image
+from safetensors import SafetensorError
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from editjudge.core.params import ParamsError
+from editjudge.vision.folders import Precision, Scaling
+
+DTYPES: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def check_device(where: str, device: str) -> None:
+    """ParamsError, naming the model's params field, where torch has no such device here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ParamsError(
+            f"{where}: its device {device!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
+    """The model of the class `kind` in `folder`, in eval mode; safetensors only, no remote code, nothing fetched.
+
+    ParamsError where there is no such device, and where the weights do not fit the architecture: transformers would
+    fill what is missing by chance.
+    """
+    check_device(where, device)
+    try:
+        model, report = kind.from_pretrained(
+            str(folder),
+            dtype=DTYPES[dtype],
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise ParamsError(f"{where}: {folder} cannot be loaded: {' '.join(str(error).split())}") from error
+    wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if wrong:
+        raise ParamsError(
+            f"{where}: {folder} lacks {len(wrong)} weights of a {kind.__name__}, or has them in another"
+            f" shape: {', '.join(wrong[:3])}"
+        )
+    assert isinstance(model, PreTrainedModel)
+    torch.nn.Module.to(model, device)
+    if device == "cpu" and dtype == "float32" and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        _pack(model)
+    return model.eval()
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer in oneDNN's own layout, float32 on a CPU.
+
+    torch multiplies with MKL, which leaves AVX-512 unused on AMD's processors: two thirds of the speed of this. The
+    operators are those that torch.compile puts into a frozen model; the values differ in the last bits.
+    """
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.bias = linear.bias
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise(values, self.packed, self.bias, "none", [], "")
+
+
+def _pack(module: torch.nn.Module) -> None:
+    """Every linear layer below `module` packed, in place."""
+    for name, child in module.named_children():
+        if type(child) is torch.nn.Linear:
+            setattr(module, name, PackedLinear(child))
+        else:
+            _pack(child)
+
+
+def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
+    """RGB, uint8, (H, W, 3) to (height, width, 3) with Pillow, as the published CLIP and depth models were fed."""
+    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling(resample)))
+
+
+def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
+    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow and normalised: float32, (n, 3, height, width)."""
+    squares = [resized_by_pillow(rgb, height, width, scaling.resample) for rgb in rgbs]
+    return scaling.apply(to_pixels(squares, device))
+
+
+def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> torch.Tensor:
+    """RGB images of one shape, uint8, (H, W, 3), to float32 in 0..1, (n, 3, H, W)."""
+    stacked = torch.from_numpy(np.stack(rgbs)).to(device)
+    return stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
+
+
+def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
+    """RGB, uint8, (H, W, 3) to a square of `side`, float32 in 0..1, (3, side, side): bilinear, with antialiasing.
+
+    The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained.
+    """
+    pixels = to_pixels([rgb], device)
+    return functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True)[0]
+
+
+def batches(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover 0..count."""
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run."""
+    with (
+        torch.inference_mode(),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
+        yield

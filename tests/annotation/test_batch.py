@@ -1,0 +1,586 @@
+"""The measures of many images: settings, models behind slots, what is left out, bad images, runs that are killed."""
+
+import io
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import grimp
+import numpy as np
+import pytest
+import tiny_models
+import tiny_people
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from skimage.data import astronaut
+
+from editjudge.annotation import batch, features, looking, slot_settings, slots
+from editjudge.annotation.looking import Asking
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.annotation.slots import Models
+from editjudge.core import images, regions, resume, schemas
+from editjudge.core.params import ParamsError
+from editjudge.grounding.grounded import Grounded
+from editjudge.measures import body, hair, patches, pixel
+from editjudge.measures.names import DIRECTIONS
+from editjudge.stages import annotate, measure_response
+from editjudge.vision import lpips, parsing
+
+ROOT = Path(__file__).parents[2]
+BOX = (30, 20, 66, 52)
+EVERYTHING = Recipe(
+    "t",
+    (
+        ("unedit_area", ("lpips", "ssim", "emd", "delta_e")),
+        ("edit_area", ("dinov3_structure_similarity", "depth_ssim", "sam_dino_cls_sim", "sam_clip_cls_sim", "iou")),
+    ),
+    "edit_area",
+)
+EMBEDDED = Recipe("t", (("unedit_area", ("lpips", "ssim", "delta_e")), ("edit_area", ("depth_ssim",))), "edit_area")
+
+
+def write_lpips(file: Path, seed: int = 0) -> Path:
+    """Random weights of LPIPS in the size of the published ones, which is the only one."""
+    rng = torch.Generator().manual_seed(seed)
+    shapes = {**lpips.TRUNK, **lpips.LINEAR}
+    save_file({name: torch.rand(shape, generator=rng) * 0.05 for name, shape in shapes.items()}, file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
+    """All slots of object-centric recipes, with tiny random checkpoints."""
+    folder = tmp_path_factory.mktemp("models")
+    return SlotSetting(
+        device="cpu",
+        clip=str(tiny_models.save(tiny_models.clip(), folder / "clip", tiny_models.CLIP_PROCESSOR)),
+        dinov3=str(tiny_models.save(tiny_models.dinov3(), folder / "dinov3", tiny_models.DINO_PROCESSOR)),
+        segmenter=str(tiny_models.save(tiny_models.sam2(), folder / "sam2")),
+        depth=str(tiny_models.save(tiny_models.depth(), folder / "depth", tiny_models.DEPTH_PROCESSOR)),
+        lpips=str(write_lpips(folder / "lpips.safetensors")),
+    )
+
+
+@pytest.fixture
+def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    noisy = [photo + rng.normal(0, 4 * n + 2, photo.shape) for n in range(3)]
+    return [edit.clip(0, 255).astype(np.uint8) for edit in noisy]
+
+
+def measured(setting: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], store: features.FeatureStore) -> list:
+    asking = Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store)
+    payloads = [(0, batch.Edit(images.encode_png(edit), (), ())) for edit in edits]
+    return batch.measure_group([(images.encode_png(photo), (BOX,), EVERYTHING)], payloads, asking)
+
+
+def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
+) -> None:
+    rows = measured(tiny, photo, edits, features.FeatureStore(Path(), 0.0))
+    models = Models(tiny)
+    inside = regions.boxes_mask([BOX], *photo.shape[:2])
+    for edit, row in zip(edits, rows, strict=True):
+        assert row["status"] == "done"
+        values = {(m["area"], m["measure"]): m["value"] for m in row["measures"]}
+        assert None not in values.values()
+        pasted = np.where(inside[..., None], photo, edit)
+        distance = models.lpips.distances(photo, [pasted])[0] / (~inside).mean()
+        assert values["unedit_area", "lpips"] == pytest.approx(distance, abs=1e-5)
+        one, other = (models.clip.encode([rgb])[0].patches for rgb in (photo, edit))
+        expected = patches.emd(one, other, models.clip.cells(~inside, 0.1))
+        assert values["unedit_area", "emd"] == pytest.approx(expected, abs=1e-4)
+        one, other = (models.dinov3.encode([rgb])[0].patches for rgb in (photo, edit))
+        expected = patches.structure_similarity(one, other, models.dinov3.cells(inside, 0.1))
+        assert values["edit_area", "dinov3_structure_similarity"] == pytest.approx(expected, abs=1e-5)
+        [first], [second] = models.segmenter.masks([photo, edit], [[BOX], [BOX]])
+        assert values["edit_area", "iou"] == pytest.approx((first & second).sum() / (first | second).sum(), abs=1e-5)
+
+
+def test_features_are_kept_and_give_the_same_values(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
+) -> None:
+    first = measured(tiny, photo, edits, features.FeatureStore(tmp_path, 1e8))
+    files = len(list(tmp_path.glob("*/*.npz")))
+    assert files >= 3 * 4  # two encoders' and the depth, of four images
+    assert measured(tiny, photo, edits, features.FeatureStore(tmp_path, 1e8)) == first
+    assert len(list(tmp_path.glob("*/*.npz"))) == files
+
+
+def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(
+    photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
+) -> None:
+    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
+    rgbs = [photo, photo.copy(), edits[0]]
+    assert features.said(store, "m", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
+    assert features.said(store, "m", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
+    assert features.said(store, "other", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
+    assert asked == [2, 2]
+
+
+def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[float]]:
+    def ask(rgbs: list[np.ndarray]) -> list[float]:
+        asked.append(len(rgbs))
+        return [3.0 for _ in rgbs]
+
+    return ask
+
+
+def _pack(value: float) -> list[np.ndarray]:
+    return [np.array(value)]
+
+
+def _unpack(arrays: list[np.ndarray]) -> float:
+    return float(arrays[0])
+
+
+def test_the_store_stays_within_its_bytes(tmp_path: Path) -> None:
+    store = features.FeatureStore(tmp_path, 3000.0)
+    for n in range(5):
+        store.put(f"{n:02d}", [np.zeros(100)])  # 800 bytes each
+    assert sorted(file.stem for file in tmp_path.glob("*/*.npz")) == ["00", "01", "02"]
+    (tmp_path / "00/00.npz").write_bytes(b"broken")
+    assert store.get("00") is None
+    assert features.trim(tmp_path, 10_000.0) > 7_000
+    assert features.trim(tmp_path, 1_500.0) >= 0
+    assert len(list(tmp_path.glob("*/*.npz"))) <= 1
+
+
+def test_a_model_that_refuses_one_image_leaves_the_others(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
+) -> None:
+    """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
+    asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    large, small = photo, photo[:20, :20]
+    prompts = [(images.encode_png(rgb), ((2, 2, 9, 9),), EVERYTHING) for rgb in (large, small)]
+    payloads = [(n, batch.Edit(images.encode_png(rgb), (), ())) for n, rgb in ((0, edits[0]), (1, edits[1][:20, :20]))]
+    first, second = batch.measure_group(prompts, payloads, asking)
+    assert {m["reason"] for m in first["measures"]} == {None}
+    reasons = {m["measure"]: m["reason"] for m in second["measures"] if m["value"] is None}
+    assert set(reasons) == {"lpips"}
+    assert f"{lpips.LEAST_SIDE} pixels" in reasons["lpips"]
+
+
+def test_what_is_refused_in_a_batch_is_asked_alone() -> None:
+    def ask(numbers: list[int]) -> list[int]:
+        if 3 in numbers:
+            raise ValueError("three")
+        return [2 * number for number in numbers]
+
+    first, second, third = looking._each(ask, [1, 3, 5])
+    assert (first, str(second), third) == (2, "three", 10)
+    assert isinstance(second, ValueError)
+
+
+def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.ndarray) -> None:
+    rule = Recipe(
+        "t",
+        (("unedit_area", ("ssim",)), ("edit_area", ("face_ID_sim", "face_texture_histogram", "delta_e"))),
+        "edit_area",
+        skip_unedited_from=0.9,
+    )
+    data = images.encode_png(photo)
+    asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
+
+    def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
+        [row] = batch.measure_group([(data, (box,), rule)], [(0, batch.Edit(data, (), changed))], asking)
+        return [m["measure"] for m in row["measures"]]
+
+    assert names(BOX, ()) == ["ssim", "face_ID_sim", "face_texture_histogram", "delta_e"]
+    assert names(BOX, ("face_id", "face_texture")) == ["ssim", "delta_e"]
+    assert names((0, 0, 96, 66), ()) == ["face_ID_sim", "face_texture_histogram", "delta_e"]
+
+
+def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray, tmp_path: Path) -> None:
+    candidates = [{"key": "k", "task": "t", "model": "m", "status": "done", "reason": None, "damage": None}]
+    data = images.encode_png(photo)
+    prompt = {"key": "k", "image": data, "regions": [{"box": list(BOX), "label": "x"}]}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate([prompt], [candidates[0] | {"image": data}], EMBEDDED, cache)
+    assert [m["measure"] for m in rows[0]["measures"]] == ["ssim", "delta_e"]
+    counted = annotate.counts(rows, EMBEDDED, SlotSetting())
+    assert counted["not_configured"] == [
+        {"area": "unedit_area", "measure": "lpips", "slots": ["lpips"]},
+        {"area": "edit_area", "measure": "depth_ssim", "slots": ["depth"]},
+    ]
+    assert [(m["measure"], m["scored"]) for m in counted["measures"]] == [("delta_e", 1), ("ssim", 1)]
+    assert slot_settings.unconfigured(SlotSetting())["lpips"] == "measures.lpips is none"
+
+
+def test_a_missing_weight_is_one_error_before_any_work(photo: np.ndarray, tmp_path: Path) -> None:
+    prompt = batch.Prompt(images.encode_png(photo), (BOX,), EMBEDDED, (images.encode_png(photo),))
+    with resume.RecordCache(tmp_path / "a") as cache:
+        with pytest.raises(ParamsError, match=r"measures\.lpips: no file nowhere"):
+            batch.measure_all([prompt], SlotSetting(lpips="nowhere"), cache, "t")
+        with pytest.raises(ParamsError, match=r"measures\.depth: no folder"):
+            batch.measure_all([prompt], SlotSetting(depth="./nowhere"), cache, "t")
+        assert cache.counts() == {"computed": 0, "reused": 0}
+
+
+def test_settings_that_are_wrong_are_named() -> None:
+    assert slot_settings.read({}) == SlotSetting()
+    for given, message in (
+        ({"faces": "haar"}, r"measures\.faces must be lbp, insightface or none"),
+        ({"prompts": 0}, r"measures\.prompts"),
+        ({"emd_cells": "one"}, r"measures\.emd_cells must be both or reference"),
+        ({"clipp": "none"}, r"measures\.clipp is unknown"),
+        ({"insightface": None}, r"measures\.insightface must be a section of its own, not None"),
+        ({"insightface": "none"}, r"measures\.insightface must be a section of its own"),
+    ):
+        with pytest.raises(ParamsError, match=message):
+            slot_settings.read(given)
+
+
+def test_other_weights_in_the_same_place_are_another_version(tmp_path: Path) -> None:
+    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors", seed=0)))
+    first = slots.version(["lpips", "segmenter"], setting)
+    assert first["segmenter"] == "grabcut"
+    assert slots.version(["lpips", "segmenter"], setting) == first
+    write_lpips(tmp_path / "w.safetensors", seed=1)
+    assert slots.version(["lpips", "segmenter"], setting) != first
+
+
+def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarray, tmp_path: Path) -> None:
+    data = images.encode_png(photo)
+    prompt = batch.Prompt(data, (BOX,), EMBEDDED, (data,))
+    with resume.RecordCache(tmp_path / "a") as cache:
+        batch.measure_all([prompt], SlotSetting(), cache, "t")
+        batch.measure_all([prompt], SlotSetting(faces="none", batch_size=3, prompts=5), cache, "t")
+        assert cache.counts() == {"computed": 1, "reused": 1}
+        batch.measure_all([prompt], SlotSetting(emd_cells="reference"), cache, "t")
+        assert cache.counts() == {"computed": 2, "reused": 1}
+
+
+# Modules under the measures that no value of a record depends on, beside what its fingerprint already holds.
+NO_VALUES = {
+    "fields", "judges.prompt", "judges.replies", "judges.styles", "lined_yaml", "measures.features", "measures.names",
+    "measures.recipe", "params", "progress", "resume", "workers",
+}  # fmt: skip
+
+
+def test_a_record_depends_on_all_the_code_that_its_values_depend_on() -> None:
+    imports = grimp.build_graph("editjudge", cache_dir=None)
+    below = {"editjudge.annotation.batch"} | imports.find_upstream_modules("editjudge.annotation.batch")
+    known = {*batch.CODE, *(name for names in batch.SLOT_CODE.values() for name in names)}
+    assert below == known | {f"editjudge.{name}" for name in NO_VALUES}
+
+
+@pytest.mark.parametrize("name", ["hair_sobel_diff", "body_appearance_dino_cosine_sim"])
+def test_measures_around_a_face_depend_on_what_finds_it_and_do_without(name: str) -> None:
+    recipe = Recipe("t", (("edit_area", (name,)),), "image")
+    setting = SlotSetting(dinov3="d", parsing="p")
+    assert "faces" in slot_settings.used(recipe, setting)
+    alone = replace(setting, faces="none")
+    assert "faces" not in slot_settings.used(recipe, alone)
+    assert slot_settings.configured(recipe, alone) == recipe
+
+
+def test_faces_without_landmarks_have_no_geometry() -> None:
+    assert slot_settings.lacking("face_geometry", SlotSetting()) == ("faces",)
+    assert slot_settings.unconfigured(SlotSetting())["face_geometry"] == "measures.faces gives no landmarks"
+    without = SlotSetting(faces="insightface", insightface={"landmarks": "none"})
+    assert slot_settings.lacking("face_geometry", without) == ("faces",)
+    assert slot_settings.lacking("face_geometry", replace(without, insightface={})) == ()
+    assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
+
+
+def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = batch._versions(["clip", "segmenter"], SlotSetting(clip=tiny.clip))
+    assert first["segmenter"] == "grabcut"
+    monkeypatch.setitem(batch.SLOT_CODE, "clip", ("editjudge.vision.loading",))
+    assert batch._versions(["clip"], SlotSetting(clip=tiny.clip))["clip"] != first["clip"]
+
+
+@pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
+def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
+    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
+    features.said(store, "m", [photo], _count(asked), _pack, _unpack)
+    [file] = tmp_path.glob("*/*.npz")
+    file.write_bytes(file.read_bytes()[:size])
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
+    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    assert asked == [1, 1, 1]
+
+
+def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: Path) -> None:
+    folder = tiny_people.write_buffalo(tmp_path)
+    setting = SlotSetting(faces="insightface", insightface={"folder": str(folder)})
+    slots.check(["faces"], setting)
+    with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
+        slots.check(["faces"], replace(setting, device="cuda:99"))
+    with pytest.raises(ParamsError, match=r"measures\.insightface: this onnxruntime cannot run on meta"):
+        slots.check(["faces"], replace(setting, device="meta"))
+    (folder / "w600k_r50.onnx").write_bytes(b"<html>")
+    with pytest.raises(ParamsError, match=r"measures\.insightface\.recognizer: .* is not a model that onnxruntime"):
+        slots.check(["faces"], setting)
+
+
+def test_a_model_does_not_depend_on_another_ones_settings(tmp_path: Path) -> None:
+    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors")))
+    others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
+    assert slots.version(["lpips"], others) == slots.version(["lpips"], setting)
+
+
+def test_a_stage_ends_with_one_line_for_a_missing_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pipelines", "stages"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    given = (ROOT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(given.replace("  depth: none", "  depth: ./nowhere"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["annotate", "--task", "material_alter"])
+    with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
+        annotate.main()
+    with pytest.raises(SystemExit, match=r"^measure_response: measures\.depth: no folder \./nowhere"):
+        measure_response.main()
+    assert not (tmp_path / "work").exists()
+
+
+def encoded(image: Image.Image, form: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def bomb(side: int) -> bytes:
+    """A valid PNG of side x side black pixels, of one bit each: 50 kilobytes for 20,000."""
+    row = b"\0" * (1 + -(-side // 8))
+    packer = zlib.compressobj(1)
+    body = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    header = side.to_bytes(4, "big") * 2 + bytes([1, 0, 0, 0, 0])
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason(
+    photo: np.ndarray, tmp_path: Path
+) -> None:
+    rgb = Image.fromarray(photo)
+    given = {
+        "bomb": bomb(20_000),
+        "cmyk_jpeg": encoded(rgb.convert("CMYK"), "JPEG"),
+        "corrupt": images.encode_png(photo)[:900],
+        "gif": encoded(rgb, "GIF", save_all=True, append_images=[rgb.rotate(90)]),
+        "grey16_png": encoded(Image.fromarray(photo[..., 0].astype(np.uint16) * 257), "PNG"),
+        "one_pixel": encoded(rgb.resize((1, 1)), "PNG"),
+        "rgba_webp": encoded(rgb.convert("RGBA"), "WEBP", lossless=True),
+        "sound": images.encode_png(photo),
+    }
+    recipe = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
+    prompts = [{"key": "k", "image": given["sound"], "regions": [{"box": list(BOX), "label": "x"}]}]
+    prompts += [{"key": "bare", "image": given["sound"], "regions": []}]
+    prompts += [{"key": "outside", "image": given["sound"], "regions": [{"box": [200, 0, 220, 9], "label": "x"}]}]
+    prompts += [{"key": f"source_{n}", "image": data, "regions": prompts[0]["regions"]} for n, data in given.items()]
+    row = {"task": "color_alter", "status": "done", "reason": None, "damage": None}
+    candidates = [row | {"key": "k", "model": name, "image": data} for name, data in given.items()]
+    candidates += [row | {"key": p["key"], "model": "sound", "image": given["sound"]} for p in prompts[1:]]
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate(prompts, candidates, recipe, cache)
+    schemas.check("annotations", rows, "annotations")
+    reasons = {(row["key"], row["model"]): row["reason"] for row in rows}
+    assert len(reasons) == len(candidates)
+    limit = "20000 x 20000 pixels, more than the limit of 64000000"
+    assert {name: reasons["k", name] for name in given} == dict.fromkeys(given) | {
+        "bomb": limit,
+        "corrupt": reasons["k", "corrupt"],
+        "gif": "not a PNG, JPEG or WebP image",
+    }
+    assert "broken image" in reasons["k", "corrupt"]
+    assert reasons["source_bomb", "sound"] == f"source: {limit}"
+    assert reasons["source_gif", "sound"] == "source: not a PNG, JPEG or WebP image"
+    assert "no area inside the image of 1 x 1" in reasons["source_one_pixel", "sound"]
+    assert reasons["bare", "sound"] == "the record has no box"
+    assert "no area inside the image of 96 x 72" in reasons["outside", "sound"]
+    assert all(m["value"] is not None for row in rows if row["status"] == "done" for m in row["measures"])
+    counted = annotate.counts(rows, recipe, SlotSetting())
+    assert counted["failed"] == sum(reason is not None for reason in reasons.values()) == 9
+    assert sum(each["records"] for each in counted["reasons"]) == 9
+
+
+def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndarray, tmp_path: Path) -> None:
+    data = images.encode_png(photo)
+    row = {"key": "k", "task": "t", "status": "done", "reason": None, "damage": None, "image": data}
+    candidates = [row | {"model": "a"}, row | {"model": "b"}]
+    where = {("k", "a"): Grounded(reason="grounder: no box"), ("k", "b"): Grounded((BOX,), ((40, 30, 96, 72),))}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate([{"key": "k", "image": data}], candidates, EMBEDDED, cache, SlotSetting(), where)
+    assert [row["reason"] for row in rows] == ["regions: grounder: no box", None]
+    assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
+
+
+RUN = """
+import sys
+from pathlib import Path
+import numpy as np
+from editjudge import images, resume
+from editjudge.measures import batch
+from editjudge.annotation.recipe import Recipe
+from editjudge.annotation.slot_settings import SlotSetting
+
+def main():
+    rng = np.random.default_rng(0)
+    recipe = Recipe("t", (("unedit_area", ("delta_e",)),), "edit_area")
+    prompts = []
+    for _ in range(250):
+        rgbs = rng.integers(0, 256, (9, 12, 16, 3), dtype=np.uint8)
+        source, *edits = map(images.encode_png, rgbs)
+        prompts.append(batch.Prompt(source, ((2, 2, 9, 9),), recipe, tuple(edits)))
+    with resume.RecordCache(Path(sys.argv[1])) as cache:
+        rows = batch.measure_all(prompts, SlotSetting(), cache, "t")
+        print(cache.counts()["computed"], cache.counts()["reused"], sum(map(len, rows)))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def kept(cache: Path) -> int:
+    if not cache.is_file():
+        return 0
+    with sqlite3.connect(f"file:{cache}?mode=ro", uri=True) as db:
+        try:
+            return db.execute("SELECT count(*) FROM records").fetchone()[0]
+        except sqlite3.OperationalError:  # no table yet
+            return 0
+
+
+def test_a_run_of_2000_records_that_is_killed_computes_only_what_was_in_flight(tmp_path: Path) -> None:
+    script, cache = tmp_path / "run.py", tmp_path / "cache.sqlite"
+    script.write_text(RUN)
+    command = [sys.executable, str(script), str(cache)]
+    run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wanted = random.Random().randrange(100, 1700)
+    deadline = time.monotonic() + 120
+    while kept(cache) < wanted and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    before = kept(cache)
+    assert wanted <= before
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    computed, reused, rows = map(int, again.stdout.split())
+    assert rows == 2000
+    assert (computed, reused) == (2000 - before, before)
+    assert kept(cache) == 2000
+
+
+def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny: SlotSetting) -> None:
+    assert slots.devices(["segmenter"], SlotSetting(), 3) == ["cpu"] * 3
+    assert slots.devices(["clip"], tiny, 2) == ["cpu", "cpu"]
+    gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"] * 2
+    assert slots.devices(["clip"], SlotSetting(clip=tiny.clip), 2) == gpus
+    with pytest.raises(ParamsError, match=r"measures\.device: torch knows no device 'gpu'"):
+        slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="gpu"), 2)
+    with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
+        slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="cuda:99"), 2)
+
+
+PEOPLE = Recipe(
+    "ps_human",
+    (
+        ("unedit_area", ("bg_faceID_sim",)),
+        (
+            "edit_area",
+            (
+                "face_ID_sim",
+                "max_match_face_ID_sim",
+                "face_geometry",
+                "face_texture_energy_ratio",
+                "face_texture_high_frequency_diff",
+                "face_texture_histogram",
+                "hair_color_chi_square",
+                "hair_high_frequency_diff",
+                "hair_sobel_diff",
+                "body_silhouette_iou",
+                "body_joint_error",
+                "body_appearance_dino_cosine_sim",
+            ),
+        ),
+    ),
+    "edit_area",
+    pipeline="human_centric",
+    image_side=512,
+)
+
+
+HAIR_BIAS = 4.0  # so that the random parser sees hair around the face
+
+
+@pytest.fixture(scope="module")
+def people(tiny: SlotSetting, tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
+    """All slots of human-centric recipes: the cascade, GrabCut, and tiny random checkpoints."""
+    folder = tmp_path_factory.mktemp("people")
+    parser, pose = tiny_people.write_parser(folder / "parser"), tiny_people.write_pose(folder / "pose", 1)
+    weights = load_file(parser / "model.safetensors")
+    hair_class = next(n for n, label in tiny_people.NUMBERED.items() if label.startswith("hair"))
+    weights["decode_head.classifier.bias"][hair_class] += HAIR_BIAS
+    save_file(weights, parser / "model.safetensors", {"format": "pt"})
+    return SlotSetting(device="cpu", dinov3=tiny.dinov3, parsing=str(parser), pose=str(pose))
+
+
+def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSetting) -> None:
+    """The cascade has no landmarks and finds one face in this photo: two measures have reasons in place of values."""
+    photo = astronaut()
+    edit = (photo * 0.8 + 20).astype(np.uint8)
+    box = (60, 10, 420, 512)
+    asking = Asking(Models(people), {"dinov3": "d"}, features.FeatureStore(Path(), 0.0))
+    payloads = [(0, batch.Edit(images.encode_png(rgb), (), ())) for rgb in (photo, edit)]
+    same, other = batch.measure_group([(images.encode_png(photo), (box,), PEOPLE)], payloads, asking)
+    values = {m["measure"]: m["value"] for m in other["measures"]}
+    models = Models(people)
+    [[face], [moved]] = models.faces.find([photo, edit])
+    assert values["face_ID_sim"] == pytest.approx(face.embedding @ moved.embedding, abs=1e-5)
+    labels = models.parsing.labels([photo, edit], [face.box, moved.box])
+    shown = [parsing.part(each, "hair") for each in labels]
+    assert values["hair_color_chi_square"] == pytest.approx(hair.color_chi_square(photo, edit, *shown), abs=1e-5)
+    first, second = models.pose.joints([photo, edit], [box, box])
+    expected = body.joint_error(first.points, second.points, first.seen, second.seen)
+    assert values["body_joint_error"] == pytest.approx(expected, abs=1e-5)
+    reasons = {m["measure"]: m["reason"] for m in same["measures"] if m["value"] is None}
+    assert reasons == {
+        "bg_faceID_sim": "no face in the source image beside the subject's",
+        "face_geometry": "the faces have no landmarks",
+    }
+    for m in same["measures"]:
+        if m["value"] is not None:
+            assert m["value"] == pytest.approx(0.0 if DIRECTIONS[m["measure"]] < 0 else 1.0, abs=1e-5), m["measure"]
+
+
+def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
+    """Boxes of both images are in the pixels of the source as it is stored."""
+    rule = replace(EMBEDDED, image_side=48)
+    large, edit = images.encode_png(photo), images.encode_png(255 - photo)
+    half = [cv2.resize(rgb, (48, 36), interpolation=cv2.INTER_AREA) for rgb in (photo, 255 - photo)]
+    asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
+    recipe = slot_settings.configured(rule, SlotSetting())
+    [row] = batch.measure_group([(large, (BOX,), recipe)], [(0, batch.Edit(edit, ((0, 0, 20, 20),), ()))], asking)
+    inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
+    assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
+    assert row["change"] == pytest.approx(pixel.delta_e(*half, inside), abs=1e-5)
+    values = {m["measure"]: m["value"] for m in row["measures"]}
+    assert values["ssim"] == pytest.approx(pixel.ssim(*half, ~inside), abs=1e-5)
+
+
+def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
+) -> None:
+    asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    prompts = [(images.encode_png(rgb), (BOX,), EVERYTHING) for rgb in (photo, edits[0][:, ::-1].copy())]
+    payloads = [(n, batch.Edit(images.encode_png(rgb), (), ())) for n, rgb in ((0, edits[1]), (1, edits[2]))]
+    together = batch.measure_group(prompts, payloads, asking)
+    alone = [batch.measure_group(prompts, [payload], asking)[0] for payload in payloads]
+    for one, other in zip(together, alone, strict=True):
+        assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

@@ -1,0 +1,536 @@
+"""Every published form of a reward benchmark, made here, and what becomes of rows and files that are broken."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from editjudge.benchmarks import forms
+from editjudge.benchmarks.item import BenchmarkError
+from editjudge.core import images
+from editjudge.core.keys import plain
+
+
+def png(seed: int) -> bytes:
+    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8))
+
+
+def struct(seed: int) -> dict:
+    """An image as the hub's Parquet files hold it."""
+    return {"bytes": png(seed), "path": None}
+
+
+def save(folder: Path, **seeds: int) -> None:
+    """Images on disk, `a__b__c=seed` being a/b/c.png."""
+    for name, seed in seeds.items():
+        file = folder / f"{name.replace('__', '/')}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png(seed))
+
+
+def parquet(file: Path, rows: list[dict]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def jsonl(file: Path, rows: list[dict]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def vcreward(**changes) -> dict:
+    row = {"key": "k1", "task": "color_alter", "instruction": "Make it red.", "winner": "Image B"}
+    return row | {"source_image": struct(0), "edited_images": [struct(1), struct(2)]} | changes
+
+
+def load(form: str, path: Path, **more) -> list:
+    return forms.load("bench", {"form": form, "path": str(path)} | more)
+
+
+def test_vcreward_as_parquet_and_as_jsonl_with_paths(tmp_path: Path) -> None:
+    [item] = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward()]))
+    assert (item.key, item.task, item.verdict, item.dimension) == ("k1", "color_alter", "Image B", "visual_consistency")
+    assert (item.source, item.a, item.b, item.failed) == (png(0), png(1), png(2), None)
+    assert (item.damages, item.regions, item.cluster) == (None, None, "k1")
+    save(tmp_path / "folder", source=0, images__a=1, images__b=2)
+    paths = {"source_image": "source.png", "edited_images": ["images/a.png", "images/b.png"]}
+    jsonl(tmp_path / "folder/metadata.jsonl", [vcreward(**paths)])
+    [other] = load("vcreward", tmp_path / "folder")
+    assert (other.source, other.a, other.b) == (item.source, item.a, item.b)
+
+
+def test_the_probe_sets_own_columns_are_read(tmp_path: Path) -> None:
+    extra = {
+        "damages": [3.0, 0.5],
+        "models": ["box", "precise"],
+        "origin": "flower",
+        "regions": [{"label": "cup", "box": [1, 2, 3, 4]}],
+    }
+    [item] = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(**extra)]))
+    assert (item.damages, item.models, item.regions) == ((3.0, 0.5), ("box", "precise"), ((1, 2, 3, 4),))
+    assert item.cluster == "flower"
+
+
+def editscore(first: str, second: str, dimension: str = "consistency") -> dict:
+    row = {"key": [first, second], "instruction": "Add a hat.", "task_type": "subject-add", "dimension": dimension}
+    return row | {"input_image": struct(0), "output_images": [struct(1), struct(2)]}
+
+
+def test_editscore_takes_one_dimension_and_its_shuffle_map(tmp_path: Path) -> None:
+    rows = [editscore("x", "y"), editscore("x", "z"), editscore("x", "y", "prompt_following"), editscore("u", "v")]
+    file = parquet(tmp_path / "bench.parquet", rows)
+    shuffle = tmp_path / "shuffle.json"
+    shuffle.write_text(json.dumps({"x_vs_y_task_subject-add": True, "x_vs_z_task_subject-add": False}))
+    items = load("editscore", file, dimension="consistency", shuffle=str(shuffle))
+    assert [(item.key, item.verdict) for item in items[:2]] == [
+        ("x_vs_y_task_subject-add", "Image B"),
+        ("x_vs_z_task_subject-add", "Image A"),
+    ]
+    assert (items[0].a, items[0].b, items[1].a) == (png(2), png(1), png(1)), "the first is the better one"
+    assert items[0].cluster == items[1].cluster, "one source image, one cluster"
+    assert items[2].failed == "the shuffle map has no true or false for u_vs_v_task_subject-add"
+    assert items[2].verdict is None
+    [following] = load("editscore", file, dimension="prompt_following")
+    assert following.dimension == "prompt_following"
+    with pytest.raises(BenchmarkError, match=r"dimension is 'beauty'; known: consistency"):
+        load("editscore", file, dimension="beauty")
+    with pytest.raises(BenchmarkError, match=r"none\.json not found"):
+        load("editscore", file, dimension="consistency", shuffle=str(tmp_path / "none.json"))
+
+
+def test_editscore_without_a_map_has_both_sides_and_the_same_ones_again(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "bench.parquet", [editscore(f"x{n}", "y") for n in range(40)])
+    verdicts = [item.verdict for item in load("editscore", file, dimension="consistency")]
+    assert 10 < verdicts.count("Image A") < 30
+    assert verdicts == [item.verdict for item in load("editscore", file, dimension="consistency")]
+
+
+def test_what_datasets_saves_to_disk_is_read(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([editscore("x", "y")])
+    file = str(tmp_path / "data-00000-of-00001.arrow")
+    with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "state.json").write_text("{}")
+    [item] = load("editscore", tmp_path, dimension="consistency")
+    assert item.source == png(0)
+
+
+def editreward(identity: str, dataset: str, ranking: str, comparison: str | None) -> dict:
+    row = {"id": identity, "dataset": dataset, "ranking": ranking, "comparison_type": comparison, "instruction": "Go."}
+    return row | {"source_image": struct(0), "candidate_1": struct(1), "candidate_2": struct(2)}
+
+
+def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
+    rows = [
+        editreward("p1", "2pair", "A>B", None),
+        editreward("p2", "2pair", "A=B=Bad", "AvsB"),
+        editreward("p3", "2pair", "A<B", "AvsB"),
+        editreward("t1_AvsB", "3pair", "A>B", "AvsB"),
+        editreward("t1_AvsC", "3pair", "C>A", "AvsC"),
+        editreward("t1_BvsC", "3pair", "B>A", "BvsC"),
+    ]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [item.verdict for item in items] == ["Image A", "Both bad", "Image B", "Image A", "Image B", None]
+    assert [item.group for item in items[:5]] == ["2pair-p1", "2pair-p2", "2pair-p3", "3pair-t1", "3pair-t1"]
+    assert [item.size for item in items[:5]] == [2, 2, 2, 3, 3]
+    assert [item.key for item in items[2:4]] == ["2pair-p3", "3pair-t1_AvsB"]
+    assert items[4].models == ("A", "C")
+    assert "does not rank B and C" in str(items[5].failed)
+
+
+def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id(tmp_path: Path) -> None:
+    rows = [
+        *(editreward(f"sample_{n}", "2pair", "A>B", None) for n in range(2)),
+        editreward("1", "2pair", "A>B", None),
+        *(editreward(f"{name}_AvsB", "3pair", "A>B", "AvsB") for name in ("1", "s_0", "s_1")),
+        editreward("1_AvsB", "4pair", "A>B", "AvsB"),
+    ]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [item.failed for item in items] == [None] * 7
+    assert len({item.key for item in items}) == len({item.group for item in items}) == 7
+    assert [item.size for item in items] == [2, 2, 2, 3, 3, 3, 4]
+    base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
+    keys = ["7", "7_AvsB", "7_BvC", "u_1_AvB", "u_2_AvB"]
+    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": key} for key in keys]))
+    assert [item.group for item in items] == ["pair-7", "tuple-7", "tuple-7", "tuple-u_1", "tuple-u_2"]
+    assert [item.size for item in items] == [2, 3, 3, 2, 2]
+
+
+def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_address(tmp_path: Path) -> None:
+    def row(key: str, winner: str) -> dict:
+        address = "s3://somebody/editreward_bench"
+        edited = [f"{address}/candidate_{side}/{key}.png" for side in (1, 2)]
+        source = f"{address}/input/{key}.png"
+        return {
+            "key": key,
+            "instruction": "Go.",
+            "source_image_path": source,
+            "edited_image_paths": edited,
+            "winner": winner,
+        }
+
+    file = jsonl(tmp_path / "visual_quality.jsonl", [row("p", "Image A"), row("t_AvB", "Image B"), row("t_BvD", "Tie")])
+    for key, seed in (("p", 0), ("t_AvB", 3)):
+        folder = {f"input__{key}": seed, f"candidate_1__{key}": seed + 1, f"candidate_2__{key}": seed + 2}
+        save(tmp_path / "pictures", **folder)
+    items = load("editreward", file, images=str(tmp_path / "pictures"))
+    assert [(item.group, item.size) for item in items] == [("pair-p", 2), ("tuple-t", 4), ("tuple-t", 4)]
+    assert [item.task for item in items] == ["K=2", "K=4", "K=4"]
+    assert (items[1].source, items[1].b, items[1].models) == (png(3), png(5), ("A", "B"))
+    assert "input/t_BvD.png' is missing" in str(items[2].failed)
+    assert items[2].verdict == "Tie", "people's verdict stays, so that the tuple cannot be right"
+
+
+def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
+    def row(vote: str) -> dict:
+        sides = {
+            "left_model": "m1",
+            "right_model": "m2",
+            "left_output_image": struct(1),
+            "right_output_image": struct(2),
+        }
+        prompts = {"source_prompt": "", "target_prompt": "", "instruct_prompt": "Go."}
+        return prompts | sides | {"source_image": struct(0), "vote_type": vote}
+
+    votes = ["leftvote", "rightvote", "tievote", "bothbad_vote", "maybe"]
+    parquet(tmp_path / "image_generation/test-0.parquet", [{"prompt": "x"}])
+    parquet(tmp_path / "image_edition/test-0.parquet", [row(vote) for vote in votes])
+    items = load("genai", tmp_path, files="image_edition/*.parquet")
+    assert [item.verdict for item in items] == ["Image A", "Image B", "Both good", "Both bad", None]
+    assert (items[0].models, items[0].key) == (("m1", "m2"), plain("image_edition/test-0") + "-00000")
+    assert items[4].failed == "field vote_type: 'maybe' is none of leftvote, rightvote, tievote, bothbad_vote"
+    counted = forms.counts(items)
+    assert (counted["items"], counted["failed"], counted["with_verdict"]) == (5, 1, 4)
+    assert counted["failures"][0].startswith(f"{tmp_path}/image_edition/test-0.parquet: row 4: field vote_type")
+
+
+def test_a_table_with_paths_to_the_images_is_read_too(tmp_path: Path) -> None:
+    save(tmp_path, source=0, left=1, right=2)
+    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
+    (tmp_path / "votes.csv").write_text(f'{head}\n"Red, please.",source.png,left.png,right.png,m1,m2,rightvote\n')
+    [item] = load("genai", tmp_path)
+    assert (item.instruction, item.verdict, item.b) == ("Red, please.", "Image B", png(2))
+
+
+def test_a_table_whose_lines_are_too_long_says_which_field_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("instruct_prompt,source_image\nGo.,s.png,more\n")
+    with pytest.raises(BenchmarkError, match=r"no field left_output_image; it has instruct_prompt, source_image, None"):
+        load("genai", tmp_path)
+
+
+def test_texts_that_are_not_unicode_have_keys(tmp_path: Path) -> None:
+    [item] = load("vcreward", jsonl(tmp_path / "a.jsonl", [vcreward_paths(key="k\ud800")]))
+    assert item.key.startswith("k--")
+
+
+def test_no_usable_row_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match=r"no row can be used; .*a\.parquet: row 0: field winner"):
+        load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(winner="left")]))
+
+
+def test_aurora_in_pairs_names_the_winning_model(tmp_path: Path) -> None:
+    save(tmp_path, source=0, a=1, b=2)
+    pair = {"input": "source.png", "gens": ["a.png", "b.png"], "models": ["x", "y"], "prompt": "Go.", "task": "kubric"}
+    rows = [pair | {"winner": winner} for winner in ("x", "y", "tie", "both_bad", "z")]
+    (tmp_path / "human_ratings_pairwise.json").write_text(json.dumps(rows))
+    items = load("aurora", tmp_path)
+    assert [item.verdict for item in items] == ["Image A", "Image B", "Tie", "Both bad", None]
+    assert items[0].task == "kubric"
+
+
+def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path) -> None:
+    save(tmp_path, source=0, a=1, b=2, c=3)
+    rows = [
+        {"input": "source.png", "gen": f"{name}.png", "model": name, "prompt": "Go.", "score": score}
+        for name, score in (("a", 0.5), ("b", 1.0), ("c", 0.5))
+    ]
+    (tmp_path / "ratings.json").write_text(json.dumps(rows))
+    items = load("aurora", tmp_path)
+    assert [(item.models, item.verdict) for item in items] == [
+        (("a", "b"), "Image B"),
+        (("a", "c"), "Tie"),
+        (("b", "c"), "Image A"),
+    ]
+    assert items[0].ratings == ((0.5,), (1.0,))
+    assert len({item.group for item in items}) == 1
+    (tmp_path / "ratings.json").write_text(json.dumps([rows[0] | {"score": "good"}]))
+    with pytest.raises(BenchmarkError, match=r"ratings\.json: row 0: field score: a number expected, not 'good'"):
+        load("aurora", tmp_path)
+    (tmp_path / "ratings.json").write_text(json.dumps([rows[0] | {"score": float("nan")}]))
+    with pytest.raises(BenchmarkError, match="a number expected, not nan"):
+        load("aurora", tmp_path)
+
+
+def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:
+    save(tmp_path, source=0, a=1, b=2)
+    rows = [
+        {"input": "source.png", "gen": f"{name}.png", "model": name, "prompt": "Go.", "score": score}
+        for name, score in (("a", 0), ("b", 0.5), ("a", 1.0), ("b", 0.0))
+    ]
+    file = jsonl(tmp_path / "ratings.jsonl", rows)
+    [item] = load("aurora", file)
+    assert (item.ratings, item.verdict, item.size) == (((0.0, 1.0), (0.5, 0.0)), "Image A", 2)
+    jsonl(file, [*rows, rows[0] | {"gen": "b.png"}])
+    with pytest.raises(BenchmarkError, match="row 4: field gen: rated before, as another image"):
+        load("aurora", file)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"score": 10**400}, "field score: a number expected, not 1000"),
+        ({"prompt": None}, "field prompt: text expected"),
+    ],
+)
+def test_aurora_ratings_that_are_broken_name_row_and_field(tmp_path: Path, change: dict, reason: str) -> None:
+    row = {"input": "source.png", "gen": "a.png", "model": "a", "prompt": "Go.", "score": 1}
+    with pytest.raises(BenchmarkError, match=rf"r\.jsonl: row 0: {reason}"):
+        load("aurora", jsonl(tmp_path / "r.jsonl", [row | change]))
+
+
+def imagenhub(folder: Path, cells: dict[str, list[str]]) -> None:
+    """Three raters' tables of two models, and the images of the first sample."""
+    save(folder, **{"input__s1.jpg": 0, "m1__s1.jpg": 1, "m2__s1.jpg": 2})
+    for name in ("input/s1", "m1/s1", "m2/s1"):
+        (folder / f"{name}.jpg.png").rename(folder / f"{name}.jpg")
+    for rater, row in cells.items():
+        (folder / f"{rater}.tsv").write_text("uid\tm1\tm2\n" + "\t".join(["s1.jpg", *row]) + "\n")
+    (folder / "dataset_lookup.json").write_text(json.dumps({"s1.jpg": {"instruction": "Go."}}))
+
+
+def test_imagenhub_takes_the_root_of_both_ratings_and_the_mean_of_raters(tmp_path: Path) -> None:
+    imagenhub(tmp_path, {"r1": ["[1, 0.5]", "[0,1]"], "r2": ["[0.5 , 0.5]", "[1, 1]"], "r3": ["[0, 0]", "[0.5, 0.5]"]})
+    [item] = load("imagenhub", tmp_path)
+    assert item.ratings == ((pytest.approx(0.5**0.5), 0.5, 0.0), (0.0, 1.0, 0.5))
+    assert (item.verdict, item.models, item.instruction) == ("Image B", ("m1", "m2"), "Go.")
+    assert (item.source, item.a, item.b) == (png(0), png(1), png(2))
+
+
+@pytest.mark.parametrize(("cell", "reason"), [("[1]", "two numbers in brackets"), ("[2, 1]", r"outside 0\.\.1")])
+def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, reason: str) -> None:
+    imagenhub(tmp_path, {"r1": ["[1, 1]", cell]})
+    with pytest.raises(BenchmarkError, match=rf"r1\.tsv: row 0, field m2: .*{reason}"):
+        load("imagenhub", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"key": " "}, "field key: text expected"),
+        ({"instruction": " "}, "field instruction: text expected"),
+        ({"winner": "A"}, "field winner: 'A' is none of Image A, Image B, Tie"),
+        ({"edited_images": [struct(1)]}, "field edited_images: two images expected"),
+        ({"source_image": {"bytes": None, "path": None}}, "an image is missing"),
+        ({"damages": [1.0, float("nan")]}, "field damages: a number expected, not nan"),
+        ({"damages": [1.0, -2.0]}, "field damages: numbers of 0 or more expected"),
+        ({"regions": [{"label": "cup", "box": [1, 2]}]}, "field regions: boxes of four numbers expected"),
+        ({"source_image": {"bytes": None, "path": "../secret.png"}}, "image '../secret.png' is missing"),
+    ],
+)
+def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, change: dict, reason: str) -> None:
+    save(tmp_path.parent, secret=9)
+    plain = {name: None for name in change if name in ("damages", "regions")}
+    file = parquet(
+        tmp_path / "a.parquet", [vcreward(**plain), vcreward(key="k2") | change, vcreward(key="k3", **plain)]
+    )
+    items = load("vcreward", file)
+    assert [item.failed is None for item in items] == [True, False, True]
+    assert reason in str(items[1].failed)
+    assert items[1].where == f"{file}: row 1"
+    assert items[1].source == items[1].a == b""
+
+
+def test_images_behind_links_and_paths_of_another_machine_are_found(tmp_path: Path) -> None:
+    """The hub's cache holds links to its blobs."""
+    save(tmp_path / "blobs", one=0, two=1)
+    (tmp_path / "snapshot").mkdir()
+    for name, blob in (("source", "one"), ("a", "two"), ("b", "one")):
+        (tmp_path / f"snapshot/{name}.png").symlink_to(tmp_path / f"blobs/{blob}.png")
+    paths = {"source_image": "source.png", "edited_images": ["/there/bench/a.png", "s3://bench/b.png"]}
+    [item] = load("vcreward", jsonl(tmp_path / "snapshot/metadata.jsonl", [vcreward(**paths)]))
+    assert (item.failed, item.source, item.a, item.b) == (None, png(0), png(1), png(0))
+
+
+@pytest.mark.parametrize("path", ["", "x" * 300 + ".png", "a\0b.png", "/", "empty.png"])
+def test_strange_paths_are_failed_items(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty.png").write_bytes(b"")
+    file = jsonl(tmp_path / "a.jsonl", [vcreward(source_image=path, edited_images=[path, path])])
+    assert "image" in str(load("vcreward", file)[0].failed)
+
+
+@pytest.mark.parametrize("regions", [5, [{"box": [None, 5, 40, 40]}], [{"box": ["1", 2, 3, 4]}], [7]])
+def test_broken_regions_are_a_failed_item(tmp_path: Path, regions: object) -> None:
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", [vcreward_paths(), vcreward_paths(key="k2", regions=regions)]))
+    assert str(items[1].failed).startswith("field regions: ")
+
+
+def vcreward_paths(**changes) -> dict:
+    return vcreward(source_image="s.png", edited_images=["a.png", "b.png"]) | changes
+
+
+def test_optional_columns_may_be_whole_numbers_empty_or_strange(tmp_path: Path) -> None:
+    changes = [
+        {"damages": [0, 3.5], "regions": [{"box": [1, 2.0, 3, 4]}], "models": ["x", "y"]},
+        {"damages": [None, None], "models": [None, None], "origin": {"a": 1}},
+        {"origin": float("nan")},
+    ]
+    rows = [vcreward_paths(key=f"k{n}") | change for n, change in enumerate(changes)]
+    items = load("vcreward", jsonl(tmp_path / "a.jsonl", rows))
+    assert [item.verdict for item in items] == ["Image B"] * 3
+    assert (items[0].damages, items[0].regions, items[0].models) == ((0.0, 3.5), ((1, 2, 3, 4),), ("x", "y"))
+    assert (items[1].damages, items[1].models) == (None, None)
+    assert [item.cluster for item in items] == ["k0", "k1", "k2"]
+
+
+def test_editrewards_comparison_may_be_nan_but_no_number(tmp_path: Path) -> None:
+    rows = [
+        editreward(str(n), "3pair", "A>B", comparison) | {"source_image": "s", "candidate_1": "a", "candidate_2": "b"}
+        for n, comparison in enumerate([float("nan"), "", 5, "AvsA"])
+    ]
+    items = load("editreward", jsonl(tmp_path / "a.jsonl", rows))
+    assert [item.models for item in items] == [("A", "B"), ("A", "B"), None, None]
+    assert "5 does not name two of the edits" in str(items[2].failed)
+
+
+def test_a_pair_with_its_sides_exchanged_is_the_same_pair(tmp_path: Path) -> None:
+    rows = [editreward("1_AvsB", "3pair", "A>B", "AvsB"), editreward("1_BvsA", "3pair", "A>B", "BvsA")]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [(item.verdict, item.group) for item in items] == [("Image A", "3pair-1"), (None, None)]
+    assert items[1].failed == "A and B of 3pair-1 stand already in an earlier row"
+
+
+def test_an_instruction_that_is_missing_leaves_peoples_verdict(tmp_path: Path) -> None:
+    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(), vcreward(key="k2", instruction=None)]))
+    assert [(item.key, item.verdict) for item in items] == [("k1", "Image B"), ("k2", "Image B")]
+    assert items[1].failed == "field instruction: text expected, not None"
+    assert items[1].source == b""
+
+
+def test_keys_are_made_plain_and_stay_different(tmp_path: Path) -> None:
+    keys = ["a/b", "a-b", "a b", "é" * 300, "x" * 200, "a.b_c"]
+    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(key=key) for key in keys]))
+    assert [item.failed for item in items] == [None] * 6
+    assert len({item.key for item in items}) == 6
+    assert all(re.fullmatch("[A-Za-z0-9._-]{1,200}", item.key) for item in items)
+    assert [item.key for item in items if item.key in keys] == ["a-b", "x" * 200, "a.b_c"]
+    row = editscore("x", "y") | {"task_type": "Color Alter"}
+    (tmp_path / "map.json").write_text(json.dumps({"x_vs_y_task_Color Alter": True}))
+    more = {"dimension": "consistency", "shuffle": str(tmp_path / "map.json")}
+    [item] = load("editscore", parquet(tmp_path / "b.parquet", [row]), **more)
+    assert (item.failed, item.verdict, item.task) == (None, "Image B", "Color Alter")
+
+
+def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
+    names = ("source_image", "left_output_image", "right_output_image", "left_model", "right_model")
+    row = dict.fromkeys(names, "x") | {"instruct_prompt": "Go.", "vote_type": "leftvote"}
+    for folder in ("a", "b", "my bench"):
+        (tmp_path / folder).mkdir()
+        jsonl(tmp_path / folder / "t.jsonl", [row, row, row | {"vote_type": "?"}])
+    items = load("genai", tmp_path)
+    assert len(items) == len({item.key for item in items}) == 9
+    assert [item.verdict for item in items] == ["Image A", "Image A", None] * 3
+    row = vcreward(key="t-00000", source_image="x", edited_images=["a", "b"])
+    items = load("vcreward", jsonl(tmp_path / "t.jsonl", [row | {"key": " "}, row]))
+    assert [item.verdict for item in items] == [None, "Image B"], "a broken row's place hides no key"
+
+
+def test_a_broken_row_keeps_its_tuple(tmp_path: Path) -> None:
+    rows = [
+        editreward("t_AvsB", "3pair", "A>B", "AvsB"),
+        editreward("t_BvsC", "3pair", "?", "BvsC"),
+        editreward("u_AvsB", "4pair", "?", "AvsB"),
+    ]
+    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
+    assert [item.verdict for item in items] == ["Image A", None, None]
+    assert [(item.group, item.size) for item in items] == [("3pair-t", 3), ("3pair-t", 3), ("4pair-u", 4)]
+    base = {"instruction": "Go.", "source_image_path": "s", "edited_image_paths": ["a", "b"], "winner": "Image A"}
+    broken = base | {"key": "t_BvC", "winner": "?"}
+    items = load("editreward", jsonl(tmp_path / "b.jsonl", [base | {"key": "t_AvB"}, broken]))
+    assert [(item.group, item.size, item.task) for item in items] == [("tuple-t", 3, "K=3")] * 2
+
+
+def test_a_key_that_stands_twice_is_failed_once(tmp_path: Path) -> None:
+    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(), vcreward()]))
+    assert [item.failed for item in items] == [None, "key k1 stands already in an earlier row"]
+
+
+def test_missing_and_strange_files_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match=r"none\.parquet not found"):
+        load("vcreward", tmp_path / "none.parquet")
+    with pytest.raises(BenchmarkError, match=r"no file \*\.parquet, \*\.arrow"):
+        load("vcreward", tmp_path)
+    (tmp_path / "a.parquet").write_text("<html>")
+    with pytest.raises(BenchmarkError, match=r"a\.parquet: not readable as Parquet"):
+        load("vcreward", tmp_path)
+    short = parquet(tmp_path / "a.parquet", [{"key": "k", "edited_images": [struct(1), struct(2)]}])
+    with pytest.raises(BenchmarkError, match=r"a\.parquet: row 0: no field source_image; it has key, edited_images"):
+        load("vcreward", short)
+    (tmp_path / "b.jsonl").write_text('{"key": "k')
+    with pytest.raises(BenchmarkError, match=r"b\.jsonl: row 0: not JSON"):
+        load("aurora", tmp_path / "b.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes('{"key": "é"}'.encode("latin-1"))
+    with pytest.raises(BenchmarkError, match=r"latin\.jsonl: row 0: not JSON"):
+        load("aurora", tmp_path / "latin.jsonl")
+    (tmp_path / "latin.csv").write_bytes("vote_type\né\n".encode("latin-1"))
+    with pytest.raises(BenchmarkError, match=r"latin\.csv: not readable as a table"):
+        load("genai", tmp_path / "latin.csv")
+    (tmp_path / "c.json").write_text("{}")
+    with pytest.raises(BenchmarkError, match=r"c\.json: a list of records expected"):
+        load("aurora", tmp_path / "c.json")
+    (tmp_path / "c.json").write_text("[]")
+    with pytest.raises(BenchmarkError, match="no rows"):
+        load("aurora", tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ({"form": "oracle", "path": "a"}, "form is 'oracle'; known: aurora, editreward"),
+        ({"form": "vcreward", "path": "a", "colour": "red"}, "unknown colour"),
+        (None, "form and path or hub expected, not None"),
+        ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"files: /x/\*\.jsonl is not relative"),
+        ({"form": "imagenhub", "path": "a", "files": "/x/*.tsv"}, r"files: /x/\*\.tsv is not relative"),
+        ({"form": "vcreward"}, "either a path or a hub id"),
+        ({"form": "vcreward", "path": "a", "hub": "b/c"}, "either a path or a hub id"),
+    ],
+)
+def test_wrong_settings_are_named(setting: dict | None, error: str) -> None:
+    with pytest.raises(BenchmarkError, match=error):
+        forms.load("bench", setting)
+
+
+def test_a_hub_id_is_downloaded_and_read_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def download(hub: str, **more: object) -> str:
+        asked.update(more, hub=hub)
+        return str(tmp_path)
+
+    parquet(tmp_path / "2pair/train-0.parquet", [editreward("p1", "2pair", "A>B", None)])
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    setting = {"form": "editreward", "hub": "owner/bench", "revision": "abc", "files": "*pair/*.parquet"}
+    [item] = forms.load("bench", setting)
+    assert (item.key, item.where) == ("2pair-p1", "owner/bench/2pair/train-0.parquet: row 0")
+    assert asked == {
+        "hub": "owner/bench",
+        "repo_type": "dataset",
+        "revision": "abc",
+        "allow_patterns": "*pair/*.parquet",
+    }
+    jsonl(tmp_path / "metadata.jsonl", [vcreward_paths()])
+    forms.load("bench", {"form": "vcreward", "hub": "owner/bench", "files": "*.jsonl"})
+    assert asked["allow_patterns"] is None, "the images lie beside"
+
+
+def test_a_hub_that_has_no_such_file_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(BenchmarkError, match="not an id cannot be had from the hub"):
+        forms.load("bench", {"form": "genai", "hub": "not an id"})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(BenchmarkError, match="owner/bench cannot be had from the hub"):
+        forms.load("bench", {"form": "genai", "hub": "owner/bench", "revision": "0" * 40})

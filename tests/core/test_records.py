@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from editjudge.core import records, schemas
+
+
+def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
+    row = {
+        "key": key,
+        "task": "color_alter",
+        "instruction": "Make the cup green.",
+        "image": b"\x89PNG",
+        "origin": "coffee",
+        "regions": [{"label": "cup", "box": [1, 2, 3, 4]}],
+        "edit": None,
+        "source": "probe",
+    }
+    return row | changes
+
+
+def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
+    rows = [pair(), pair("b", regions=[], instruction='Größer, 猫 🐈\n"quoted"')]
+    records.write(tmp_path / "a.parquet", rows, "raw_pairs")
+    assert records.read(tmp_path / "a.parquet", "raw_pairs") == rows
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    rows = [pair(str(number)) for number in range(200)]
+    shuffled = [dict(reversed(row.items())) for row in rows]
+    for name, content in (("a", rows), ("b", shuffled)):
+        records.write(tmp_path / name, content, "raw_pairs")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert pq.ParquetFile(tmp_path / "a").num_row_groups == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"key": "../../etc/passwd"}, "key"),
+        ({"key": ""}, "key"),
+        ({"instruction": ""}, "instruction"),
+        ({"instruction": 3}, "instruction"),
+        ({"image": "text"}, "image"),
+        ({"image": b""}, "image"),
+        ({"regions": [{"label": "cup", "box": [1, 2, 3]}]}, "regions.0.box"),
+        ({"unknown": 1}, "the row"),
+    ],
+)
+def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dict, field: str) -> None:
+    file = tmp_path / "pairs.parquet"
+    with pytest.raises(schemas.ContractError, match=rf"pairs\.parquet: row 1 .*field \(?{field}"):
+        records.write(file, [pair(), pair() | change], "raw_pairs")
+    assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_a_broken_row_is_found_on_reading_too(tmp_path: Path) -> None:
+    columns = schemas.arrow_schema("raw_pairs")
+    rows = [pair(), pair("bad key with spaces")]
+    pq.write_table(pa.Table.from_pylist(rows, schema=columns), tmp_path / "a.parquet")
+    with pytest.raises(schemas.ContractError, match=r"a\.parquet: row 1 .*field key"):
+        records.read(tmp_path / "a.parquet", "raw_pairs")
+
+
+def test_missing_files_columns_and_other_formats_are_named(tmp_path: Path) -> None:
+    with pytest.raises(schemas.ContractError, match="not found: run `dvc repro`"):
+        records.read(tmp_path / "none.parquet", "raw_pairs")
+    pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
+    with pytest.raises(schemas.ContractError, match="no column edit, image"):
+        records.read(tmp_path / "short.parquet", "raw_pairs")
+    (tmp_path / "html.parquet").write_text("<html>")
+    with pytest.raises(schemas.ContractError, match="not readable as Parquet"):
+        records.read(tmp_path / "html.parquet", "raw_pairs")
+
+
+@pytest.mark.parametrize("file", sorted(schemas.SCHEMAS.glob("*.schema.json")), ids=lambda file: file.name)
+def test_every_contract_is_a_valid_schema_with_sorted_columns(file: Path) -> None:
+    name = file.name.removesuffix(".schema.json")
+    schemas._Validator.check_schema(schemas.load(name))
+    names = schemas.arrow_schema(name).names
+    assert names == sorted(names)
+    assert set(schemas.load(name)["required"]) <= set(names)
+
+
+def test_json_has_no_nan_and_six_decimals(tmp_path: Path) -> None:
+    records.write_json(tmp_path / "m.json", {"b": 1 / 3, "a": [2.0, None]})
+    assert (tmp_path / "m.json").read_text() == '{\n  "a": [\n    2.0,\n    null\n  ],\n  "b": 0.333333\n}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.write_json(tmp_path / "m.json", {"a": float("nan")})

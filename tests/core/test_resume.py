@@ -1,0 +1,94 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from editjudge.core import resume
+
+
+def double(shared: Any, payloads: list[Any]) -> list[resume.Result]:
+    return [({"value": shared * payload}, b"x") for payload in payloads]
+
+
+def jobs(*groups: tuple[int, ...]) -> list[resume.Job]:
+    return [resume.Job(2, tuple((resume.fingerprint(n), n) for n in group)) for group in groups]
+
+
+def test_results_keep_the_order_and_only_missing_records_are_computed(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        resume.run(jobs((1, 3), (5,)), double, cache, "t")
+        assert cache.counts() == {"computed": 3, "reused": 0}
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        results = resume.run(jobs((5, 1), (4, 3)), double, cache, "t")
+        assert [[meta["value"] for meta, _ in group] for group in results] == [[10, 2], [8, 6]]
+        assert cache.counts() == {"computed": 1, "reused": 3}
+
+
+def test_a_record_that_stands_twice_is_computed_once(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        results = resume.run(jobs((7,), (7,)), double, cache, "t")
+        assert [group[0][0]["value"] for group in results] == [14, 14]
+        assert cache.counts() == {"computed": 1, "reused": 0}
+
+
+def test_fingerprints_keep_parts_apart_and_follow_content() -> None:
+    assert resume.fingerprint("ab", "c") != resume.fingerprint("a", "bc")
+    assert resume.fingerprint({"a": 1, "b": 2}) == resume.fingerprint({"b": 2, "a": 1})
+    assert resume.fingerprint(b"1") != resume.fingerprint(b"2")
+
+
+def test_code_version_follows_the_source() -> None:
+    one, both = (
+        resume.code_version(["editjudge.core.regions"]),
+        resume.code_version(["editjudge.core.regions", "editjudge.core.images"]),
+    )
+    assert one == resume.code_version(["editjudge.core.regions"])
+    assert one != both
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from editjudge import resume
+
+def slow(shared, payloads):
+    time.sleep(0.05)
+    return [({"value": p}, None) for p in payloads]
+
+if __name__ == "__main__":
+  with resume.RecordCache(Path(sys.argv[1])) as cache:
+    resume.run([resume.Job(None, ((str(n), n),)) for n in range(200)], slow, cache, "slow")
+    print(cache.counts())
+"""
+
+
+def test_sigkill_loses_no_finished_record(tmp_path: Path) -> None:
+    script, file = tmp_path / "slow.py", tmp_path / "c.sqlite"
+    script.write_text(SLOW)
+    process = subprocess.Popen([sys.executable, script, file], start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while count(file) < 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = count(file)
+    assert 20 <= finished < 200
+    rest = subprocess.run([sys.executable, script, file], capture_output=True, text=True, check=True)
+    assert rest.stdout.strip() == str({"computed": 200 - finished, "reused": finished})
+
+
+def count(file: Path) -> int:
+    if not file.exists():
+        return 0
+    import sqlite3
+
+    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
+    try:
+        return connection.execute("SELECT count(*) FROM records").fetchone()[0]
+    except sqlite3.OperationalError:  # the table is not there yet
+        return 0
+    finally:
+        connection.close()

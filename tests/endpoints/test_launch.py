@@ -1,0 +1,242 @@
+"""Starting and stopping servers, with a stand-in for vLLM: a small HTTP server that is found as `vllm`."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from editjudge.commands import serve
+from editjudge.commands.serve import Checkpoint
+from editjudge.core import params
+from editjudge.endpoints import launch
+from editjudge.endpoints.launch import Serving, ServingError, running
+
+ROOT = Path(__file__).parents[2]
+Install = Callable[..., None]
+STAND_IN = """#!{python} -S
+import http.server, json, os, signal, subprocess, sys, time
+print("arguments", json.dumps(sys.argv[1:]), os.environ["HF_HUB_OFFLINE"], flush=True)
+{first}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" and time.time() > {healthy} else 503)
+        self.end_headers()
+    def log_message(self, *words): pass
+address = tuple(sys.argv[sys.argv.index(flag) + 1] for flag in ("--host", "--port"))
+http.server.HTTPServer((address[0], int(address[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
+    """The committed setting with vLLM, on a free port, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    committed = launch.read_serving(params.load(ROOT / "params.yaml"))
+    return replace(committed, engine="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    (tmp_path / "judge").mkdir()
+    (tmp_path / "judge/config.json").write_text("{}")
+    return Checkpoint(str(tmp_path / "judge"), "bfloat16", 8)
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
+    """vllm(first="", healthy=0): a `vllm` that runs `first` at its start and is healthy from then on."""
+
+    def install(first: str = "", healthy: float = 0.0) -> None:
+        program = tmp_path / "bin/vllm"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(STAND_IN.format(python=sys.executable, first=first, healthy=healthy))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return install
+
+
+def arguments(log: Path) -> list[str]:
+    return json.loads(log.read_text().splitlines()[0].removeprefix("arguments ").removesuffix(" 1"))
+
+
+def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    paper = replace(how, min_pixels=262_144, max_pixels=1_310_720, arguments=["--enforce-eager"])
+    with running(checkpoint, paper) as server:
+        port = server.url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
+        program, model, *flags = arguments(server.log)
+    assert (program, model) == ("serve", checkpoint.model)
+    assert flags.pop() == "--enforce-eager"
+    assert dict(zip(flags[::2], flags[1::2], strict=True)) == {
+        "--host": "127.0.0.1",
+        "--port": port,
+        "--served-model-name": checkpoint.model,
+        "--tensor-parallel-size": "1",
+        "--max-model-len": "48000",
+        "--max-num-seqs": "32",
+        "--dtype": "bfloat16",
+        "--limit-mm-per-prompt": '{"image": 3, "video": 0}',
+        "--generation-config": "vllm",
+        "--mm-processor-kwargs": '{"size": {"shortest_edge": 262144, "longest_edge": 1310720}}',
+    }
+    assert server.process.returncode == -signal.SIGTERM
+    assert server.log == Path("work/serve/judge.log")
+    assert "--mm-processor-kwargs" not in launch.vllm_command(checkpoint, how, 1)
+
+
+def test_a_slow_start_is_waited_for(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, capsys: pytest.CaptureFixture
+) -> None:
+    vllm(healthy=time.time() + 1.5)
+    with running(checkpoint, how):
+        assert "vllm starts" in capsys.readouterr().err
+    vllm(healthy=time.time() + 60)
+    with (
+        pytest.raises(ServingError, match="not healthy after 1 s"),
+        launch.running(checkpoint, replace(how, start_seconds=1.0)),
+    ):
+        pytest.fail("it is not healthy")
+
+
+def test_a_death_at_the_start_is_told_with_its_last_words(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm(first="print('no CUDA device'); sys.exit(3)")
+    start = time.monotonic()
+    with (
+        pytest.raises(ServingError, match=r"(?s)code 3 while starting.*work/serve/judge.log.*no CUDA device"),
+        launch.running(checkpoint, how),
+    ):
+        pytest.fail("it is dead")
+    assert time.monotonic() - start < 5
+
+
+def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_ignore(
+    vllm: Install, how: Serving, checkpoint: Checkpoint
+) -> None:
+    vllm(first="signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '60'])")
+    found: list[psutil.Process] = []
+
+    def stage() -> None:
+        with running(checkpoint, replace(how, stop_seconds=0.3)) as server:
+            found.extend([psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()])
+            raise KeyError("an error of the stage")
+
+    with pytest.raises(KeyError):
+        stage()
+    assert len(found) == 2
+    assert all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in found)
+
+
+STAGE = """
+import sys
+from editjudge.judges import serving
+from editjudge.commands.serve import Checkpoint
+how = serving.Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
+    max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
+with serving.running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
+    print(server.process.pid, flush=True)
+    server.process.wait()
+"""
+
+
+def test_sigterm_to_the_stage_stops_the_server(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    stage = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours)
+    assert stage.stdout is not None
+    server = psutil.Process(int(stage.stdout.readline()))
+    assert server.is_running()
+    stage.send_signal(signal.SIGTERM)
+    assert stage.wait(10) == 128 + signal.SIGTERM
+    stage.stdout.close()
+    assert not server.is_running()
+
+
+def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    before = signal.getsignal(signal.SIGTERM)
+    with running(checkpoint, how):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(ServingError, match=r'pip install -e "\.\[serve\]"'), running(checkpoint, how):
+        pass
+    with (
+        pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"),
+        launch.running(replace(checkpoint, model="nowhere"), how),
+    ):
+        pass
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = replace(how, port=other.getsockname()[1])
+        with pytest.raises(ServingError, match="cannot serve on"), running(checkpoint, taken):
+            pass
+
+
+def test_the_setting_is_checked() -> None:
+    values = params.load(ROOT / "params.yaml")
+    assert launch.read_serving(values).port == 25930
+    for change, message in (
+        ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
+        ({"port": "x"}, r"serve\.port must be a whole number"),
+        ({"port": -1}, r"serve\.port must be in 0\.\.65535"),
+        ({"port": 99999}, r"serve\.port must be in 0\.\.65535"),
+        ({"dtype": "bf16"}, r"serve\.dtype must be float32 or bfloat16, not 'bf16'"),
+        ({"max_num_seqs": 0}, r"serve\.max_num_seqs must be in 1"),
+        ({"start_seconds": "x"}, r"serve\.start_seconds must be a number"),
+        ({"arguments": "--x"}, r"serve\.arguments must be a list of texts"),
+        ({"arguments": [1]}, r"serve\.arguments must be a list of texts"),
+        ({"host": ""}, r"serve\.host must be a text"),
+        ({"gpus": 2}, r"serve\.gpus is unknown"),
+        ({"min_pixels": 5}, "must both be 0"),
+        ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
+    ):
+        with pytest.raises(params.ParamsError, match=message):
+            launch.read_serving(values | {"serve": values["serve"] | change})
+    with pytest.raises(params.ParamsError, match=r"serve must have"):
+        launch.read_serving({"serve": None})
+    values["serve"].pop("port")
+    with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
+        launch.read_serving(values)
+
+
+def test_which_checkpoint_is_served() -> None:
+    values = params.load(ROOT / "params.yaml")
+    assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/judge", "float32", 32)
+    assert serve.checkpoint_of(values, None, "some/folder") == Checkpoint("some/folder", "bfloat16", 32)
+    with pytest.raises(
+        params.ParamsError, match=r"judges\.measures has no folder: only transformers and served judges"
+    ):
+        serve.checkpoint_of(values, "measures", None)
+    assert serve.changed(values, "vllm", None).engine == "vllm"
+    assert serve.changed(values, None, 0).port == 0
+    with pytest.raises(params.ParamsError, match=r"serve\.port"):
+        serve.changed(values, None, 99999)
+
+
+def test_outside_the_repository_one_line_says_so(tmp_path: Path) -> None:
+    words, ours = (
+        [sys.executable, "-m", "editjudge.commands.serve", "--model", "m"],
+        os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    ended = subprocess.run(words, cwd=tmp_path, env=ours, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"
+
+
+def test_serving_imports_no_torch() -> None:
+    code = "import sys, editjudge.commands.serve; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

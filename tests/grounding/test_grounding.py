@@ -1,0 +1,522 @@
+"""Instruction parser and grounder: against a real HTTP server that finds coloured squares and often misbehaves."""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grounding_server import COLOURS, KINDS, SPOILT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.core import images, resume
+from editjudge.core.params import ParamsError
+from editjudge.endpoints.client import EndpointError
+from editjudge.endpoints.pictures import Limits, data_url
+from editjudge.grounding.grounded import Grounded
+from editjudge.grounding.grounding import Grounding, ground, sent_size, upright_size
+from editjudge.grounding.settings import GroundingSetting, read_grounding
+from editjudge.stages import annotate
+
+ROOT = Path(__file__).parents[2]
+PROMPTS = ROOT / "pipelines/prompts"
+SERVER = Path(__file__).parents[1] / "helpers/grounding_server.py"
+REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
+KEY = "sk-secret-0123456789abcdef"
+
+
+def recipe(name: str) -> Recipe:
+    return load_recipe(ROOT / f"pipelines/{name}.yaml")
+
+
+REMOVE, ADD = recipe("object_centric/subject_remove"), recipe("object_centric/subject_add")
+REPLACE, PORTRAIT = recipe("object_centric/subject_replace"), recipe("human_centric/ps_human")
+SIZE, TONE = recipe("object_centric/size_adjustment"), recipe("object_centric/tone_transfer")
+
+
+class Server:
+    """A server of the tests that runs."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/v1"
+
+    def log(self) -> dict[str, Any]:
+        with urllib.request.urlopen(self.url.replace("/v1", "/log")) as response:
+            return json.load(response)
+
+
+@contextlib.contextmanager
+def serving(**how: Any) -> Iterator[Server]:
+    with subprocess.Popen([sys.executable, SERVER, json.dumps(how)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def at(url: str, coordinates: str = "thousandths", **more: Any) -> GroundingSetting:
+    """Parser and grounder at this address; more: fields of both, or of the grounder where only it has them."""
+    both = {"backend": "endpoint", "model": "m", "base_url": url, "timeout": 2.0, "max_in_flight": 16}
+    pixels = {name: more.pop(name) for name in ("min_pixels", "max_pixels") if name in more}
+    grounder = both | more | pixels | {"coordinates": coordinates}
+    return read_grounding({"parser": both | more, "grounder": grounder})
+
+
+def drawn(squares: dict[str, tuple[int, int, int, int]], height: int = 60, width: int = 80) -> bytes:
+    """A grey PNG with coloured rectangles; x1 and y1 exclusive."""
+    image = np.full((height, width, 3), 128, np.uint8)
+    for colour, (x0, y0, x1, y1) in squares.items():
+        image[y0:y1, x0:x1] = COLOURS[colour]
+    return images.encode_png(image)
+
+
+def prompt(n: int, task: str, instruction: str, image: bytes, regions: list | None = None) -> dict[str, Any]:
+    return {"key": f"k{n:04d}", "task": task, "instruction": instruction, "image": image, "regions": regions or []}
+
+
+def candidate(row: dict[str, Any], model: str, image: bytes | None) -> dict[str, Any]:
+    return {"key": row["key"], "model": model, "image": image, "status": "done" if image else "failed", "reason": "x"}
+
+
+BOXES = [(4, 8, 20, 28), (30, 6, 44, 40), (50, 20, 76, 50), (10, 34, 26, 56)]
+
+
+def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple[str, str], tuple]]:
+    """Prompts to remove, add or replace squares, their edits, and each one's box in source and edited image."""
+    prompts, candidates, truth = [], [], {}
+    for n in range(count):
+        here, there = BOXES[n % 4], BOXES[(n + 1) % 4]
+        words = {
+            "subject_remove": f"Please do this {n}: Remove the red square.",
+            "subject_add": f"Please do this {n}: Add the blue square.",
+            "subject_replace": f"Please do this {n}: Replace the red square by the blue square.",
+        }[task]
+        row = prompt(n, task, words, drawn({"red": here, "yellow": (0, n % 50, 3, n % 50 + 3)}))
+        prompts.append(row)
+        for m in range(models):
+            edit = drawn({"blue": there, "green": (0, n % 50, 3 + m, n % 50 + 3)})
+            candidates.append(candidate(row, f"m{m}", edit))
+            truth[row["key"], f"m{m}"] = (
+                () if task == "subject_add" else (here,),
+                () if task == "subject_remove" else (there,),
+            )
+    return prompts, candidates, truth
+
+
+def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
+    with resume.RecordCache(file) as cache:
+        return ground(rows[0], rows[1], rule, how, cache, PROMPTS)
+
+
+def kept(file: Path) -> int:
+    if not file.is_file():
+        return 0
+    with contextlib.closing(sqlite3.connect(file)) as database, contextlib.suppress(sqlite3.OperationalError):
+        return database.execute("SELECT count(*) FROM records").fetchone()[0]
+    return 0
+
+
+# --- what a model is asked, and what becomes of its boxes
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
+@pytest.mark.parametrize("rule", [REMOVE, ADD, REPLACE], ids=lambda rule: rule.task)
+def test_boxes_are_found_where_the_recipe_seeks_them(
+    sound: Server, tmp_path: Path, rule: Recipe, coordinates: str
+) -> None:
+    *rows, truth = pool(3, rule.task)
+    found = run(tuple(rows), rule, at(sound.url, coordinates), tmp_path / "c")
+    assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == truth
+    assert found.failed() == {}
+    shown = 3 * (rule is not ADD) + 6 * (rule is not REMOVE)
+    assert (found.accounts["parser"].asked, found.accounts["grounder"].asked) == (3, shown)
+    assert found.report()["grounded"] == 6
+
+
+@pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
+def test_boxes_come_back_in_the_source_s_pixels_whatever_was_sent(
+    sound: Server, tmp_path: Path, coordinates: str
+) -> None:
+    """The sent images are smaller, the edited one has another shape, and the JPEG source lies on its side."""
+    pixels = np.full((300, 400, 3), 128, np.uint8)
+    pixels[60:180, 100:220] = COLOURS["red"]
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: upright it is 300 wide and 400 high
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif)
+    edit = drawn({"blue": (50, 100, 150, 300)}, 800, 500)
+    row = prompt(0, "subject_replace", "Replace the red square by the blue square.", file.getvalue())
+    how = at(sound.url, coordinates, max_pixels=20_000)
+    found = run(([row], [candidate(row, "m", edit)]), REPLACE, how, tmp_path / "c").found["k0000", "m"]
+    [source], [edited] = found.source, found.edited
+    assert np.abs(np.subtract(source, (120, 100, 240, 220))).max() <= 4, (
+        "turned; a pixel of what was sent is 2.5 of these"
+    )
+    assert np.abs(np.subtract(edited, (30, 50, 90, 150))).max() <= 6, "the edited image laid over the source"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("orientation", [None, 1, 3, 6, 8])
+def test_the_size_from_the_header_is_that_of_the_decoded_image(kind: str, orientation: int | None) -> None:
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(file, kind, exif=exif)
+    height, width = images.decode(file.getvalue()).shape[:2]
+    assert upright_size("source", file.getvalue()) == (width, height)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40_000), st.integers(0, 40_000))
+def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int, least: int, most: int) -> None:
+    limits = Limits(min(least, most) if most else least, most)
+    url = data_url(images.encode_png(np.zeros((height, width, 3), np.uint8)), limits).decode()
+    with urllib.request.urlopen(url) as sent, Image.open(sent) as image:
+        assert image.size == sent_size((width, height), limits)
+
+
+def test_a_person_has_one_box_and_the_attributes_that_change(sound: Server, tmp_path: Path) -> None:
+    row = prompt(0, "ps_human", "Give the red square blond hair.", drawn({"red": BOXES[0]}))
+    rows = ([row], [candidate(row, "m", drawn({"red": BOXES[1]}))])
+    found = run(rows, PORTRAIT, at(sound.url), tmp_path / "c").found["k0000", "m"]
+    assert found == Grounded((BOXES[0],), (BOXES[1],), ("face_texture", "hair"))
+
+
+def test_failed_candidates_and_recipes_without_regions_ask_nothing(tmp_path: Path) -> None:
+    row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
+    nowhere = at("http://127.0.0.1:9/v1", tries=1)
+    assert run(([row], [candidate(row, "m", None)]), REMOVE, nowhere, tmp_path / "c").found == {}
+    assert run(([row], [candidate(row, "m", row["image"])]), TONE, nowhere, tmp_path / "c").found == {
+        ("k0000", "m"): Grounded()
+    }
+
+
+# --- nothing is lost
+
+
+def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(tmp_path: Path) -> None:
+    rows = pool(40, "subject_replace", 3)
+    with serving(share=0.45) as server:
+        found = run(rows[:2], REPLACE, at(server.url, tries=4, timeout=0.8, max_in_flight=32), tmp_path / "c")
+        log = server.log()
+    assert found.found.keys() == rows[2].keys()
+    assert set(log["kinds"]) == {*KINDS, "200"}, "everything happened"
+    outcome = Counter(each.kind for each in found.found.values())
+    for pair, each in found.found.items():
+        if each.kind is None:
+            assert (each.source, each.edited, each.reason) == (*rows[2][pair], None)
+        else:
+            assert (each.source, each.edited) == ((), ())
+            assert each.reason
+            assert len(each.reason) < 1000
+    assert outcome[None] > 60
+    kinds = {"parser: unreadable reply", "parser: no answer"}
+    kinds |= {
+        f"grounder, {which}: {what}" for which in ("source", "edited") for what in ("unreadable reply", "no answer")
+    }
+    assert set(outcome) - {None} <= kinds
+    assert outcome.total() - outcome[None] == sum(found.failed().values())
+    for asked in log["asked"].values():
+        spoilt = [each for each in asked if each[0] in SPOILT]
+        assert len(spoilt) <= 3, "three replies, then it has failed"
+    again = [each for asked in log["asked"].values() for each in told_again(asked)]
+    assert len(again) > 20
+    assert all(temperature > 0 and isinstance(seed, int) for temperature, seed in again)
+
+
+def told_again(asked: list) -> list[tuple[float, int]]:
+    """The temperatures and seeds of what was asked after replies that could not be read; each has another seed."""
+    sampled, replies, seeds = [], 0, {}
+    for kind, temperature, seed in asked:
+        if replies:
+            sampled.append((temperature, seed))
+            seeds[replies] = seed
+        else:
+            assert (temperature, seed) == (0.0, None)
+        replies += kind in SPOILT
+    assert len(set(seeds.values())) == len(seeds)
+    return sampled
+
+
+@pytest.mark.parametrize("kind", [*SPOILT, "429", "500", "cut", "html", "400"])
+def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path, kind: str) -> None:
+    good, bad = "Remove the red square.", "Please remove the red square."
+    rows = [prompt(n, "subject_remove", words, drawn({"red": BOXES[0]})) for n, words in enumerate((good, bad))]
+    edits = [candidate(row, "m", row["image"]) for row in rows]
+    with serving(always={bad: kind}) as server:
+        found = run((rows, edits), REMOVE, at(server.url, tries=2), tmp_path / "c")
+        log = server.log()
+        again = run((rows, edits), REMOVE, at(server.url, tries=2), tmp_path / "c")
+        asked_again = sum(server.log()["kinds"].values()) - sum(log["kinds"].values())
+    assert found.found["k0000", "m"] == Grounded((BOXES[0],))
+    failed = found.found["k0001", "m"]
+    assert (failed.source, failed.edited) == ((), ())
+    assert failed.reason is not None
+    assert failed.kind == ("parser: unreadable reply" if kind in SPOILT else "parser: no answer")
+    assert again.found == found.found
+    assert again.accounts["parser"].reused == (2 if kind in SPOILT else 1)
+    assert asked_again == (0 if kind in SPOILT else {"400": 1}.get(kind, 2)), (
+        "no answer is asked for again, bad ones not"
+    )
+
+
+def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path) -> None:
+    words = "Please remove the red square."
+    row = prompt(0, "subject_remove", words, drawn({"red": BOXES[0]}))
+    edit = candidate(row, "m", row["image"]) | {"task": row["task"], "damage": None}
+    written, told, said = [], [], []
+    for kind in ("500", "cut"):
+        with serving(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
+            found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache, PROMPTS)
+            rows = annotate.annotate([row], [edit], REMOVE, cache, SlotSetting(), found.found)
+        written.append(annotate.counts(rows, REMOVE, SlotSetting(), found.found) | {"regions": [found.report()]})
+        [run] = found.run_report()["regions_failed"]
+        told.append(run["reason"])
+        assert rows[0]["reason"] == f"regions: {run['reason']}", "the annotation says all"
+        said.append(annotate.unanswered("subject_remove", found.accounts.values()))
+    assert written[0] == written[1]
+    assert written[0]["reasons"] == [{"reason": "regions: parser: no answer", "records": 1}]
+    assert "worker died" in told[0] != told[1]
+    again = "to ask again, run `dvc repro -f -s annotate@subject_remove`"
+    assert said[0] == f"annotate: 1 questions of subject_remove had no answer (500: 1); {again}\n"
+    assert annotate.unanswered("subject_remove", []) == ""
+
+
+def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tmp_path: Path) -> None:
+    rows = pool(4, "subject_replace")
+    with serving() as server:
+        first = run(rows[:2], REPLACE, at(server.url), tmp_path / "c")
+        asked = sum(server.log()["kinds"].values())
+        second = run(rows[:2], REPLACE, at(server.url, tries=2, max_in_flight=3), tmp_path / "c")
+        assert sum(server.log()["kinds"].values()) == asked == 4 + 4 + 8
+        assert second.found == first.found
+        assert second.report() == first.report(), "the same replies give the same figures"
+        assert [account.reused for account in second.accounts.values()] == [4, 12]
+        run(rows[:2], REPLACE, at(server.url, "absolute"), tmp_path / "c")
+        assert sum(server.log()["kinds"].values()) == asked + 12, "the labels are known"
+        run(rows[:2], REPLACE, at(server.url, model="other"), tmp_path / "c")
+        assert sum(server.log()["kinds"].values()) == 2 * asked + 12
+        changed = tmp_path / "prompts"
+        for role in ("parsers", "grounders"):
+            (changed / role).mkdir(parents=True)
+            for file in (PROMPTS / role).glob("*.yaml"):
+                (changed / role / file.name).write_text(file.read_text().replace("version: 1", "version: 2"))
+        with resume.RecordCache(tmp_path / "c") as cache:
+            ground(rows[0], rows[1], REPLACE, at(server.url), cache, changed)
+        assert sum(server.log()["kinds"].values()) == 3 * asked + 12
+
+
+def test_no_more_are_in_flight_than_allowed_and_equal_questions_are_asked_once(tmp_path: Path) -> None:
+    rows = pool(30, "subject_remove", 1)
+    same = [row | {"key": f"{row['key']}.again"} for row in rows[0]]
+    edits = [each for row in (*rows[0], *same) for each in (candidate(row, "m0", b"-"), candidate(row, "m1", b"--"))]
+    with serving(delay=0.02) as server:
+        found = run((rows[0] + same, edits), REMOVE, at(server.url, max_in_flight=5), tmp_path / "c")
+        log = server.log()
+    assert log["flight"]["most"] == 5
+    assert set(log["came"].values()) == {1}
+    assert len(log["came"]) == 60
+    assert len(found.found) == 120
+    assert found.failed() == {}
+
+
+def test_replies_that_were_kept_count_in_the_next_run(tmp_path: Path) -> None:
+    row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
+    rows = ([row], [candidate(row, "m", row["image"])])
+    with serving(always={"Remove the red square.": "prose"}) as server:
+        first = run(rows, REMOVE, at(server.url, reply_tries=1), tmp_path / "c")
+        second = run(rows, REMOVE, at(server.url, reply_tries=3), tmp_path / "c")
+        [asked] = server.log()["asked"].values()
+    assert first.found == second.found
+    assert [temperature > 0 for _, temperature, _ in asked] == [False, True, True]
+    assert len(told_again(asked)) == 2
+
+
+def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path) -> None:
+    row = prompt(0, "subject_replace", "Replace the red square by the blue square.", drawn({"green": BOXES[0]}))
+    rows = ([row], [candidate(row, f"m{n}", drawn({"blue": BOXES[n]})) for n in range(3)])
+    with serving() as server:
+        found = run(rows, REPLACE, at(server.url), tmp_path / "c")
+        asked = [len(times) for times in server.log()["asked"].values()]
+    assert found.failed() == {"grounder, source: unreadable reply": 3}
+    assert "no box of 'red square'" in str(found.found["k0000", "m0"].reason)
+    assert asked == [1, 3], "the parser once, the source three times, no edit"
+
+
+CLIENT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+import test_grounding as t
+t.run(t.pool(60, "subject_replace", 2)[:2], t.REPLACE, t.at(sys.argv[1], max_in_flight=4), Path(sys.argv[2]))
+"""
+
+
+def test_a_killed_run_asks_again_only_what_was_in_flight(tmp_path: Path) -> None:
+    rows, file = pool(60, "subject_replace", 2), tmp_path / "c"
+    with serving(delay=0.02) as server:
+        client = subprocess.Popen([sys.executable, "-c", CLIENT, server.url, str(file), str(SERVER.parent)])
+        deadline = time.monotonic() + 60
+        while kept(file) < 90 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        before = kept(file)
+        assert 90 <= before < 60 + 60 + 120
+        found = run(rows[:2], REPLACE, at(server.url, max_in_flight=4), file)
+        came = server.log()["came"]
+    assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == rows[2]
+    assert len(came) == 60 + 60 + 120
+    assert sum(came.values()) - len(came) <= 4
+    assert sum(account.reused for account in found.accounts.values()) == before
+
+
+def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
+    good = drawn({"red": BOXES[0]})
+    rows = [prompt(n, "subject_replace", f"{n}: Replace the red square by the blue square.", good) for n in range(6)]
+    broken = [b"GIF89a", good[: len(good) // 2], bomb(), b"\x00" * 50, good, good]
+    rows = [row | {"image": image} for row, image in zip(rows, broken, strict=True)]
+    edits = [candidate(row, "m", drawn({"blue": BOXES[1]})) for row in rows]
+    edits[4]["image"] = good[: len(good) // 2]
+    with serving() as server:
+        found = run((rows, edits), REPLACE, at(server.url), tmp_path / "c").found
+    assert found["k0005", "m"] == Grounded((BOXES[0],), (BOXES[1],))
+    assert [each.kind is None for each in found.values()] == [False] * 5 + [True]
+    assert all(each.reason for each in list(found.values())[:5])
+    assert "20000 x 20000" in str(found["k0002", "m"].reason)
+
+
+def bomb() -> bytes:
+    """A PNG that says it has 20,000 x 20,000 pixels."""
+    head = b"IHDR" + (20_000).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
+    end = b"IDAT"
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        (len(chunk) - 4).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big") for chunk in (head, end)
+    )
+
+
+def test_a_key_shows_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("GROUNDING_TEST_KEY", KEY)
+    rows = pool(2, "subject_remove", 1)
+    with serving(key=KEY) as server, caplog.at_level(logging.DEBUG):
+        how = at(server.url, api_key_env="GROUNDING_TEST_KEY")
+        assert run(rows[:2], REMOVE, how, tmp_path / "c").failed() == {}
+        monkeypatch.setenv("GROUNDING_TEST_KEY", KEY[::-1])
+        with pytest.raises(EndpointError, match="the key is refused") as error:
+            run(rows[:2], REMOVE, how, tmp_path / "d")
+    said = "".join([caplog.text, *capfd.readouterr(), str(error.value), repr(how)])
+    said += "".join(file.read_bytes().decode("latin1") for file in tmp_path.iterdir())
+    assert KEY not in said
+    assert KEY[::-1] not in said
+    monkeypatch.delenv("GROUNDING_TEST_KEY")
+    with pytest.raises(ParamsError, match="set the environment variable GROUNDING_TEST_KEY"):
+        at("http://127.0.0.1:9/v1", api_key_env="GROUNDING_TEST_KEY")
+
+
+# --- the embedded backends
+
+
+EMBEDDED = GroundingSetting()
+
+
+@pytest.mark.parametrize(("rule", "source", "edited"), [(REMOVE, 1, 0), (ADD, 0, 1), (SIZE, 1, 1)])
+def test_the_record_s_own_boxes(tmp_path: Path, rule: Recipe, source: int, edited: int) -> None:
+    regions = [{"label": "cup", "box": [1, 2, 30, 40]}]
+    row = prompt(0, rule.task, "Do something.", drawn({}), regions)
+    bare = prompt(1, rule.task, "Do something.", drawn({}))
+    edits = [candidate(each, "m", drawn({})) for each in (row, bare)]
+    found = run(([row, bare], edits), rule, EMBEDDED, tmp_path / "c")
+    box = ((1, 2, 30, 40),)
+    assert found.found["k0000", "m"] == Grounded(box * source, box * edited)
+    assert found.found["k0001", "m"] == Grounded(reason="the record has no box", kind="no box")
+    assert found.failed() == {"no box": 1}
+    assert found.run_report() == {}
+
+
+def test_own_boxes_of_a_person_come_with_what_the_instruction_changes(tmp_path: Path) -> None:
+    regions = [{"label": "woman", "box": [1, 2, 30, 40]}]
+    row = prompt(0, "ps_human", "Give the woman red hair and a blue dress.", drawn({}), regions)
+    found = run(([row], [candidate(row, "m", drawn({}))]), PORTRAIT, EMBEDDED, tmp_path / "c")
+    box = ((1, 2, 30, 40),)
+    assert found.found["k0000", "m"] == Grounded(box, box, ("hair", "body_appearance"))
+
+
+def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path) -> None:
+    how = replace(at(sound.url), parser=None)
+    rows = pool(2, "subject_replace", 1)
+    rows[0].append(prompt(9, "subject_replace", "Surprise me!", drawn({})))
+    rows[1].append(candidate(rows[0][-1], "m0", drawn({})))
+    found = run(rows[:2], REPLACE, how, tmp_path / "c")
+    unread = found.found.pop(("k0009", "m0"))
+    assert unread.kind == "grammar"
+    assert "Surprise me!" in str(unread.reason)
+    assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == rows[2]
+    labelled = prompt(
+        0, "subject_remove", "Surprise me!", drawn({"red": BOXES[2]}), [{"label": "red one", "box": [0] * 4}]
+    )
+    found = run(([labelled], [candidate(labelled, "m", drawn({}))]), REMOVE, how, tmp_path / "c")
+    assert found.found["k0000", "m"] == Grounded((BOXES[2],))
+
+
+# --- settings
+
+
+ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "grounding must have the fields parser and grounder"),
+        ({"parser": {"backend": "embedded"}}, "grounding must have the fields parser and grounder"),
+        ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend must be embedded or endpoint"),
+        ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
+        ({"parser": {"backend": "endpoint"}, "grounder": {}}, "grounding.parser.model is missing"),
+        ({"parser": ENDPOINT | {"coordinates": "absolute"}, "grounder": {}}, "grounding.parser.coordinates is unknown"),
+        ({"parser": ENDPOINT | {"max_in_flight": 0}, "grounder": {}}, "grounding.parser.max_in_flight must be in 1"),
+        ({"parser": ENDPOINT | {"temperature": 3.0}, "grounder": {}}, "grounding.parser.temperature must be in 0"),
+        ({"parser": ENDPOINT | {"base_url": "ftp://x"}, "grounder": {}}, "grounding.parser.base_url must be like"),
+        ({"parser": ENDPOINT | {"budget": {"cents": 1}}, "grounder": {}}, "grounding.parser.budget.cents is unknown"),
+        ({"parser": ENDPOINT | {"prompt": "x"}, "grounder": {}}, "grounding.parser.prompt is unknown"),
+        (
+            {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
+            "grounding.grounder.coordinates must be absolute or thousandths",
+        ),
+        (
+            {"parser": ENDPOINT, "grounder": ENDPOINT | {"min_pixels": 9, "max_pixels": 4}},
+            "grounding.grounder.min_pixels is 9, above max_pixels, 4",
+        ),
+    ],
+    ids=range(13),
+)
+def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
+    with pytest.raises(ParamsError, match=message):
+        read_grounding(given)

@@ -1,0 +1,224 @@
+"""What parsers and grounders reply: read as it was said, or refused with a reason; a judge's reply is neither."""
+
+import itertools
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from editjudge.core.lined_yaml import FileError
+from editjudge.grounding import prompts
+from editjudge.grounding.prompts import SCHEMAS, grounder_text, parser_text, read_boxes, read_named
+from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+
+PROMPTS = Path(__file__).parents[2] / "pipelines/prompts"
+REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
+SIZE_SENT = (200, 100)
+
+
+def boxed(*items: tuple[str, list]) -> str:
+    return json.dumps({"objects": [{"label": label, "bbox_2d": box} for label, box in items]})
+
+
+@pytest.mark.parametrize(
+    ("reply", "boxes"),
+    [
+        (boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
+        (boxed(("CUP ", [20.0, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
+        (boxed(("cup", [-5, -2, 205, 104])), [(0, 0, 1, 1)]),
+        ("```json\n" + boxed(("cup", [20, 10, 100, 50])) + "\n```", [(0.1, 0.1, 0.5, 0.5)]),
+        ("I see it. " + boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
+        ("<think>{}</think>" + boxed(("cup", [20, 10, 100, 50])), [(0.1, 0.1, 0.5, 0.5)]),
+        (boxed(*[("cup", [20, 10, 100, 50])] * 2, ("cup", [0, 0, 20, 10])), [(0.1, 0.1, 0.5, 0.5), (0, 0, 0.1, 0.1)]),
+    ],
+    ids=range(7),
+)
+def test_clear_boxes_are_read(reply: str, boxes: list) -> None:
+    found, reason = read_boxes(reply, ["cup"], SIZE_SENT, "absolute", False)
+    assert reason is None
+    assert found == tuple(map(pytest.approx, boxes))
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "no JSON object"),
+        (boxed(), "the reply has no box of 'cup'"),
+        (boxed(("saucer", [20, 10, 100, 50])), "names 'saucer', which was not asked for"),
+        (boxed(("cup", [100, 10, 20, 50])), r"\[100, 10, 20, 50\] is not left, top, right, bottom"),
+        (boxed(("cup", [20, 50, 100, 50])), "is not left, top, right, bottom"),
+        (boxed(("cup", [200, 10, 209, 50])), "has no area inside 200 x 100"),
+        (boxed(("cup", [-9, 10, 0, 50])), "has no area inside"),
+        (boxed(("cup", [-9, 10, 0.1, 50])), "has no area inside"),
+        (boxed(("cup", [20, 10, 20.0001, 50])), "has no area inside"),
+        (boxed(("cup", [20, 10, 900, 50])), r"\[20, 10, 900, 50\] reaches far out of 200 x 100"),
+        (boxed(("cup", [20, 10, 100])), "does not fit its schema"),
+        (boxed(("cup", [20, 10, 100, True])), "does not fit its schema"),
+        (boxed(("cup", [20, 10, 100, "50"])), "does not fit its schema"),
+        ('{"objects": [{"label": "cup", "bbox_2d": [20, 10, 1e999, 50]}]}', "reaches far out"),
+        ('{"objects": [{"label": "cup", "bbox_2d": [20, 10, NaN, 50]}]}', "no clear JSON object"),
+        ('{"objects": [{"label": "cup", "bbox_2d": [20, 10, 1' + "0" * 400 + ", 50]}]}", "reaches far out"),
+        ('{"objects": [{"label": "cup", "bbox_2d": [20, 10, 100, 50}]}', "no clear JSON object"),
+        ('{"objects": [{"label": "cup", "bbox_2d": [20, 10, 100, 50]}', "no clear JSON object"),
+        ("{'objects': [{'label': 'cup', 'bbox_2d': [20, 10, 100, 50]}]}", "no clear JSON object"),
+        ('[{"label": "cup", "bbox_2d": [20, 10, 100, 50]}]', "goes on after its JSON object"),
+        (boxed(("cup", [20, 10, 100, 50])) + " or rather [1, 2, 3, 4]", "goes on after its JSON object"),
+        (boxed(*[("cup", [20, 10, 100, 50])] * 65), "does not fit its schema"),
+    ],
+    ids=range(22),
+)
+def test_unclear_boxes_are_refused_with_a_reason(reply: str, reason: str) -> None:
+    found, why = read_boxes(reply, ["cup"], SIZE_SENT, "absolute", False)
+    assert found is None
+    assert why is not None
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(why)
+    assert len(why) < 500
+
+
+def test_boxes_come_in_the_order_of_the_labels_and_one_is_one() -> None:
+    reply = boxed(("b", [0, 0, 20, 20]), ("a", [20, 20, 40, 40]))
+    assert read_boxes(reply, ["a", "b"], SIZE_SENT, "absolute", False)[0] == ((0.1, 0.2, 0.2, 0.4), (0, 0, 0.1, 0.2))
+    assert read_boxes(reply, ["a", "b"], SIZE_SENT, "absolute", True) == (
+        None,
+        "the reply has 2 boxes in the place of one",
+    )
+    assert read_boxes(reply, ["a", "b", "c"], SIZE_SENT, "absolute", False)[1] == "the reply has no box of 'c'"
+
+
+@settings(deadline=None)
+@given(
+    st.tuples(*[st.floats(-1e4, 1e4)] * 4),
+    st.tuples(st.integers(1, 5000), st.integers(1, 5000)),
+    st.sampled_from(["absolute", "thousandths"]),
+)
+def test_a_box_that_is_read_lies_in_the_image_where_it_was_said(
+    box: tuple, size: tuple[int, int], coordinates: Any
+) -> None:
+    found, reason = read_boxes(boxed(("x", list(box))), ["x"], size, coordinates, True)
+    assert (found is None) == (reason is not None)
+    if found is not None:
+        [(x0, y0, x1, y1)] = found
+        assert 0 <= x0 < x1 <= 1
+        assert 0 <= y0 < y1 <= 1
+        sides = (1000, 1000) if coordinates == "thousandths" else size
+        said = [value / sides[n % 2] for n, value in enumerate(box)]
+        assert np.abs(np.subtract([x0, y0, x1, y1], said)).max() <= prompts.SLACK + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("form", "reply", "source", "edited", "attributes"),
+    [
+        ("objects", '{"objects": ["the cup", " the  cup ", "a spoon"]}', ("the cup", "a spoon"), None, ()),
+        ("objects", '{"objects": ["cup"]', ("cup",), None, ()),
+        ("replacement", '{"edited": ["cup"], "generated": ["vase"]}', ("cup",), ("vase",), ()),
+        ("either", '{"edited": [], "generated": ["the word"]}', (), ("the word",), ()),
+        ("subject", '{"subject": "man", "changes": ["hair", "face_id"]}', ("man",), None, ("face_id", "hair")),
+        ("subject", '{"subject": "man", "changes": []}', ("man",), None, ()),
+    ],
+    ids=range(6),
+)
+def test_clear_names_are_read(form: Any, reply: str, source: tuple, edited: tuple | None, attributes: tuple) -> None:
+    named, reason = read_named(form, reply)
+    assert reason is None
+    assert named is not None
+    assert (named.source, named.edited, named.attributes) == (source, source if edited is None else edited, attributes)
+
+
+@pytest.mark.parametrize(
+    ("form", "reply"),
+    [
+        *itertools.product(SCHEMAS, ["", "The cup.", '["cup"]', "{}", '{"score": [8, 7], "reasoning": "x"}']),
+        *itertools.product(["objects"], ['{"objects": []}', '{"objects": [""]}', '{"objects": ["a", 3]}']),
+        *itertools.product(
+            ["objects"], ['{"objects": "cup"}', '{"objects": ["<|im_end|>"]}', '{"objects": ["a\\nb"]}']
+        ),
+        ("objects", '{"objects": ["cup"]} and {"objects": ["vase"]}'),
+        ("objects", '{"objects": ["cup", "va'),
+        ("objects", json.dumps({"objects": ["x" * 121]})),
+        ("objects", json.dumps({"objects": [str(n) for n in range(9)]})),
+        ("replacement", '{"edited": ["cup"], "generated": []}'),
+        ("replacement", '{"edited": ["cup"], "generated": ["vase"]'),
+        ("either", '{"edited": [], "generated": []}'),
+        ("subject", '{"subject": "man", "changes": ["mood"]}'),
+        ("subject", '{"subject": "man"}'),
+        ("subject", '{"subject": ["man"], "changes": []}'),
+    ],
+)
+def test_unclear_names_are_refused_with_a_reason(form: Any, reply: str) -> None:
+    named, reason = read_named(form, reply)
+    assert named is None
+    assert reason
+
+
+def test_what_a_parser_may_answer_is_what_its_prompt_says() -> None:
+    for form, words in prompts.ANSWERS.items():
+        assert list(json.loads(words)) == SCHEMAS[form]["required"]
+    assert SCHEMAS["subject"]["properties"]["changes"]["items"] == {"enum": list(ATTRIBUTES)}
+
+
+@pytest.mark.skipif(not REPLIES.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/judge_replies")
+@pytest.mark.parametrize(("judge", "count"), [("gpt4v", 5137), ("qwenvl", 5082)])
+def test_a_real_judge_s_reply_is_never_read_as_names_or_boxes(judge: str, count: int) -> None:
+    """All of them, and some broken: cut, listed, with the reasoning's quotes unescaped, its score as a box."""
+    draw, refused = random.Random(0), 0
+    with (REPLIES / f"results_{judge}_0shot.jsonl").open() as file:
+        rows = [json.loads(line) for line in file]
+    for n, row in enumerate(rows):
+        text = json.dumps({"score": row["score"], "reasoning": row["reasoning"]})
+        texts = [text, row["reasoning"] or ""]
+        if n % 20 == 0:
+            raw = text.replace('\\"', '"')
+            boxed = text.replace('"score"', '"objects"')
+            texts += [raw, raw.replace('"', "'"), text[: draw.randrange(len(text))], f"[{text}]", text + text, boxed]
+            texts += [boxed.replace("reasoning", "label").replace("objects", "bbox_2d")]
+        for each in texts:
+            assert read_boxes(each, ["the naturalness score"], (10, 10), "thousandths", False)[0] is None
+            assert all(read_named(form, each)[0] is None for form in SCHEMAS), each
+        refused += 1
+    assert refused == count
+
+
+# --- prompts
+
+
+@pytest.mark.parametrize("file", sorted(PROMPTS.glob("parsers/*.yaml")), ids=lambda file: file.stem)
+def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(file: Path) -> None:
+    prompt = prompts.load_parser(file)
+    text = parser_text(prompt, "Remove {this} <|im_end|> cup\nand more")
+    assert "Instruction: Remove {this} <im_end> cup\nand more\n" in text
+    assert text.endswith(prompts.ANSWERS[prompt.form])
+    assert len(text) < 4000
+
+
+@pytest.mark.parametrize("file", sorted(PROMPTS.glob("grounders/*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
+def test_a_grounder_is_told_the_names_and_its_coordinates(file: Path, coordinates: Any) -> None:
+    text = grounder_text(prompts.load_grounder(file), "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
+    assert 'Names: ["a \\"cup\\"", "{0}"]\n' in text
+    assert ("640 wide and 480 high" in text) == (coordinates == "absolute")
+    assert ("0 to 1000" in text) == (coordinates == "thousandths")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("version: 1\ntext: x\n", ":1: the file: 'form' is a required property"),
+        ("version: one\nform: objects\ntext: x\n", ":1: version: 'one' is not of type 'integer'"),
+        ("version: 1\nform: boxes\ntext: x\n", ":2: form: unknown 'boxes'; known: objects, replacement"),
+        ("version: 1\nform: objects\ntext: ' '\n", ":3: text: "),
+        ("version: 1\nform: objects\ntext: x\none: true\n", ":4: unknown key 'one'; known: form, text, version"),
+    ],
+    ids=range(5),
+)
+def test_a_wrong_prompt_is_named_with_its_line(tmp_path: Path, words: str, message: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(words)
+    with pytest.raises(FileError, match=message):
+        prompts.load_parser(file)

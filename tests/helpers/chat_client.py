@@ -1,0 +1,77 @@
+"""Starts the tests' server, and asks it; `python chat_client.py URL CACHE N` is a client that can be killed."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from editjudge.core import resume
+from editjudge.endpoints.spending import Account
+from editjudge.judges import asking
+from editjudge.judges.protocol import BothOrders, Question
+
+SERVER = Path(__file__).with_name("chat_server.py")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of the tests that runs."""
+
+    url: str
+
+    def log(self, forget: bool = False) -> dict[str, Any]:
+        """What it has been asked."""
+        request = urllib.request.Request(self.url.replace("/v1", "/log"), method="POST" if forget else "GET")
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+
+
+@contextlib.contextmanager
+def chat_server(**settings: Any) -> Iterator[Server]:
+    """A server in a process of its own, as long as it is needed."""
+    with subprocess.Popen([sys.executable, SERVER, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
+        finally:
+            process.kill()
+
+
+def picture(seed: int) -> bytes:
+    """A small PNG."""
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def questions(count: int) -> list[Question]:
+    """Questions with names q0, q1, ... and five different sets of images."""
+    sets = [[picture(3 * n + side) for side in range(3)] for n in range(5)]
+    return [Question(f"k{n}", f"q{n}", *sets[n % 5]) for n in range(count)]
+
+
+def setting(url: str, **changes: Any) -> dict[str, Any]:
+    """A judge at this endpoint."""
+    plain = {"backend": "endpoint", "base_url": url, "model": "m", "rule": "probability", "timeout": 5.0}
+    return plain | changes
+
+
+def ask(how: dict[str, Any], asked: list[Question], file: Path) -> tuple[list[BothOrders], Account]:
+    """Asks with the cache in `file`."""
+    account = asking.open_accounts({"gpt": how})["gpt"]
+    with resume.RecordCache(file) as cache:
+        return asking.ask(how, asked, {}, cache, account), account
+
+
+if __name__ == "__main__":
+    ask(setting(sys.argv[1], max_in_flight=8), questions(int(sys.argv[3])), Path(sys.argv[2]))

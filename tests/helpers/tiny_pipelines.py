@@ -1,0 +1,298 @@
+"""Editing models of a few thousand random weights, saved as real ones are published, so that diffusers loads them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+from diffusers import (
+    AutoencoderKL,
+    AutoencoderKLFlux2,
+    AutoencoderKLQwenImage,
+    EulerAncestralDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    Flux2Transformer2DModel,
+    FluxTransformer2DModel,
+    GlmImageTransformer2DModel,
+    LongCatImageTransformer2DModel,
+    QwenImageTransformer2DModel,
+    UNet2DConditionModel,
+)
+from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
+
+from editjudge.editors.diffusers.processors import Qwen2VLProcessor
+
+QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+CHAT = """{% for message in messages %}<|im_start|>\
+{{ message.content if message.content is string else message.content[0].text }}<|im_end|>{% endfor %}"""
+GLM_TOKENS = {"image_token": "<|image|>", "grid_bos_token": "<sop>", "grid_eos_token": "<eop>"}
+GLM_CODES = 128  # of pictures; a token each, then those that begin and end a picture
+GLM_CHAT = """{% for message in messages %}{% for part in message.content %}\
+{{ part.text if part.type == "text" else "<|code_128|><|image|><|code_129|>" }}{% endfor %}{% endfor %}"""
+Parts = dict[str, tuple[str, object]]  # component: (library, component), as model_index.json names them
+
+
+def save(name: str, folder: Path) -> Path:
+    """The tiny model of the pipeline class `name` in `folder`, in the form of a published one."""
+    torch.manual_seed(0)
+    parts = MODELS[name]()
+    index = {"_class_name": name, "_diffusers_version": "0.42.1"}
+    for part, (library, component) in parts.items():
+        component.save_pretrained(folder / part)
+        index[part] = [library, type(component).__name__.removesuffix("Pil")]
+    (folder / "model_index.json").write_text(json.dumps(index))
+    return folder
+
+
+def qwen_tokenizer() -> Qwen2Tokenizer:
+    """A token a byte, but for the word " cup", and Qwen's special tokens."""
+    words = [*sorted(ByteLevel.alphabet()), "cu", "cup", "\u0120cup", "<|endoftext|>"]
+    merges = [("c", "u"), ("cu", "p"), ("\u0120", "cup")]
+    tokenizer = Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges)
+    tokenizer.add_special_tokens({"additional_special_tokens": QWEN_TOKENS})
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def clip_tokenizer() -> CLIPTokenizer:
+    letters = sorted(ByteLevel.alphabet())
+    words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    return CLIPTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], model_max_length=77)
+
+
+def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:
+    config = transformers.CLIPTextConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        projection_dim=16, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    return transformers.CLIPTextModel(config)
+
+
+def kl_vae(blocks: int, latents: int) -> AutoencoderKL:
+    """A VAE that shrinks 2 ** (blocks - 1) times; more than a real one where the pipeline insists on large pictures."""
+    return AutoencoderKL(
+        block_out_channels=(4,) * blocks, down_block_types=("DownEncoderBlock2D",) * blocks,
+        up_block_types=("UpDecoderBlock2D",) * blocks, layers_per_block=0, latent_channels=latents, norm_num_groups=1,
+        sample_size=64, mid_block_add_attention=False, shift_factor=0.1, scaling_factor=0.4,
+        latents_mean=[0.0] * latents, latents_std=[1.0] * latents,
+    )  # fmt: skip
+
+
+def pix2pix() -> Parts:
+    tokenizer = clip_tokenizer()
+    unet = UNet2DConditionModel(
+        block_out_channels=(4, 8), layers_per_block=1, sample_size=8, in_channels=8, out_channels=4,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=16, attention_head_dim=2, norm_num_groups=2,
+    )  # fmt: skip
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 16}, projection_dim=16)
+    return {
+        "vae": ("diffusers", kl_vae(4, 4)),
+        "text_encoder": ("transformers", clip_text(tokenizer)),
+        "tokenizer": ("transformers", tokenizer),
+        "unet": ("diffusers", unet),
+        "scheduler": ("diffusers", EulerAncestralDiscreteScheduler()),
+        "safety_checker": ("stable_diffusion", StableDiffusionSafetyChecker(config)),
+        "feature_extractor": (
+            "transformers",
+            transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
+        ),
+    }
+
+
+def kontext() -> Parts:
+    clip, byt5 = clip_tokenizer(), ByT5Tokenizer()
+    transformer = FluxTransformer2DModel(
+        in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=(4, 4, 8), guidance_embeds=True,
+    )  # fmt: skip
+    return {
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "vae": ("diffusers", kl_vae(5, 4)),
+        "text_encoder": ("transformers", clip_text(clip)),
+        "tokenizer": ("transformers", clip),
+        "text_encoder_2": ("transformers", t5()),
+        "tokenizer_2": ("transformers", byt5),
+        "transformer": ("diffusers", transformer),
+    }
+
+
+def t5() -> transformers.T5EncoderModel:
+    config = transformers.T5Config(vocab_size=384, d_model=16, d_ff=16, d_kv=8, num_layers=1, num_heads=2)
+    return transformers.T5EncoderModel(config)
+
+
+def qwen_vl(tokenizer: Qwen2Tokenizer) -> transformers.Qwen2_5_VLForConditionalGeneration:
+    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("vision_start", "vision_end", "image_pad")}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+        },
+        vision_config={
+            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
+            "fullatt_block_indexes": [0],
+        },
+        image_token_id=ids["image_pad"], vision_start_token_id=ids["vision_start"],
+        vision_end_token_id=ids["vision_end"], video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
+    )  # fmt: skip
+    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+
+def qwen_processor(tokenizer: Qwen2Tokenizer) -> Qwen2VLProcessor:
+    images = transformers.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
+    return Qwen2VLProcessor(images, tokenizer)
+
+
+def qwen_edit() -> Parts:
+    tokenizer = qwen_tokenizer()
+    vae = AutoencoderKLQwenImage(
+        base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1, 1], num_res_blocks=0, attn_scales=[],
+        temperal_downsample=[False, False, False, False], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
+    )  # fmt: skip
+    transformer = QwenImageTransformer2DModel(
+        in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
+    )  # fmt: skip
+    return {
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "vae": ("diffusers", vae),
+        "text_encoder": ("transformers", qwen_vl(tokenizer)),
+        "tokenizer": ("transformers", tokenizer),
+        "processor": ("transformers", qwen_processor(tokenizer)),
+        "transformer": ("diffusers", transformer),
+    }
+
+
+def longcat() -> Parts:
+    tokenizer = qwen_tokenizer()
+    transformer = LongCatImageTransformer2DModel(
+        in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=[8, 4, 4],
+    )  # fmt: skip
+    return {
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "vae": ("diffusers", kl_vae(6, 16)),
+        "text_encoder": ("transformers", qwen_vl(tokenizer)),
+        "tokenizer": ("transformers", tokenizer),
+        "text_processor": ("transformers", qwen_processor(tokenizer)),
+        "transformer": ("diffusers", transformer),
+    }
+
+
+def flux2_vae() -> AutoencoderKLFlux2:
+    return AutoencoderKLFlux2(
+        block_out_channels=(4,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=1,
+        sample_size=64,
+    )  # fmt: skip
+
+
+def flux2_transformer(text: int) -> Flux2Transformer2DModel:
+    return Flux2Transformer2DModel(
+        in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=text, axes_dims_rope=(4, 4, 4, 4),
+    )  # fmt: skip
+
+
+def flux2() -> Parts:
+    fast = qwen_tokenizer()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=fast.backend_tokenizer, pad_token="<|endoftext|>", chat_template=CHAT
+    )
+    config = transformers.Mistral3Config(
+        text_config={
+            "model_type": "mistral", "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16,
+            "num_attention_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 2, "head_dim": 8,
+        },
+        vision_config={
+            "model_type": "pixtral", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 16, "image_size": 32, "patch_size": 16,
+        },
+        image_token_index=1,
+    )  # fmt: skip
+    return {
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "vae": ("diffusers", flux2_vae()),
+        "text_encoder": ("transformers", transformers.Mistral3ForConditionalGeneration(config)),
+        "tokenizer": ("transformers", tokenizer),
+        "transformer": ("diffusers", flux2_transformer(48)),
+    }
+
+
+def klein() -> Parts:
+    tokenizer = qwen_tokenizer()
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=27, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8,
+    )  # fmt: skip
+    return {
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "vae": ("diffusers", flux2_vae()),
+        "text_encoder": ("transformers", transformers.Qwen3ForCausalLM(config)),
+        "tokenizer": ("transformers", tokenizer),
+        "transformer": ("diffusers", flux2_transformer(48)),
+    }
+
+
+def glm_tokenizer() -> PreTrainedTokenizerFast:
+    words = [*(f"<|code_{i}|>" for i in range(GLM_CODES + 2)), *sorted(ByteLevel.alphabet()), *GLM_TOKENS.values()]
+    tokenizer = Tokenizer(BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|code_128|>", eos_token="<|code_129|>", pad_token="<|code_129|>",
+        extra_special_tokens=GLM_TOKENS,
+    )  # fmt: skip
+
+
+def glm() -> Parts:
+    tokenizer = glm_tokenizer()
+    pictures = transformers.GlmImageImageProcessor(
+        patch_size=16, merge_size=1, temporal_patch_size=1, min_pixels=64 * 64, max_pixels=256 * 256
+    )
+    config = transformers.GlmImageConfig(
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "vision_vocab_size": GLM_CODES,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
+            "pad_token_id": 0, "eos_token_id": None,
+        },
+        vision_config={
+            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 64, "patch_size": 16, "intermediate_size": 32,
+        },
+        vq_config={"embed_dim": 32, "num_embeddings": GLM_CODES, "latent_channels": 32},
+        image_token_id=tokenizer.convert_tokens_to_ids("<|image|>"), image_start_token_id=GLM_CODES,
+        image_end_token_id=GLM_CODES + 1,
+    )  # fmt: skip
+    transformer = GlmImageTransformer2DModel(
+        patch_size=2, in_channels=4, out_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2,
+        text_embed_dim=16, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
+    )  # fmt: skip
+    return {
+        "tokenizer": ("transformers", ByT5Tokenizer()),
+        "processor": ("transformers", transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT)),
+        "text_encoder": ("transformers", t5()),
+        "vision_language_encoder": ("transformers", transformers.GlmImageForConditionalGeneration(config)),
+        "vae": ("diffusers", kl_vae(4, 4)),
+        "transformer": ("diffusers", transformer),
+        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+    }
+
+
+MODELS: dict[str, Callable[[], Parts]] = {
+    "StableDiffusionInstructPix2PixPipeline": pix2pix,
+    "FluxKontextPipeline": kontext,
+    "QwenImageEditPipeline": qwen_edit,
+    "QwenImageEditPlusPipeline": qwen_edit,
+    "Flux2Pipeline": flux2,
+    "Flux2KleinPipeline": klein,
+    "LongCatImageEditPipeline": longcat,
+    "GlmImagePipeline": glm,
+}

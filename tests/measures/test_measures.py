@@ -1,0 +1,298 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.spatial.distance import cdist
+from skimage.exposure import match_histograms
+from skimage.metrics import structural_similarity
+
+from editjudge.annotation import batch, looking, picture, recipe, table
+from editjudge.annotation.features import FeatureStore
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.annotation.slots import Models
+from editjudge.core import images, regions
+from editjudge.measures import patches, pixel
+from editjudge.measures.names import AREAS, DIRECTIONS, KINDS
+from editjudge.vision.encoders import HogEncoder
+from editjudge.vision.segmenters import grabcut
+
+SSIM = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 255, "full": True}
+INSIDE = (30, 20, 66, 52)
+MODELS = Models(SlotSetting())
+EMBEDDED = [
+    "L_channel_ssim",
+    "delta_e",
+    "emd",
+    "iou",
+    "object_similarity",
+    "ssim",
+    "structure_similarity",
+    "tone_residual",
+]
+REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
+REAL_EDITS = [("editreward/source_img_1.png", f"editreward/target_img_{n}.png") for n in (1, 2, 3)] + [
+    ("editscore/input.png", "editscore/output.png")
+]
+
+
+@pytest.fixture
+def edited(photo: np.ndarray) -> np.ndarray:
+    image = photo.copy()
+    image[20:52, 30:66, 0] = 255 - image[20:52, 30:66, 0]
+    return image
+
+
+@pytest.fixture
+def region() -> np.ndarray:
+    return regions.boxes_mask([INSIDE], 72, 96)
+
+
+Pictures = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@pytest.fixture(params=["random", *(edited for _, edited in REAL_EDITS)])
+def sample(request: pytest.FixtureRequest, rng: np.random.Generator) -> Pictures:
+    """A source, its edit and a region: noise, or a real edit at a quarter of a megapixel at most."""
+    if request.param == "random":
+        first, second = rng.integers(0, 256, (2, 61, 83, 3), dtype=np.uint8)
+    else:
+        names = next(pair for pair in REAL_EDITS if pair[1] == request.param)
+        if not all((REAL / name).is_file() for name in names):
+            pytest.skip(f"no {REAL / request.param}; EDITJUDGE_SHARED says where the shared folder is")
+        source, other = (picture.shrunk(images.decode((REAL / name).read_bytes()), 320)[0] for name in names)
+        first, second = source, picture.fitted(other, picture.Picture(source, []))
+    height, width = first.shape[:2]
+    return first, second, regions.boxes_mask([(width // 5, 0, width // 2, height // 2)], height, width)
+
+
+def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> picture.Pair:
+    """The pair, after the embedded models have looked at it."""
+    source, other = picture.Picture(first, boxes), picture.Picture(second, boxes)
+    pair = picture.Pair(source, other, picture.Areas(source, other.boxes))
+    looking.look([pair], {"masks"}, looking.Asking(MODELS, {}, FeatureStore(Path(), 0.0)))
+    return pair
+
+
+def take(name: str, first: np.ndarray, second: np.ndarray) -> float:
+    return table.TABLE[name].function(a_pair(first, second), "edit_area", MODELS)
+
+
+def test_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
+    first, second, region = sample
+    maps = structural_similarity(first, second, channel_axis=-1, **SSIM)[1]
+    assert pixel.ssim(first, second, region) == pytest.approx(maps[region].mean(), abs=1e-5)
+
+
+def test_lightness_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
+    first, second, region = sample
+    one, other = (pixel.lightness(images.to_lab(rgb)) for rgb in (first, second))
+    other[region] = match_histograms(other[region], one[region])
+    expected = structural_similarity(one, other, **SSIM)[1][region].mean()
+    assert pixel.l_channel_ssim(first, second, region) == pytest.approx(expected, abs=1e-5)
+
+
+def test_depth_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
+    first, second, region = sample
+    one, other = (rgb.mean(2).astype(np.float32) for rgb in (first, second))
+    expected = structural_similarity(one.astype(float), other.astype(float), **SSIM)[1][region].mean()
+    assert pixel.depth_ssim(one, other, region) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (4, 3), (11, 11)], ids=str)
+def test_ssim_of_images_smaller_than_its_window_mirrors_them(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    first, second = rng.integers(0, 256, (2, *shape, 3), dtype=np.uint8)
+    pad = ((12, 12), (12, 12), (0, 0))
+    wide = [np.pad(rgb, pad, mode="symmetric") for rgb in (first, second)]
+    region = np.zeros(wide[0].shape[:2], bool)
+    region[12:-12, 12:-12] = True
+    expected = structural_similarity(*wide, channel_axis=-1, **SSIM)[1][region].mean()
+    assert pixel.ssim(first, second, np.ones(shape, bool)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_colour_difference_is_the_plain_formula(sample: Pictures) -> None:
+    first, second, region = sample
+    one, other = (images.to_lab(rgb).astype(np.float64) for rgb in (first, second))
+    expected = np.sqrt(((one - other) ** 2).sum(2))[region].mean()
+    assert pixel.delta_e(first, second, region) == pytest.approx(expected, abs=1e-5)
+
+
+def test_tone_residual_is_what_a_polynomial_leaves(sample: Pictures) -> None:
+    first, second, region = sample
+    light, a, b = (images.to_lab(first)[region].astype(np.float64) / 50 - 1).T
+    target = images.to_lab(second)[region].astype(np.float64)
+    terms = [light**i * a**j * b**k for i in range(3) for j in range(3) for k in range(3) if i + j + k <= 2]
+    design = np.stack([*terms, light**3, light**4], 1)
+    mapped = design @ np.linalg.pinv(design) @ target
+    expected = np.sqrt(((target - mapped) ** 2).sum(1)).mean()
+    assert pixel.tone_residual(first, second, region) == pytest.approx(expected, abs=1e-5)
+
+
+def test_histogram_matching_agrees_with_scikit_image(photo: np.ndarray, edited: np.ndarray) -> None:
+    expected = match_histograms(edited[..., 0], photo[..., 0])
+    matched = pixel.match_histogram(edited[..., 0].ravel(), photo[..., 0].ravel()).reshape(expected.shape)
+    assert np.abs(matched - expected).max() < 1e-5
+
+
+def test_lightness_ssim_does_not_see_another_brightness_but_another_structure(photo: np.ndarray) -> None:
+    everywhere = np.ones(photo.shape[:2], bool)
+    assert pixel.l_channel_ssim(photo, (photo * 0.7).astype(np.uint8), everywhere) > 0.95
+    assert pixel.l_channel_ssim(photo, photo[:, ::-1].copy(), everywhere) < 0.5
+
+
+def test_emd_of_as_many_patches_is_the_best_assignment(sample: Pictures) -> None:
+    first, second, region = sample
+    encoder = HogEncoder()
+    cells = encoder.cells(region, patches.CELL_SHARE)
+    one, other = encoder.patches(first), encoder.patches(second)
+    cost = cdist(one[cells], other[cells], "sqeuclidean")
+    expected = cost[linear_sum_assignment(cost)].mean()
+    assert patches.emd(one, other, cells) == pytest.approx(expected, abs=1e-5)
+
+
+def test_emd_of_long_float32_features_is_exact(rng: np.random.Generator) -> None:
+    """CLIP's patches have squared lengths of some 700, beside which float32 would lose small distances."""
+    first = (rng.standard_normal((49, 768)) + 3).astype(np.float32)
+    second = first + (rng.standard_normal(first.shape) * 1e-4).astype(np.float32)
+    cells = np.ones(49, bool)
+    assert patches.emd(first, first, cells) < 1e-9
+    expected = float(np.sum((first.astype(np.float64) - second) ** 2, axis=1).mean())
+    assert patches.emd(first, second, cells) == pytest.approx(expected, abs=1e-9)
+
+
+def test_emd_with_the_edited_side_masked_alone_is_a_linear_programme(rng: np.random.Generator) -> None:
+    first, second, cells = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.arange(6) < 4
+    cost = cdist(first, second[cells], "sqeuclidean")
+    from_rows = np.kron(np.eye(6), np.ones(4))
+    to_columns = np.kron(np.ones(6), np.eye(4))
+    plan = linprog(
+        cost.ravel(), A_eq=np.vstack([from_rows, to_columns]), b_eq=np.r_[np.full(6, 1 / 6), np.full(4, 1 / 4)]
+    )
+    assert patches.emd(first, second, np.ones(6, bool), cells) == pytest.approx(plan.fun, abs=1e-5)
+    assert patches.emd(first, first, np.ones(6, bool), cells) > 0.01  # identical images are apart
+
+
+def test_structure_similarity_is_the_plain_formula(rng: np.random.Generator) -> None:
+    first, second = rng.normal(size=(2, 9, 5))
+    loss = np.mean(
+        [[(cosine(first[i], first[j]) - cosine(second[i], second[j])) ** 2 for i in range(9)] for j in range(9)]
+    )
+    assert patches.structure_similarity(first, second, np.ones(9, bool)) == pytest.approx(
+        1 / (1 + 100 * loss), abs=1e-9
+    )
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.sqrt(a @ a * (b @ b)))
+
+
+def test_object_similarity_is_the_cosine_of_the_object_on_white(photo: np.ndarray, edited: np.ndarray) -> None:
+    found = []
+    for rgb in (photo, edited):
+        mask = grabcut(rgb, INSIDE)
+        rows, columns = np.where(mask)
+        cut = rgb[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].copy()
+        cut[~mask[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]] = 255
+        side = max(cut.shape[:2])
+        square = np.full((side, side, 3), 255, np.uint8)
+        top, left = (side - cut.shape[0]) // 2, (side - cut.shape[1]) // 2
+        square[top : top + cut.shape[0], left : left + cut.shape[1]] = cut
+        found.append(HogEncoder().embedding(square))
+    assert take("object_similarity", photo, edited) == pytest.approx(cosine(*found), abs=1e-9)
+
+
+def test_tone_residual_sees_damage_and_not_a_tone(photo: np.ndarray, region: np.ndarray) -> None:
+    warm = photo.astype(float) * [1.0, 0.9, 0.7]
+    uneven = warm * np.linspace(0.5, 1, 96)[None, :, None]
+    assert pixel.tone_residual(photo, warm.astype(np.uint8), region) < 1.5
+    assert pixel.tone_residual(photo, uneven.astype(np.uint8), np.ones_like(region)) > 4
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_identical_images_are_best(name: str, photo: np.ndarray) -> None:
+    best = 0.0 if DIRECTIONS[name] < 0 else 1.0
+    assert take(name, photo, photo.copy()) == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ssim", "emd", "iou", "structure_similarity", "object_similarity", "delta_e"])
+def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray) -> None:
+    there, back = take(name, photo, edited), take(name, edited, photo)
+    assert there == pytest.approx(back, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["delta_e", "tone_residual"])
+def test_a_change_outside_the_region_does_not_move_an_inside_measure(
+    name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray
+) -> None:
+    elsewhere = np.where(region[..., None], edited, 0).astype(np.uint8)
+    assert take(name, photo, elsewhere) == take(name, photo, edited)
+
+
+@pytest.mark.parametrize("name", ["ssim", "L_channel_ssim"])
+def test_a_change_beyond_the_window_does_not_move_ssim(
+    name: str, photo: np.ndarray, edited: np.ndarray, region: np.ndarray
+) -> None:
+    elsewhere = np.where(regions.dilate(region, 2 * pixel.RADIUS)[..., None], edited, 0).astype(np.uint8)
+    assert take(name, photo, elsewhere) == take(name, photo, edited)
+
+
+def test_every_measure_is_known_by_name_with_its_direction_areas_and_needs() -> None:
+    assert set(table.TABLE) == set(KINDS)
+    for name, kind in KINDS.items():
+        assert kind.direction in (1, -1)
+        assert set(kind.areas) <= set(AREAS)
+        assert kind.areas
+        assert set(table.TABLE[name].needs) <= set(looking.LOOKS)
+
+
+def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray) -> None:
+    rule = recipe.Recipe("t", (("unedit_area", ("ssim", "emd", "L_channel_ssim", "delta_e")),), "edit_area")
+    rows = batch.take(a_pair(photo, photo, ((0, 0, 96, 72),)), rule, MODELS)
+    assert [row["value"] for row in rows] == [None] * 4
+    assert {row["reason"] for row in rows} == {"the region is empty", "no patch lies in the region"}
+
+
+def test_boxes_are_clipped_or_refused_by_name(photo: np.ndarray) -> None:
+    assert picture.Picture(photo, [(-5, 60, 40.5, 99)]).boxes == ((0, 60, 41, 72),)
+    with pytest.raises(ValueError, match=r"box \[96, 0, 120, 30\] has no area inside the image of 96 x 72"):
+        picture.Picture(photo, [(96, 0, 120, 30)])
+
+
+def test_boxes_of_both_images_make_one_region_and_the_ratio_is_halved(photo: np.ndarray) -> None:
+    source, other = picture.Picture(photo, [(0, 0, 48, 36)]), picture.Picture(photo, [(48, 36, 96, 72)])
+    pair = picture.Pair(source, other, picture.Areas(source, other.boxes))
+    assert pair.areas.mask("edit_area").mean() == 0.5
+    assert np.array_equal(pair.areas.mask("unedit_area"), ~pair.areas.mask("edit_area"))
+    assert pair.edited_area_ratio == 0.25
+    alone = picture.Pair(source, picture.Picture(photo, []), picture.Areas(source, ()))
+    assert alone.edited_area_ratio == 0.25
+    with pytest.raises(ValueError, match="no box"):
+        table.TABLE["iou"].function(alone, "edit_area", MODELS)
+
+
+def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray) -> None:
+    assert picture.fitted(photo[::2, ::2], picture.Picture(photo, [INSIDE])).shape == photo.shape
+
+
+def test_large_images_are_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:
+    small, scale = picture.shrunk(photo, 48)
+    assert (small.shape, scale) == ((36, 48, 3), 0.5)
+    assert picture.shrunk(photo, 96)[0] is photo
+    assert picture.shrunk(np.zeros((1, 900, 3), np.uint8), 100)[0].shape == (1, 100, 3)
+
+
+def test_cells_follow_the_region(photo: np.ndarray) -> None:
+    cells = HogEncoder().cells(regions.boxes_mask([(0, 0, 48, 72)], 72, 96), patches.CELL_SHARE).reshape(13, 13)
+    assert cells[:, :6].all()
+    assert not cells[:, 8:].any()
+
+
+def test_grabcut_finds_a_disc_on_a_plain_ground(rng: np.random.Generator) -> None:
+    y, x = np.mgrid[0:80, 0:80]
+    disc = (x - 40) ** 2 + (y - 38) ** 2 < 18**2
+    image = np.where(disc[..., None], np.uint8([200, 40, 40]), np.uint8([60, 120, 60])).astype(float)
+    image = (image + rng.normal(0, 6, image.shape)).clip(0, 255).astype(np.uint8)
+    mask = grabcut(image, (14, 12, 66, 64))
+    assert (mask & disc).sum() / (mask | disc).sum() > 0.95
+    assert np.array_equal(mask, grabcut(image, (14, 12, 66, 64)))

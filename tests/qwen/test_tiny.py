@@ -1,0 +1,68 @@
+"""The tiny base is a Qwen3-VL like any other, small, and the same each time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3VLProcessor
+
+from editjudge.qwen import tiny
+from editjudge.qwen.processor import load_processor
+from editjudge.qwen.prompt import WINNERS, completion, messages
+
+
+def test_same_seed_same_bytes(tmp_path: Path):
+    for name in ("one", "two"):
+        torch.rand(3)  # moves the global state, which must not matter
+        tokens = tiny.tokenizer(["Remove the cup"])
+        settings = tiny.TinySettings(text_layers=1, vision_layers=2, seed=3)
+        tiny.save(tiny.model(tokens, settings), tiny.processor(tokens), tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_default_size_is_small(tmp_path: Path):
+    tokens = tiny.tokenizer()
+    tiny.save(tiny.model(tokens, tiny.TinySettings()), tiny.processor(tokens), tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_size < 5_000_000
+
+
+def test_tokenizer_writes_anything_and_tells_the_winners_apart():
+    tokens = tiny.tokenizer()
+    for text in ("Ändere das Bild → 夜 🌙", "a\n\tb  c", *map(completion, WINNERS)):
+        assert tokens.decode(tokens(text)["input_ids"]) == text
+    a, b = (tokens(completion(side))["input_ids"] for side in ("Image A", "Image B"))
+    assert sum(x != y for x, y in zip(a, b, strict=True)) == 1
+
+
+@pytest.mark.parametrize(("size", "patches"), [(96, 36), (128, 64)])
+def test_images_come_to_the_asked_size(size: int, patches: int):
+    processor = tiny.processor(tiny.tokenizer(), size)
+    image = np.zeros((3 * size, 3 * size, 3), dtype=np.uint8)
+    text = processor.apply_chat_template(messages("x"), tokenize=False, add_generation_prompt=True)
+    inputs = processor(images=[[image] * 3], text=[text], return_tensors="pt")
+    assert inputs["pixel_values"].shape == (3 * patches, 2 * 3 * 16 * 16)
+    tokens = tiny.tokenizer()
+    net = tiny.model(tokens, tiny.TinySettings(image_size=size, text_layers=1))
+    with torch.no_grad():
+        assert torch.isfinite(net(**inputs).logits).all()
+
+
+def test_image_size_must_fit_the_patches():
+    with pytest.raises(ValueError, match="multiple of 32"):
+        tiny.processor(tiny.tokenizer(), 100)
+
+
+def test_load_processor(base_dir: Path):
+    processor = load_processor(base_dir)
+    assert isinstance(processor, Qwen3VLProcessor)
+    assert processor.image_processor.size["longest_edge"] == 64 * 96
+    text = processor.apply_chat_template(messages("x"), tokenize=False, add_generation_prompt=True)
+    assert text.count("<|vision_start|><|image_pad|><|vision_end|>") == 3
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_load_processor_from_an_empty_folder(tmp_path: Path):
+    with pytest.raises(OSError, match="preprocessor_config"):
+        load_processor(tmp_path)

@@ -1,0 +1,885 @@
+"""Published data sets, written here by hand in their own forms; and what becomes of rows and files that are broken."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import shutil
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import imagehash
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from editjudge.core import images, params, records, schemas
+from editjudge.core.writing import RowWriter
+from editjudge.probe import scenes
+from editjudge.sources import formats, importing, names, settings, tables
+from editjudge.sources.duplicates import Seen
+from editjudge.sources.record import Record, RowError, SourceError
+from editjudge.stages import raw_pairs
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT.parent / "shared")) / "data/instructions"
+FILTERS = {"instruction_least": 10, "instruction_most": 300, "side_least": 16, "side_most": 512, "aspect_most": 4.0}
+DOWNLOADS = {"at_once": 4, "megabytes": 0.5, "seconds": 5.0, "attempts": 1, "private_hosts": False}
+TASKS = dict.fromkeys(
+    ("background_change", "color_alter", "motion_change", "object_extraction", "subject_add", "subject_remove"), "p"
+)
+TEXT = "Remove the red flag from the upper right."
+
+
+def png(seed: int, width: int = 32, height: int = 24) -> bytes:
+    """A picture of broad patches, so that its perceptual hash is far from other seeds' and survives JPEG."""
+    small = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    return images.encode_png(np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)))
+
+
+def save(folder: Path, *paths: str) -> None:
+    """Pictures in a folder, each its own."""
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(png(zlib.crc32(path.encode())))
+
+
+def jsonl(file: Path, *rows: object) -> Path:
+    """Rows as JSON lines; bytes stand as they are."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
+    return file
+
+
+def parquet(file: Path, rows: list[dict], **options: object) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), file, **options)
+    return file
+
+
+class Imported:
+    """What became of one source: rows that fit the contract, refused rows, counts."""
+
+    def __init__(self, work: Path, task: str, near_bits: int, sources: dict) -> None:
+        values = {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": near_bits}, "downloads": DOWNLOADS}}
+        values["raw_pairs"]["sources"] = {task: sources}
+        self.rows: list[dict] = []
+        self.refused: list[dict] = []
+        plan = settings.plan(values, task, formats.FORMATS)
+        self.report = importing.collect(plan, list, self.rows.append, self.refused.append, work)
+        schemas.check("raw_pairs", self.rows, "rows")
+        for counts in self.report["sources"]:
+            unmapped = sum(entry["rows"] for entry in counts["unmapped"])
+            assert counts["rows"] == counts["kept"] + counts["refused"] + counts["other_task"] + unmapped
+            assert counts["refused"] == sum(entry["rows"] for entry in counts["reasons"])
+        assert not list(work.rglob("*.sqlite")), "what was seen is forgotten"
+
+    @property
+    def reasons(self) -> list[tuple[int, str]]:
+        return [(row["row"], row["reason"]) for row in self.refused]
+
+    @property
+    def instructions(self) -> list[str]:
+        return [row["instruction"] for row in self.rows]
+
+
+Importer = Callable[..., Imported]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Importer:
+    """`load(task, format, path, **options)`."""
+
+    def one(task: str, form: str, path: Path, near_bits: int = -1, **options: object) -> Imported:
+        return Imported(tmp_path / "work", task, near_bits, {"s": {"format": form, "path": str(path)} | options})
+
+    return one
+
+
+def pico(number: int = 1, **changes: object) -> dict:
+    row = {
+        "open_image_input_url": f"https://c1.staticflickr.com/8/7404/{number}_o.jpg",
+        "text": f"{TEXT} ({number})",
+        "output_image": f"images/positive-edit/{number}.png",
+        "edit_type": "Remove an existing object",
+        "summarized_text": f"Flag removed; extend the sky. ({number})",
+    }
+    return row | changes
+
+
+def test_pico_banana_with_local_images(load: Importer, tmp_path: Path) -> None:
+    save(tmp_path, "openimages/a.jpg", "openimages/b.jpg")
+    rows = [pico(1, local_input_image="openimages/a.jpg"), pico(2, local_input_image="openimages/b.jpg")]
+    rows.insert(1, pico(3, edit_type="Add a new object to the scene", local_input_image="openimages/a.jpg"))
+    rows.append(pico(4, edit_type="Outpainting (extend canvas beyond boundaries)"))
+    rows.append(pico(5, edit_type="Turn it into a haiku", local_input_image="openimages/b.jpg"))
+    file = jsonl(tmp_path / "sft.jsonl", *rows)
+    found = load("subject_remove", "pico_banana", file, images=str(tmp_path))
+    assert [row["key"] for row in found.rows] == [
+        "subject_remove.s.pico_banana_400k_00000000",
+        "subject_remove.s.pico_banana_400k_00000002",
+    ]
+    assert found.instructions == [f"{TEXT} (1)", f"{TEXT} (2)"]
+    [first, _] = found.rows
+    assert (first["task"], first["source"], first["origin"]) == ("subject_remove", "s", "openimages/a.jpg")
+    assert (first["edit"], first["regions"], first["image"]) == (None, [], (tmp_path / "openimages/a.jpg").read_bytes())
+    [counts] = found.report["sources"]
+    assert (counts["rows"], counts["kept"], counts["other_task"], counts["refused"]) == (5, 2, 1, 0)
+    assert counts["unmapped"] == [
+        {"name": "Outpainting (extend canvas beyond boundaries)", "rows": 1, "listed": True},
+        {"name": "Turn it into a haiku", "rows": 1, "listed": False},
+    ]
+    short = load("subject_remove", "pico_banana", file, images=str(tmp_path), instruction="summarized_text")
+    assert short.instructions[0].startswith("Flag removed")
+    several = load("color_alter", "pico_banana", file, images=str(tmp_path), names=["turn it into a HAIKU"])
+    assert [row["origin"] for row in several.rows] == ["openimages/b.jpg"]
+    assert several.report["sources"][0]["other_task"] == 4
+
+
+def test_nano_consistent(load: Importer, tmp_path: Path) -> None:
+    save(tmp_path / "Nano-150k", "Image/orignal/people/a.jpg", "Image/orignal/people/b.jpg")
+    rows = [
+        {
+            "task_type": "ic",
+            "instruction": f"Put {name} in front of a castle at dawn.",
+            "input_images": [f"Nano-150k/Image/orignal/people/{name}.jpg"],
+            "output_image": f"Nano-150k/Image/output/background/{name}.jpg",
+        }
+        for name in "ab"
+    ]
+    jsonl(tmp_path / "Nano-150k/json/background_cleaned.jsonl", *rows)
+    jsonl(tmp_path / "Nano-150k/json/action_cleaned.jsonl", *rows)
+    jsonl(tmp_path / "Nano-150k/json/hairdo_cleaned.jsonl", rows[0])
+    found = load("background_change", "nano_consistent", tmp_path / "Nano-150k")
+    keys = [f"background_change.s.nano_consistent_150k_{number:08d}" for number in (2, 3)]
+    assert [row["key"] for row in found.rows] == keys, "numbers go on from file to file"
+    assert found.report["sources"][0]["unmapped"] == [{"name": "hairdo", "rows": 1, "listed": False}]
+    most = load("background_change", "nano_consistent", tmp_path / "Nano-150k", most=1)
+    assert [row["key"] for row in most.rows] == keys[:1]
+    moved = load("motion_change", "nano_consistent", tmp_path / "Nano-150k", files="json/action_*.jsonl")
+    assert len(moved.rows) == 2
+
+
+def unicedit(key: str, subtask: str, seed: int = 0, **changes: object) -> dict:
+    row = {"key": key, "edit_task": "Object Editing", "edit_subtask": subtask, "prompt_cn": "移除柠檬。"}
+    row |= {"src_image": {"bytes": png(seed), "path": None}, "edit_image": {"bytes": png(99), "path": None}}
+    return row | {"prompt_en": f"Remove the lemon of picture {seed}."} | changes
+
+
+def test_unicedit_reads_no_image_of_other_tasks(
+    load: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [unicedit("a" * 32, "Subject Removal", 1)] + [unicedit(f"b{n}", "Color Alteration", 5) for n in range(9)]
+    rows += [unicedit("c" * 32, "Subject Removal", 2), unicedit("d" * 32, "修复精灵球的破裂部分", 3)]
+    file = parquet(tmp_path / "train-00000-of-00681.parquet", rows, row_group_size=4)
+    read = []
+    batches = tables._batches
+    monkeypatch.setattr(tables, "_batches", lambda t, group, c: read.append((group, len(c))) or batches(t, group, c))
+    found = load("subject_remove", "unicedit", file)
+    assert [row["key"] for row in found.rows] == [f"subject_remove.s.{letter * 32}" for letter in "ac"]
+    assert found.rows[0]["image"] == png(1)
+    assert found.rows[0]["origin"] == "train-00000-of-00681.parquet: row 0"
+    assert found.report["sources"][0]["unmapped"] == [{"name": "修复精灵球的破裂部分", "rows": 1, "listed": False}]
+    whole = [group for group, columns in read if columns == 5]
+    assert whole == [0, 2], "of the row group without a row of the task the text alone"
+    chinese = load("subject_remove", "unicedit", file, instruction="prompt_cn")
+    assert chinese.reasons == [(0, "instruction too short"), (10, "instruction too short")]
+
+
+def test_imgedit_one_turn_and_several(load: Importer, tmp_path: Path) -> None:
+    folder = "results_remove_laion_part5/00094_00030_000304748"
+    save(tmp_path / "images", f"{folder}/original.png", "turns/origin_0.png")
+    one = {"input_images": [f"{folder}/original.png"], "output_images": [f"{folder}/result.png"], "prompt": TEXT}
+    parquet(tmp_path / "t/remove_part5.parquet", [one])
+    turn = {
+        "input_images": ["turns/origin_0.png"],
+        "output_images": ["turns/result_0.png"],
+        "prompt": "add a vest in blue",
+    }
+    parquet(
+        tmp_path / "t/version_backtracking_part0.parquet", [{"data": [turn, turn | {"prompt": "withdraw it again"}]}]
+    )
+    found = load("subject_remove", "imgedit", tmp_path / "t", images=str(tmp_path / "images"))
+    assert found.instructions == [TEXT]
+    assert found.report["sources"][0]["unmapped"] == [{"name": "version_backtracking", "rows": 1, "listed": True}]
+    taken = load(
+        "subject_add", "imgedit", tmp_path / "t", images=str(tmp_path / "images"), names=["version_backtracking"]
+    )
+    assert taken.instructions == ["add a vest in blue"]
+
+
+def grounded(path: str = "00095/00019/000197953.jpg", **changes: object) -> dict:
+    def thing(name: str, box: list[float], score: float) -> dict:
+        return {"class_name": name, "bbox": box, "mask": "xxx..", "score": score, "clip_score": 0.7, "aes_score": 4.4}
+
+    objects = [
+        thing("bride", [931.7, 339.7, 1500.2, 1220.9], 0.988),
+        thing("bow tie", [538.7, 620.3, 576.1, 646.4], 0.99),
+        thing("bow tie", [535.0, 640.5, 551.1, 667.6], 0.99),
+        thing("dog", [0.0, 0.0, 400.0, 400.0], 0.5),
+    ]
+    row = {"path": path, "cap": ["A couple."], "resolution": {"height": 1333, "width": 2000}, "aes": 6.1}
+    row |= {"segmentation": {"background": [], "object": objects, "box_format": "xyxy"}, "obj_count": {"bow tie": 2}}
+    return row | changes
+
+
+def test_imgedit_grounded_gives_boxes(load: Importer, tmp_path: Path) -> None:
+    (tmp_path / "00095/00019").mkdir(parents=True)
+    (tmp_path / "00095/00019/000197953.jpg").write_bytes(png(1, 200, 133))
+    (tmp_path / "a.json").write_text(json.dumps([grounded(), grounded(resolution={"width": 0, "height": 5})]))
+    found = load("subject_remove", "imgedit_grounded", tmp_path / "a.json")
+    [row] = found.rows
+    assert row["instruction"] == "Remove the bride from the picture."
+    assert row["regions"] == [{"label": "bride", "box": [93, 33, 151, 122]}], "in the pixels of the image that is here"
+    assert found.reasons == [(1, "wrong type")]
+    other = load("color_alter", "imgedit_grounded", tmp_path / "a.json")
+    assert other.reasons == [(0, "no instruction"), (1, "no instruction")]
+    (tmp_path / "a.json").write_text(json.dumps(grounded()))
+    assert len(load("object_extraction", "imgedit_grounded", tmp_path / "a.json").rows) == 1, "one object, no list"
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_magicbrush_and_aurora(load: Importer, tmp_path: Path, ending: str) -> None:
+    save(tmp_path / "images", "1-input.png", "2-input.png")
+    rows = [{"input": f"{n}-input.png", "output": f"{n}-output1.png", "instruction": TEXT} for n in (1, 2)]
+    rows[1]["task"] = "magicbrush"
+    file = tmp_path / f"train.{ending}"
+    file.write_text(json.dumps(rows, indent=1) if ending == "json" else "\n".join(map(json.dumps, rows)))
+    found = load("subject_remove", "magicbrush", file, images=str(tmp_path / "images"))
+    assert [row["origin"] for row in found.rows] == ["1-input.png"]
+    assert found.report["sources"][0]["unmapped"] == [{"name": "magicbrush", "rows": 1, "listed": True}]
+    named = load("subject_remove", "magicbrush", file, images=str(tmp_path / "images"), names=["magicbrush"])
+    assert [row["origin"] for row in named.rows] == ["2-input.png"]
+
+
+def test_ones_own_table_in_every_form(load: Importer, tmp_path: Path) -> None:
+    save(tmp_path, "i/a.png", "i/b.png")
+    rows = [{"key": "1", "instruction": "Make the cup, the one on the left, green", "image": "i/a.png"}]
+    rows.append({"key": "Größe/2", "instruction": "Paint the “door” in\nblue", "image": "i/b.png"})
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, ["key", "instruction", "image"])
+        writer.writeheader()
+        writer.writerows(rows)
+    jsonl(tmp_path / "t.jsonl", *rows)
+    parquet(tmp_path / "t.parquet", rows)
+    found = [load("color_alter", "plain", tmp_path / f"t.{ending}").rows for ending in ("csv", "jsonl", "parquet")]
+    assert found[0] == found[1] == found[2]
+    assert found[0][0]["key"] == "color_alter.s.1"
+    assert found[0][1]["key"].startswith("color_alter.s.Gr-")
+    renamed = jsonl(tmp_path / "u.jsonl", {"id": 7, "say": "Paint the door in blue", "file": "i/b.png"})
+    [row] = load("color_alter", "plain", renamed, key="id", instruction="say", image="file").rows
+    assert (row["key"], row["instruction"]) == ("color_alter.s.7", "Paint the door in blue")
+
+
+def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict, Features, Value
+    from datasets import Image as Picture
+
+    features = Features({"img_id": Value("string"), "source_img": Picture(), "instruction": Value("string")})
+    rows = [{"img_id": str(n), "source_img": {"bytes": png(n), "path": None}, "instruction": TEXT} for n in range(3)]
+    parts = {name: Dataset.from_list(rows[a:b], features) for name, a, b in (("train", 0, 2), ("dev", 2, 3))}
+    DatasetDict(parts).save_to_disk(str(tmp_path / "d"))
+    found = load("subject_remove", "datasets", tmp_path / "d", image="source_img")
+    assert [row["image"] for row in found.rows] == [png(2), png(0), png(1)], "bytes as they were; splits by name"
+    assert [row["key"] for row in found.rows] == [f"subject_remove.s.{n:08d}" for n in range(3)]
+    [row] = load("subject_remove", "datasets", tmp_path / "d", image="source_img", key="img_id", files="dev").rows
+    assert row["key"] == "subject_remove.s.2"
+    with pytest.raises(SourceError, match="no split test; it has dev, train"):
+        load("subject_remove", "datasets", tmp_path / "d", files="test")
+    with pytest.raises(SourceError, match="not a folder that datasets saved"):
+        load("subject_remove", "datasets", tmp_path)
+
+
+def bomb() -> bytes:
+    """A PNG of 60,000 x 60,000 pixels in a hundred bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def plain(key: str = "x", instruction: object = TEXT, image: object = "good.png") -> dict:
+    return {"key": key, "instruction": instruction, "image": image}
+
+
+BROKEN: dict[str, tuple[object, str]] = {
+    "truncated line": (b'{"key": "x", "instruction": "Remove', "not JSON"),
+    "wrong encoding": (
+        '{"key": "x", "instruction": "größer, bitte", "image": "good.png"}'.encode("latin-1"),
+        "not UTF-8",
+    ),
+    "utf-16": (json.dumps(plain()).encode("utf-16"), "not UTF-8"),
+    "raw null bytes": (b"\0" * 50, "not JSON"),
+    "null byte": (plain(instruction="Remove the\0 lemon"), "null byte"),
+    "lone surrogate": (plain(instruction="Remove the \ud800 lemon"), "not UTF-8"),
+    "nested": (b"[" * 200_000, "not JSON"),
+    "list": ([1, 2], "wrong type"),
+    "number": (b"3", "wrong type"),
+    "no instruction": ({"key": "x", "image": "good.png"}, "missing field"),
+    "no key": ({"instruction": TEXT, "image": "good.png"}, "missing field"),
+    "no image": ({"key": "x", "instruction": TEXT}, "missing field"),
+    "null image": (plain(image=None), "missing field"),
+    "instruction of a wrong type": (plain(instruction=["a"]), "wrong type"),
+    "key of a wrong type": (plain(key=True), "wrong type"),
+    "image of a wrong type": (plain(image=5), "wrong type"),
+    "empty instruction": (plain(instruction=" \n"), "empty field"),
+    "short": (plain(instruction="Redder!"), "instruction too short"),
+    "long": (plain(instruction="a" * 301), "instruction too long"),
+    "absent image": (plain(image="none.png"), "image missing"),
+    "folder": (plain(image="folder"), "image missing"),
+    "empty file": (plain(image="empty.png"), "image missing"),
+    "long name": (plain(image="a" * 5_000), "image missing"),
+    "dots": (plain(image="../secret.png"), "path leaves the folder"),
+    "dots within": (plain(image="folder/../good.png"), "path leaves the folder"),
+    "absolute": (plain(image="/etc/passwd"), "path leaves the folder"),
+    "file address": (plain(image="file:///etc/passwd"), "bad address"),
+    "link out": (plain(image="link.png"), "path leaves the folder"),
+    "link to a folder out": (plain(image="up/secret.png"), "path leaves the folder"),
+    "html": (plain(image="page.png"), "broken image"),
+    "gif": (plain(image="moving.gif"), "broken image"),
+    "cut image": (plain(image="cut.png"), "broken image"),
+    "bomb": (plain(image="bomb.png"), "broken image"),
+    "too large a file": (plain(image="large.png"), "image too large"),
+    "too small": (plain(image="small.png"), "image side"),
+    "too wide": (plain(image="wide.png"), "aspect"),
+    "private host": (plain(image="http://127.0.0.1:9/a.png"), "private host"),
+    "duplicate key": (plain(key="first"), "duplicate key"),
+    "duplicate pair": (plain(instruction=f"  {TEXT.upper()} ", key="y"), "duplicate pair"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images of every broken kind."""
+    inside = tmp_path / "in"
+    save(inside, "good.png", "folder/a.png")
+    (tmp_path / "secret.png").write_bytes(png(7))
+    (inside / "link.png").symlink_to("../secret.png")
+    (inside / "up").symlink_to("..")
+    (inside / "same.png").symlink_to("good.png")
+    buffer = io.BytesIO()
+    Image.new("P", (32, 32)).save(buffer, "GIF")
+    kinds = {
+        "page.png": b"<html>",
+        "moving.gif": buffer.getvalue(),
+        "cut.png": png(1, 200, 200)[:-500],
+        "empty.png": b"",
+    }
+    kinds |= {"small.png": png(1, 32, 15), "wide.png": png(1, 200, 40), "large.png": png(1) + bytes(600_000)}
+    for name, data in (kinds | {"bomb.png": bomb()}).items():
+        (inside / name).write_bytes(data)
+    return inside
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_row_is_refused_by_its_number_and_the_others_go_on(load: Importer, folder: Path, case: str) -> None:
+    row, reason = BROKEN[case]
+    last = plain("last", "Another thing to ask for", "same.png")
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), row, last))
+    assert found.reasons == [(1, reason)]
+    assert [kept["key"] for kept in found.rows] == ["color_alter.s.first", "color_alter.s.last"]
+
+
+def test_all_broken_rows_of_a_file_are_counted(load: Importer, folder: Path) -> None:
+    rows = [row for row, _ in BROKEN.values()]
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("first"), *rows), near_bits=4)
+    assert found.reasons == [(number, reason) for number, (_, reason) in enumerate(BROKEN.values(), 1)]
+    assert all(set(row) == set(importing.REFUSED) for row in found.refused)
+
+
+def test_broken_rows_of_a_comma_separated_table(load: Importer, folder: Path) -> None:
+    lines = [b"key,instruction,image", b"a,Make it much redder,good.png", b"b,Make it much redder", b"c,1,2,3,4"]
+    lines += ["d,Mach es viel größer,good.png".encode("latin-1"), b"", b'e,"closed" too early,good.png']
+    (folder / "t.csv").write_bytes(b"\n".join([*lines, b'f,"never closed']))
+    found = load("color_alter", "plain", folder / "t.csv")
+    reasons = ["missing field", "wrong type", "not UTF-8", "not CSV", "not CSV"]
+    assert found.reasons == list(enumerate(reasons, 1))
+    for rest in ([b"g,x,y"], [b'g,"x",y'], [b"g,%d,y" % n for n in range(20_000)]):  # to the end, a quote, the limit
+        (folder / "t.csv").write_bytes(b"\n".join([*lines, b'f,"never closed', *rest]))
+        with pytest.raises(SourceError, match=r"t\.csv: row 5, lines 8 to \d+: not CSV, a quote is not closed"):
+            load("color_alter", "plain", folder / "t.csv")
+    (folder / "t.csv").write_bytes(lines[0] + b'\nx,"' + b"a" * 200_000 + b'",good.png\n' + lines[1])
+    found = load("color_alter", "plain", folder / "t.csv")
+    assert (found.reasons, len(found.rows)) == ([(0, "not CSV")], 1)
+
+
+# A row with the fields of every form.
+WHOLE = pico() | grounded("good.png") | {"input_images": ["good.png"], "instruction": TEXT, "input": "good.png"}
+WHOLE |= {"key": "k", "subtask": "Subject Removal", "en": TEXT, "image_path": "good.png", "image": "good.png"}
+WHOLE |= {"id": "good.png", "prompt": TEXT, "prompt_en": TEXT, "src_image": {"path": "good.png"}}
+WHOLE |= {"edit_subtask": "Subject Removal"}
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "reason"),
+    [
+        ("pico_banana", {"text": None}, "missing field"),
+        ("pico_banana", {"edit_type": 3}, "wrong type"),
+        ("pico_banana", {"edit_type": None}, "missing field"),
+        ("pico_banana", {"open_image_input_url": ["x"]}, "wrong type"),
+        ("pico_banana", {"open_image_input_url": "ftp://a/b.jpg"}, "bad address"),
+        ("pico_banana", {"open_image_input_url": "http://[::1]:9/b.jpg"}, "private host"),
+        ("nano_consistent", {"input_images": []}, "wrong type"),
+        ("nano_consistent", {"input_images": "a.png"}, "wrong type"),
+        ("nano_consistent", {"input_images": None}, "missing field"),
+        ("nano_consistent", {"input_images": [None]}, "missing field"),
+        ("nano_consistent", {"input_images": ["Nano-150k/../../secret.png"]}, "path leaves the folder"),
+        ("magicbrush", {"input": {}}, "wrong type"),
+        ("magicbrush", {"task": 5}, "wrong type"),
+        ("imgedit_grounded", {"segmentation": None}, "missing field"),
+        ("imgedit_grounded", {"segmentation": {"object": [1]}}, "missing field"),
+        ("imgedit_grounded", {"segmentation": {"object": []}}, "no object that stands once"),
+        ("imgedit_grounded", {"segmentation": {"object": [], "box_format": "xywh"}}, "wrong type"),
+        (
+            "imgedit_grounded",
+            {"segmentation": {"object": [{"class_name": "a", "bbox": [1], "score": 1}]}},
+            "wrong type",
+        ),
+        (
+            "imgedit_grounded",
+            {"segmentation": {"object": [{"class_name": "a", "bbox": "no", "score": 1}]}},
+            "wrong type",
+        ),
+        ("imgedit_grounded", {"segmentation": {"object": [{"class_name": "a", "score": "1"}]}}, "wrong type"),
+        ("imgedit_grounded", {"resolution": None}, "missing field"),
+        ("imgedit_grounded", {"resolution": {"width": 10**400, "height": 9}}, "wrong type"),
+        ("imgedit_grounded", {"resolution": {"width": 5, "height": float("nan")}}, "wrong type"),
+        ("unicbench", {"image_path": 4}, "wrong type"),
+    ],
+)
+def test_every_form_refuses_fields_that_are_missing_or_of_a_wrong_type(
+    load: Importer, tmp_path: Path, form: str, change: dict, reason: str
+) -> None:
+    save(tmp_path, "good.png")
+    file = jsonl(tmp_path / "remove_cleaned.jsonl", WHOLE | change)
+    assert load("subject_remove", form, file).reasons == [(0, reason)]
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["bytes", "object", "width"]), inner),
+)
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(formats.FORMATS)), st.dictionaries(st.sampled_from(sorted(WHOLE)), ANY, max_size=3))
+def test_whatever_a_field_holds_a_row_is_a_pair_or_refused(form: str, change: dict) -> None:
+    source = settings.Source(form, "x")
+    record = Record(Path("remove_part0.parquet"), 0, 0, WHOLE | change)
+    with contextlib.suppress(RowError):
+        formats.FORMATS[form].name(record)
+        draft = formats.FORMATS[form].build(record, source, "subject_remove")
+        assert isinstance(draft.instruction, str)
+        assert draft.key
+        assert isinstance(draft.image, (str, bytes))
+
+
+def test_a_broken_row_of_unicedit_and_imgedit(load: Importer, tmp_path: Path) -> None:
+    empty, none = ({"src_image": {"bytes": value, "path": None}} for value in (b"", None))
+    rows = [unicedit("a", "Subject Removal") | empty, unicedit("b", "Subject Removal") | none]
+    rows += [unicedit("c", "Subject Removal", prompt_en=None), unicedit("d", "Subject Removal", edit_subtask=None)]
+    rows += [unicedit("e", "Subject Removal", 1), unicedit("e", "Subject Removal", 2)]
+    found = load("subject_remove", "unicedit", parquet(tmp_path / "a.parquet", rows))
+    reasons = ["missing field"] * 4 + ["duplicate key"]
+    assert found.reasons == list(zip([0, 1, 2, 3, 5], reasons, strict=True))
+    numbers = parquet(tmp_path / "b.parquet", [{"key": 5, "edit_subtask": "Subject Removal", "prompt_en": 3}])
+    assert load("subject_remove", "unicedit", numbers).reasons == [(0, "missing field")]
+    rows = [{"input_images": [], "prompt": TEXT}, {"input_images": ["/a"], "prompt": TEXT}, {"input_images": None}]
+    found = load("subject_remove", "imgedit", parquet(tmp_path / "remove_part1.parquet", rows))
+    assert [reason for _, reason in found.reasons] == ["wrong type", "path leaves the folder", "missing field"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("t.json", b"", "row 0: not JSON"),
+        ("t.json", b'[{"input": "a"}, {"inp', "row 1: not JSON"),
+        ("t.json", b'[{"input": "a"} {"input": "b"}]', "row 1: not JSON: a comma"),
+        ("t.json", b'[{"input": "a"}', "row 1: not JSON"),
+        ("t.json", b'[{"input": "a"}] more', "row 1: not JSON: something follows"),
+        ("t.json", '[{"input": "größer"}]'.encode("latin-1"), "row 0: not JSON"),
+        ("t.json", b"[" * 100_000, "row 0: not JSON"),
+        ("t.parquet", b"", "no file"),
+        ("t.txt", b"", "no file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    load: Importer, tmp_path: Path, name: str, content: bytes, error: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=error):
+        load("color_alter", "magicbrush", tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", b"PAR1" + bytes(100) + b"PAR1"])
+def test_a_parquet_file_that_is_none_is_named(load: Importer, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(SourceError, match=r"t\.parquet: not readable as Parquet"):
+        load("color_alter", "unicedit", tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match="none not found"):
+        load("color_alter", "unicedit", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([b"\xff\xfe"]).view(pa.string()), pa.array([10**15], pa.timestamp("ms"))],
+    ids=["no UTF-8", "no time"],
+)
+def test_a_parquet_file_with_values_that_are_none_is_named(load: Importer, tmp_path: Path, column: pa.Array) -> None:
+    from datasets import Dataset
+
+    pq.write_table(pa.table({"key": ["a"], "instruction": column}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: not readable as Parquet"):
+        load("color_alter", "plain", tmp_path / "t.parquet")
+    Dataset(pa.table({"instruction": column})).save_to_disk(tmp_path / "saved")
+    with pytest.raises(SourceError, match=r"saved: split '': not readable"):
+        load("color_alter", "datasets", tmp_path / "saved")
+
+
+def test_a_loop_of_links_is_a_missing_image(load: Importer, folder: Path) -> None:
+    (folder / "loop.png").symlink_to("loop.png")
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("a", image="loop.png"), plain("b")))
+    assert (found.reasons, len(found.rows)) == ([(0, "image missing")], 1)
+
+
+def test_a_glob_that_is_none_and_a_missing_folder_of_images_are_named(load: Importer, folder: Path) -> None:
+    file = jsonl(folder / "t.jsonl", plain("a"))
+    for glob in ("**a", "."):
+        with pytest.raises(SourceError, match=r"files: .* is no glob"):
+            load("color_alter", "plain", folder, files=glob)
+    with pytest.raises(SourceError, match="none not found: no such folder of images"):
+        load("color_alter", "plain", file, images=str(folder / "none"))
+
+
+def test_empty_files_have_no_rows(load: Importer, tmp_path: Path) -> None:
+    for name in ("t.csv", "t.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+        assert load("color_alter", "plain", tmp_path / name).report["sources"][0]["rows"] == 0
+    (tmp_path / "t.json").write_bytes(b" [ ] ")
+    assert load("color_alter", "magicbrush", tmp_path / "t.json").report["records"] == 0
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.text(max_size=4), st.text(max_size=12) | st.none() | st.floats(allow_nan=False), max_size=3)
+    ),
+    st.integers(1, 40),
+    st.sampled_from([None, 1]),
+)
+def test_a_json_list_is_read_piece_by_piece_as_json_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, indent: int | None
+) -> None:
+    file, before = tmp_path_factory.getbasetemp() / "pieces.json", tables.CHUNK
+    file.write_text(json.dumps(values, indent=indent), encoding="utf-8")
+    try:
+        tables.CHUNK = chunk
+        assert list(tables.json_list(file, (), bool)) == values
+    finally:
+        tables.CHUNK = before
+
+
+def test_a_line_without_end_is_skipped(load: Importer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LONGEST", 1_000)
+    found = load("color_alter", "plain", jsonl(folder / "t.jsonl", plain("a", "a" * 5_000), plain("b")))
+    assert (found.reasons, len(found.rows)) == ([(0, "line too long")], 1)
+
+
+def test_the_same_image_with_another_instruction_is_another_pair(load: Importer, folder: Path) -> None:
+    buffer = io.BytesIO()
+    Image.open(folder / "good.png").resize((64, 48)).save(buffer, "JPEG", quality=90)
+    (folder / "near.jpg").write_bytes(buffer.getvalue())
+    rows = [
+        plain("a"),
+        plain("b", "Another thing to ask for"),
+        plain("c", image="near.jpg"),
+        plain("d", image="folder/a.png"),
+    ]
+    file = jsonl(folder / "t.jsonl", *rows)
+    assert load("color_alter", "plain", file, near_bits=4).reasons == [(2, "near duplicate")]
+    assert load("color_alter", "plain", file, near_bits=-1).reasons == []
+
+
+@pytest.mark.parametrize("bits", [0, 3, 4, 7])
+def test_near_duplicates_are_those_that_all_pairs_show(tmp_path: Path, bits: int) -> None:
+    """Against the plain comparison of every two, with many hashes near one another."""
+    rng = np.random.default_rng(bits)
+    centres = rng.integers(0, 2**64, 20, dtype=np.uint64)
+    hashes = []
+    for _ in range(400):
+        flips = rng.choice(64, rng.integers(0, 2 * bits + 3), replace=False)
+        hashes.append(int(rng.choice(centres)) ^ sum(1 << int(flip) for flip in flips))
+    kept: list[int] = []
+    for value in hashes:
+        if all((value ^ other).bit_count() > bits for other in kept):
+            kept.append(value)
+    found = []
+    with Seen(tmp_path / "seen.sqlite", bits) as seen:
+        for number, value in enumerate(hashes):
+            with contextlib.suppress(RowError):
+                seen.add(f"k{number}", "the same", b"%d" % number, value)
+                found.append(value)
+    assert found == kept
+    assert 20 <= len(kept) < 400
+
+
+def test_the_perceptual_hash_of_a_picture_is_imagehashs(load: Importer, folder: Path) -> None:
+    from editjudge.sources.pictures import Pictures
+    from editjudge.sources.record import Draft
+
+    plan = settings.plan(
+        {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS}},
+        "color_alter",
+        formats.FORMATS,
+    )
+    from editjudge.sources.downloads import Downloads
+
+    taken = Pictures(Downloads(folder, plan.limits), plan.filters).take(Draft("k", TEXT, "good.png"), folder)
+    bits = imagehash.phash(Image.open(folder / "good.png")).hash.ravel()
+    assert taken.hashed == int("".join("01"[int(bit)] for bit in bits), 2)
+
+
+def test_rows_come_in_the_order_of_the_source_and_twice_the_same(load: Importer, tmp_path: Path) -> None:
+    for n in range(60):
+        save(tmp_path, f"{n}.png")
+    file = jsonl(tmp_path / "t.jsonl", *(plain(str(n), image=f"{n}.png") for n in range(60)))
+    first, second = (load("color_alter", "plain", file, near_bits=4) for _ in range(2))
+    assert [row["key"] for row in first.rows] == [f"color_alter.s.{n}" for n in range(60)]
+    assert (first.rows, first.refused, first.report) == (second.rows, second.refused, second.report)
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 200])
+def test_rows_written_as_they_come_are_the_bytes_of_rows_written_at_once(tmp_path: Path, count: int) -> None:
+    pairs = scenes.make_pairs("color_alter", "train", min(count, 3), 48, 1)
+    rows = [pairs[n % 3] | {"key": f"k{n}", "source": "probe"} for n in range(count)]
+    with RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer:
+        for row in rows:
+            writer.add(row)
+    records.write(tmp_path / "b.parquet", rows, "raw_pairs")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_a_row_that_breaks_the_contract_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"old")
+    with (
+        pytest.raises(schemas.ContractError, match="field key"),
+        RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer,
+    ):
+        writer.add(scenes.make_pairs("color_alter", "train", 1, 48, 1)[0] | {"key": "a b"})
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.parquet", b"old")]
+
+
+def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("editjudge.core.writing.GROUPS", 4)
+    row = scenes.make_pairs("color_alter", "train", 1, 16, 1)[0]
+    with RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer:
+        for n in range(1_500):
+            writer.add(row | {"key": f"k{n}"})
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    assert file.metadata.num_rows == 1_500
+    assert file.num_row_groups < 15
+    assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
+
+
+def test_every_name_of_ours_maps_to_itself_and_no_name_stands_twice() -> None:
+    assert len(names.NAMES) == 24
+    assert all(names.task_of(task) == task for task in names.NAMES)
+    every = [names.plain_name(name) for task, more in names.NAMES.items() for name in {task, *more}]
+    every += [names.plain_name(name) for name in names.UNMAPPED]
+    doubles = {name for name in every if every.count(name) > 1}
+    assert all(len({names.TASK_OF[name]}) == 1 for name in doubles)
+    assert not {names.plain_name(name) for name in names.UNMAPPED} & {n for n, task in names.TASK_OF.items() if task}
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("Subject Removal", "subject_remove"),
+        ("subject-remove", "subject_remove"),
+        ("Change overall color tone (warm ↔ cool)", "tone_transfer"),
+        ("Photo → cartoon/sketch/comic", "style_transfer"),
+        ("Funko-Pop–style toy figure of the person", "style_transfer"),  # noqa: RUF001
+        ("character_reference", "cref"),
+        ("material_modification", "material_alter"),
+        ("Counting Change", None),
+        ("never heard of", None),
+        ("", None),
+    ],
+)
+def test_names_are_told_by_their_words(name: str, task: str | None) -> None:
+    assert names.task_of(name) == task
+
+
+def test_names_of_any_script_are_told_apart(load: Importer, tmp_path: Path) -> None:
+    assert names.plain_name("颜色-修改 (新)") == "颜色_修改"
+    save(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    kinds = {"a": "颜色修改", "b": "物体删除", "c": "!!!"}
+    rows = [pico(n, edit_type=kind, local_input_image=f"{n}.jpg") for n, kind in kinds.items()]
+    file = jsonl(tmp_path / "sft.jsonl", *rows)
+    found = load("color_alter", "pico_banana", file, images=str(tmp_path), names=["颜色修改", "---"])
+    assert [row["origin"] for row in found.rows] == ["a.jpg"]
+
+
+def needs(file: str) -> Path:
+    if not (SHARED / file).is_file():
+        pytest.skip(f"{SHARED / file} not found; EDITJUDGE_SHARED names the shared folder")
+    return SHARED / file
+
+
+@pytest.mark.parametrize(
+    ("file", "form", "field", "rows"),
+    [("unicbench/test_data.jsonl", "unicbench", "subtask", 1100), ("gedit/gedit_edit.json", "gedit", "edit_type", 604)],
+)
+def test_the_published_instruction_sets_are_read_and_every_name_is_known(
+    load: Importer, file: str, form: str, field: str, rows: int
+) -> None:
+    path = needs(file)
+    text = path.read_text()
+    published = (
+        [json.loads(line) for line in text.splitlines()] if form == "unicbench" else list(json.loads(text).values())
+    )
+    assert {names.plain_name(row[field]) for row in published} <= set(names.TASK_OF)
+    found = load("subject_remove", form, path)
+    [counts] = found.report["sources"]
+    own = sum(names.task_of(row[field]) == "subject_remove" for row in published)
+    assert (counts["rows"], counts["refused"]) == (rows, own)
+    assert {reason for _, reason in found.reasons} == {"image missing"}, "the sets come without images"
+    assert all(entry["listed"] for entry in counts["unmapped"])
+
+
+def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_path: Path) -> None:
+    """With pictures where the sets say theirs lie, all rows of a task are kept."""
+    bench = [json.loads(line) for line in needs("unicbench/test_data.jsonl").read_text().splitlines()]
+    save(tmp_path, *(row["image_path"] for row in bench if row["subtask"] == "Subject Removal"))
+    found = load("subject_remove", "unicbench", SHARED / "unicbench/test_data.jsonl", images=str(tmp_path), near_bits=4)
+    assert found.instructions == [row["en"].strip() for row in bench if row["subtask"] == "Subject Removal"]
+    gedit = json.loads(needs("gedit/gedit_edit.json").read_text())
+    save(tmp_path, *(row["id"] for row in gedit.values() if row["edit_type"] == "background_change"))
+    found = load("background_change", "gedit", SHARED / "gedit/gedit_edit.json", images=str(tmp_path), near_bits=4)
+    own = [key for key, row in gedit.items() if row["edit_type"] == "background_change"]
+    assert [row["key"] for row in found.rows] == [f"background_change.s.{key}" for key in own]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"sources": {"no_task": {}}}, r"sources\.no_task: known tasks"),
+        ({"sources": ["a"]}, "tasks or probe expected"),
+        ({"sources": {"color_alter": {}}}, "named sources or probe"),
+        ({"sources": {"color_alter": {"a": None}}}, r"color_alter\.a: format and path"),
+        ({"sources": {"color_alter": {"a b": {}}}}, "a name of letters"),
+        ({"sources": {"color_alter": {"a": {"format": "none", "path": "x"}}}}, "known: probe, pico_banana"),
+        ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, "path expected"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "colour": 1}}}}, "unknown colour"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "most": 0}}}}, "most: a whole number"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "names": "x"}}}}, "names: a list"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": 3}}}}, "path: text"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "files": "../*"}}}}, "files: a glob"),
+        ({"filters": FILTERS | {"near_bits": 16}}, "near_bits: -1 to 15"),
+        ({"filters": FILTERS | {"near_bits": 0, "aspect_most": 0.5}}, "aspect_most: a number"),
+        ({"source": {}}, "raw_pairs: unknown source"),
+        ({"filters": FILTERS | {"near_bits": 0, "near_bit": 1}}, "raw_pairs.filters: unknown near_bit"),
+        ({"filters": None}, "raw_pairs.filters: instruction_least, "),
+        ({"downloads": DOWNLOADS | {"second": 1, 3: 1}}, "raw_pairs.downloads: unknown 3, second"),
+        (
+            {"filters": FILTERS | {"instruction_least": 301}},
+            "instruction_least: at most instruction_most, 300, not 301",
+        ),
+        ({"filters": FILTERS | {"side_least": 513}}, "side_least: at most side_most, 512"),
+        ({"sources": {"color_alter": {2024: {"format": "plain", "path": "x"}}}}, r"color_alter\.2024: a name of"),
+        ({"sources": {"color_alter": {True: {"format": "plain", "path": "x"}}}}, r"color_alter\.True: a name of"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, "unknown 1, b"),
+        ({"filters": {}}, "no key 'raw_pairs.filters.instruction_least'"),
+        ({"downloads": DOWNLOADS | {"private_hosts": 1}}, "private_hosts: true or false"),
+        ({"downloads": DOWNLOADS | {"megabytes": "many"}}, "megabytes: a number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(change: dict, error: str) -> None:
+    values = {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS} | change}
+    with pytest.raises(params.ParamsError, match=error):
+        settings.plan(values, "color_alter", formats.FORMATS)
+
+
+Stage = Callable[..., None]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """`stage(task, **changes)`: the stage in a folder of its own, with the section raw_pairs of params.yaml changed."""
+
+    def run(task: str, **changes: object) -> None:
+        values = yaml.safe_load((ROOT / "params.yaml").read_text())
+        values["raw_pairs"] |= changes
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["raw_pairs", "--task", task])
+        raw_pairs.main()
+
+    return run
+
+
+def test_without_sources_the_stage_gives_the_probe_set(stage: Stage, tmp_path: Path) -> None:
+    stage("color_alter", per_task=4, image_side=48)
+    rows = records.read(tmp_path / "data/raw_pairs/color_alter.parquet", "raw_pairs")
+    assert rows == [row | {"source": "probe"} for row in scenes.make_pairs("color_alter", "train", 4, 48, 1)]
+    assert (tmp_path / "data/refused/color_alter.csv").read_text() == "source,file,row,reason,detail\n"
+    assert json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["records"] == 4
+
+
+def test_a_task_takes_several_sources_and_the_probe_set(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "data/sources").mkdir(parents=True)
+    (tmp_path / "data/sources/a.png").write_bytes(png(1, 96, 72))
+    file = jsonl(tmp_path / "data/sources/t.jsonl", plain("a", image="a.png"), plain("b", image="none.png"), b"{")
+    mine = {"format": "plain", "path": str(file.relative_to(tmp_path))}
+    shutil.copy(file, file.with_name("u.jsonl"))
+    also = mine | {"path": "data/sources/u.jsonl"}
+    sources = {"color_alter": {"mine": mine, "also": also, "probe": {"format": "probe"}}}
+    stage("color_alter", per_task=2, image_side=48, sources=sources)
+    rows = records.read(tmp_path / "data/raw_pairs/color_alter.parquet", "raw_pairs")
+    assert [(row["key"], row["source"]) for row in rows] == [
+        ("color_alter.mine.a", "mine"),
+        ("color_alter-train-00000", "probe"),
+        ("color_alter-train-00001", "probe"),
+    ]
+    with (tmp_path / "data/refused/color_alter.csv").open() as lines:
+        refused = [(row["source"], row["row"], row["reason"]) for row in csv.DictReader(lines)]
+    missing, broken = ("1", "image missing"), ("2", "not JSON")
+    assert refused == [
+        ("mine", *missing),
+        ("mine", *broken),
+        ("also", "0", "duplicate pair"),
+        ("also", *missing),
+        ("also", *broken),
+    ]
+
+
+def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "t.jsonl", plain("a", image="none.png"))
+    stage("color_alter", per_task=2, image_side=48)
+    before = (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes()
+    error = (
+        r"^raw_pairs: color_alter: no pair was kept; metrics/raw_pairs/color_alter\.json and data/refused/color_alter"
+    )
+    with pytest.raises(SystemExit, match=error):
+        stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": str(file)}}})
+    [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["sources"]
+    assert counts["reasons"] == [{"reason": "image missing", "rows": 1}]
+    assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"

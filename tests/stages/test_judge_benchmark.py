@@ -1,0 +1,218 @@
+"""The stage that measures judges on a reward benchmark: every kind of item, and the whole stage on a small one."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from editjudge.benchmarks.item import Item
+from editjudge.core import images, records, schemas
+from editjudge.core.params import ParamsError
+from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.probe import scenes
+from editjudge.stages import judge_benchmark, probe_bench
+
+ROOT = Path(__file__).parents[2]
+A, B, TIE = "Image A", "Image B", "Tie"
+OTHER = {A: B, B: A, TIE: TIE, None: None}
+PNG = images.encode_png(np.zeros((4, 4, 3), np.uint8))
+
+
+def item(key: str, **changes: object) -> Item:
+    plain = Item(key, "t", "overall", "Go.", PNG, PNG, PNG, "Image A", cluster=key)
+    return replace(plain, **changes)
+
+
+def answer(key: str, forward: str | None, backward: str | None, p_a: float | None = None) -> BothOrders:
+    """What a judge said to both orders, `backward` in the terms of the exchanged question."""
+    agreed = forward if OTHER[backward] == forward else (None if None in (forward, backward) else TIE)
+    winners = (forward, backward, agreed)
+    one, two, both = (Verdict(key, w, p_a, "", None if w else "prose") for w in winners)
+    return BothOrders(one, two, both)
+
+
+def reported(items: list[Item], winners: list[str | None]) -> dict:
+    asked = [(i, w) for i, w in zip(items, winners, strict=True) if i.failed is None]
+    answers = [answer(i.key, winner, OTHER[winner]) for i, winner in asked]
+    return judge_benchmark.judge_report(items, judge_benchmark.to_verdicts("j", items, answers))
+
+
+def test_verdicts_stand_in_the_benchmarks_order_and_keep_peoples_label() -> None:
+    items = [item("k"), item("g", verdict="Both bad")]
+    rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B, 0.7), answer("g", A, A)])
+    schemas.check("verdicts", rows, "verdicts")
+    assert (rows[0]["forward"], rows[0]["backward"], rows[0]["p_a"]) == (A, A, 0.7)
+    assert (rows[1]["truth"], rows[1]["label"], rows[1]["winner"]) == (TIE, "Both bad", TIE)
+
+
+def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
+    broken = item("b", failed="image 'x.png' is not in pictures", source=b"", a=b"", b=b"")
+    items = [item("k"), broken, item("row", failed="field winner: 'x'", verdict=None)]
+    assert [question.key for question in judge_benchmark.questions_of(items)] == ["k"]
+    rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B)])
+    assert [(row["key"], row["winner"], row["reason"]) for row in rows] == [
+        ("k", A, None),
+        ("b", None, "image 'x.png' is not in pictures"),
+    ]
+    accuracy = judge_benchmark.judge_report(items, rows)["accuracy"]
+    assert (accuracy["n"], accuracy["unparsed"], accuracy["accuracy"]) == (2, 1, 0.5)
+    summary = judge_benchmark.summary("bench", {"form": "genai"}, items, {"j": rows}, {})
+    assert summary["benchmark"][0]["failed"] == 2
+    assert summary["benchmark"][0]["items"] == 3
+
+
+def tuple_items() -> list[Item]:
+    sides = [("A", "B"), ("A", "C"), ("B", "C")]
+    return [item(f"{g}_{a}v{b}", group=g, cluster=g, size=3, models=(a, b)) for g in ("x", "y") for a, b in sides]
+
+
+def test_tuples_count_as_a_whole_and_circles_are_seen() -> None:
+    result = reported(tuple_items(), [A, A, A, A, B, A])
+    assert result["accuracy"]["accuracy"] == pytest.approx(5 / 6)
+    assert (result["tuples"]["n"], result["tuples"]["correct"]) == (2, 1)
+    assert (result["transitivity"]["scored"], result["transitivity"]["circular"]) == (2, 1)
+    assert result["pointwise"] is None
+    assert result["psychometric"] is None
+
+
+def test_a_failed_pair_breaks_its_tuple() -> None:
+    items = tuple_items()
+    items[2] = replace(items[2], failed="no image", source=b"", a=b"", b=b"")
+    result = reported(items, [A, A, None, A, A, A])
+    assert (result["tuples"]["correct"], result["tuples"]["unscored"]) == (1, 1)
+    assert result["transitivity"]["unscored"] == 1
+
+
+def test_a_pair_without_peoples_verdict_breaks_its_tuple() -> None:
+    items = tuple_items()
+    items[2] = replace(items[2], failed="field ranking: '?'", verdict=None, source=b"", a=b"", b=b"")
+    items.append(replace(items[2], key="z", group="z"))
+    result = reported(items, [A, A, None, A, A, A, None])
+    counted = {name: result["tuples"][name] for name in ("n", "correct", "unscored", "incomplete")}
+    assert counted == {"n": 3, "correct": 1, "unscored": 2, "incomplete": 1}
+    assert result["accuracy"]["n"] == 5
+
+
+def test_ratings_become_a_rank_correlation_a_model() -> None:
+    rng = np.random.default_rng(0)
+    items = []
+    for prompt in range(12):
+        scores = dict(zip("abc", rng.random(3), strict=True))
+        for a, b in (("a", "b"), ("a", "c"), ("b", "c")):
+            both = ((scores[a],), (scores[b],))
+            verdict = A if scores[a] > scores[b] else B
+            key = f"p{prompt}{a}{b}"
+            items.append(item(key, group=f"p{prompt}", models=(a, b), size=3, ratings=both, verdict=verdict))
+    result = reported(items, [i.verdict for i in items])
+    assert result["tuples"] is None
+    assert (result["pointwise"]["n"], result["pointwise"]["scored"], result["pointwise"]["models"]) == (36, 36, 3)
+    assert result["pointwise"]["spearman"] > 0.5
+    assert reported(items, [None] * 36)["pointwise"]["spearman"] is None
+
+
+def test_known_damage_gives_a_curve_and_plot_data() -> None:
+    rng = np.random.default_rng(0)
+    items, winners = [], []
+    for n in range(200):
+        gap = float(rng.uniform(0.5, 10))
+        worse = int(rng.integers(2))
+        damages, models = (
+            (gap * worse + 1, gap * (1 - worse) + 1),
+            ("precise", "box") if worse == 0 else ("box", "precise"),
+        )
+        truth = A if damages[0] < damages[1] else B
+        items.append(item(f"k{n}", damages=damages, models=models, verdict=truth, cluster=f"c{n % 8}"))
+        winners.append(truth if rng.random() < 0.5 + 0.5 * (gap > 4) else OTHER[truth])
+    everything, box = reported(items, winners)["psychometric"]
+    assert (everything["kind"], box["kind"], box["n"]) == ("all", "box", 200)
+    assert everything["threshold"] == pytest.approx(4, abs=1.5)
+    rows = judge_benchmark.to_verdicts(
+        "j", items, [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
+    )
+    plot = judge_benchmark.plot_rows(items, {"j": rows})
+    assert plot[0]["j"] < plot[-1]["j"]
+    assert judge_benchmark.plot_rows([item("k")], {"j": rows})[0]["damage_gap"] is None
+
+
+def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
+    items = [item("a"), item("b", verdict="Both good"), item("c", verdict=B)]
+    answers = [answer("a", A, B, 0.9), answer("b", A, B, 0.55), answer("c", B, A, 0.2)]
+    rows = judge_benchmark.to_verdicts("j", items, answers)
+    result = judge_benchmark.judge_report(items, rows)
+    assert result["accuracy"]["accuracy"] == pytest.approx(2 / 3)
+    assert result["tie_calibrated"]["accuracy"] == 1
+    assert result["accuracy"]["decided"]["accuracy"] == 1
+    assert [(row["label"], row["n"], row["correct"]) for row in result["labels"]] == [
+        (A, 1, 1),
+        (B, 1, 1),
+        ("Both good", 1, 0),
+    ]
+    close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
+    assert close[0]["p_a"] == 0.5
+    assert judge_benchmark.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the stage reads: recipes, params with the judge by measures, and a small benchmark."""
+    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    judge = {"backend": "measures", "arena": True, "rule": "agreement", "tie_margin": 0.0}
+    benchmarks = {"small": {"form": "vcreward", "path": "data/small.parquet"}}
+    values = {"tasks": {"color_alter": "object_centric"}, "judges": {"measures": judge}, "benchmarks": benchmarks}
+    values["measures"] = {}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    prompts = scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
+    amounts = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
+    rows = [probe_bench.make_pair(prompt, amounts, 1.0, seed=1) for prompt in prompts]
+    records.write(tmp_path / "data/small.parquet", rows, "vcreward_bench")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["judge_benchmark", "--benchmark", "small"])
+    return tmp_path
+
+
+def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> None:
+    judge_benchmark.main()
+    rows = records.read(repository / "data/verdicts/small.parquet", "verdicts")
+    assert [row["judge"] for row in rows] == ["measures"] * 3
+    metrics = json.loads((repository / "metrics/small.json").read_text())
+    assert metrics["accuracy"]["measures"] == 1
+    assert metrics["benchmark"][0]["items"] == 3
+    assert all(isinstance(metrics[key], list) for key in set(metrics) - {"accuracy", "accuracy_low"})
+    [cost] = metrics["cost"]
+    assert (cost["judge"], cost["answers"], cost["unknown_cost"], cost["money"]) == ("measures", 6, 6, None)
+    assert json.loads((repository / "metrics/resume/judge_small.json").read_text())["measures"]["failed"] == 0
+    plot = pd.read_csv(repository / "plots/psychometric/small.csv")
+    assert plot["questions"].sum() == 3
+    assert (plot["measures"] == 1).all()
+
+
+def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path) -> None:
+    values = yaml.safe_load((repository / "params.yaml").read_text())
+    values["judges"]["gpt"] = {
+        "backend": "endpoint",
+        "arena": False,
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "rule": "probability",
+        "api_key_env": "NO_SUCH_KEY",
+    }
+    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ParamsError, match="set the environment variable NO_SUCH_KEY"):
+        judge_benchmark.main()
+    assert not (repository / "work").exists()
+
+
+def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: Path) -> None:
+    (repository / "data/small.parquet").unlink()
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: data/small\.parquet not found"):
+        judge_benchmark.main()
+    values = yaml.safe_load((repository / "params.yaml").read_text())
+    (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": {"small": None}}))
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: form and path or hub expected"):
+        judge_benchmark.main()

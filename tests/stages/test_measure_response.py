@@ -1,0 +1,77 @@
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from editjudge.core import images
+from editjudge.probe import scenes
+from editjudge.stages import measure_response as stage
+
+ROOT = Path(__file__).parents[2]
+STRENGTHS = [0.25, 1.0]
+
+
+@pytest.fixture(scope="module")
+def ladder() -> stage.Ladder:
+    [prompt] = scenes.make_pairs("color_alter", "train", 1, 96, 0)
+    return stage.climb(prompt, STRENGTHS, 0)
+
+
+def measured(values: list[float | None]) -> list[dict[str, Any]]:
+    return [{"measures": [{"area": "image", "measure": "ssim", "value": value}]} for value in values]
+
+
+def test_a_ladder_begins_with_the_clean_edit_and_its_damage_grows(ladder: stage.Ladder) -> None:
+    assert ladder.kinds == ("clean", "regenerated", "regenerated", "shifted", "shifted")
+    assert ladder.strengths == (0.0, 0.25, 1.0, 0.25, 1.0)
+    assert ladder.damages[0] == 0 < ladder.damages[1] < ladder.damages[2]
+    assert 0 < ladder.damages[3] < ladder.damages[4]
+    assert len({images.decode(data).tobytes() for data in ladder.edited}) == 5
+
+
+def test_the_same_prompt_gives_the_same_ladder(ladder: stage.Ladder) -> None:
+    assert stage.climb(ladder.prompt, STRENGTHS, 0) == ladder
+
+
+def test_a_response_is_the_distance_from_the_clean_edit(ladder: stage.Ladder) -> None:
+    responses, missing = stage.respond([ladder], [measured([0.9, 0.8, 0.5, 0.6, 0.1])])
+    assert missing == 0
+    found = responses["image", "ssim"]
+    assert [response for _, response in found[0.25]] == pytest.approx([-0.1, -0.3])
+    assert [damage for damage, _ in found[1.0]] == [ladder.damages[2], ladder.damages[4]]
+    rows = stage.to_rows(responses)
+    assert [row["response"] for row in rows] == pytest.approx([0, -0.2, -0.6])
+    assert rows[2]["damage"] == pytest.approx(np.median([ladder.damages[2], ladder.damages[4]]))
+    assert [row["edits"] for row in rows] == [2, 2, 2]
+
+
+def test_what_has_no_value_is_counted_and_left_out(ladder: stage.Ladder) -> None:
+    responses, missing = stage.respond([ladder], [measured([0.9, 0.8, None, 0.6, 0.1])])
+    assert missing == 1
+    assert len(responses["image", "ssim"][1.0]) == 1
+    responses, missing = stage.respond([ladder], [measured([None, 0.8, 0.5, 0.6, 0.1])])
+    assert (missing, dict(responses)) == (4, {})
+
+
+def test_a_measure_that_does_not_get_worse_with_each_step_is_named(ladder: stage.Ladder) -> None:
+    good, _ = stage.respond([ladder], [measured([0.9, 0.8, 0.5, 0.6, 0.1])])
+    assert stage.report(stage.to_rows(good), 0, 0)["not_monotone"] == []
+    bad, _ = stage.respond([ladder], [measured([0.9, 0.4, 0.5, 0.4, 0.5])])
+    assert stage.report(stage.to_rows(bad), 0, 0)["not_monotone"] == [{"area": "image", "measure": "ssim"}]
+
+
+def test_every_measure_of_the_graph_gets_worse_with_each_step_of_damage() -> None:
+    """Of what the graph wrote last, from its table; the report is counted anew here."""
+    rows = list(csv.DictReader((ROOT / "plots/measure_response.csv").open()))
+    lower_is_better = {"delta_e", "emd", "lpips", "tone_residual"}
+    series = {(row["area"], row["measure"]) for row in rows}
+    for area, measure in series:
+        values = [float(row["response"]) for row in rows if (row["area"], row["measure"]) == (area, measure)]
+        steps = np.diff(values) * (1 if measure in lower_is_better else -1)
+        assert len(steps) == 4
+        assert (steps > 0).all(), (area, measure)
+    report = json.loads((ROOT / "metrics/measure_response.json").read_text())
+    assert report["measures"] == report["monotone"] == len(series) >= 13

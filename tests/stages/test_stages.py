@@ -1,0 +1,229 @@
+"""The stages' pure functions on small rows: candidates, annotations, benchmark, matches, leaderboard."""
+
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from editjudge.annotation.recipe import load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.core import records, resume, schemas
+from editjudge.editors import settings
+from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.probe import scenes
+from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench
+
+RECIPE = load_recipe(Path(__file__).parents[2] / "pipelines/object_centric/color_alter.yaml")
+KINDS = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[dict]:
+    return scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
+
+
+@pytest.fixture(scope="module")
+def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict]]:
+    folder = tmp_path_factory.mktemp("cache")
+    found = {}
+    for kind, amount in KINDS.items():
+        with resume.RecordCache(folder / kind) as cache:
+            made = edit_all(prompts, kind, {"kind": kind, "amount": amount, "seed": 1}, cache)
+            found[kind] = list(candidates.rows(made, kind, cache))
+    return found
+
+
+def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
+    wanted = [candidates.Prompt("data", row) for row in rows]
+    return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache).candidates
+
+
+def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(
+    prompts: list[dict], tmp_path: Path
+) -> None:
+    broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
+    with resume.RecordCache(tmp_path / "c") as cache:
+        made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
+        rows = list(candidates.rows(made, "m", cache))
+    schemas.check("candidates", rows, "candidates")
+    assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
+    assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]
+    counted = candidates.counts(made)
+    assert (counted["records"], counted["failed"]) == (5, 2)
+    assert counted["kinds"] == [{"kind": "bad_source", "records": 1}, {"kind": "no_edit", "records": 1}]
+    assert {"reason": "not a PNG, JPEG or WebP image", "records": 1} in counted["reasons"]
+
+
+def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
+    prompts: list[dict], edits: dict[str, list[dict]], tmp_path: Path
+) -> None:
+    def run(models: list[str]) -> tuple[list[dict], dict[str, int]]:
+        with resume.RecordCache(tmp_path / "a") as cache:
+            return annotate.annotate(prompts, [r for m in models for r in edits[m]], RECIPE, cache), cache.counts()
+
+    _, first = run(["precise", "leaky"])
+    rows, second = run(["precise", "leaky", "shifted"])
+    assert (first, second) == ({"computed": 6, "reused": 0}, {"computed": 3, "reused": 6})
+    schemas.check("annotations", rows, "annotations")
+    assert [row["model"] for row in rows[:3]] == ["leaky", "precise", "shifted"]
+    values = {row["model"]: row["measures"][0]["value"] for row in rows[:3]}
+    assert values["precise"] > values["leaky"] > values["shifted"]
+
+
+def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts: list[dict], tmp_path: Path) -> None:
+    row = {"key": prompts[0]["key"], "task": "color_alter", "damage": None}
+    failed = row | {"model": "a", "status": "failed", "reason": "out of memory", "image": None}
+    broken = row | {"model": "b", "status": "done", "reason": None, "image": b"<html>"}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate(prompts[:1], [failed, broken], RECIPE, cache)
+    schemas.check("annotations", rows, "annotations")
+    assert [row["reason"] for row in rows] == ["candidate: out of memory", "not a PNG, JPEG or WebP image"]
+    assert annotate.counts(rows, RECIPE, SlotSetting())["failed"] == 2
+
+
+def test_a_one_pixel_image_and_a_record_without_boxes_end_as_records(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(buffer, "PNG")
+    tiny = {"key": "k", "image": buffer.getvalue(), "regions": []}
+    edit = {"key": "k", "task": "t", "model": "m", "status": "done", "reason": None, "damage": None}
+    with resume.RecordCache(tmp_path / "a") as cache:
+        rows = annotate.annotate([tiny], [edit | {"image": buffer.getvalue()}], RECIPE, cache)
+    assert rows[0]["status"] == "failed"
+    assert rows[0]["reason"] == "the record has no box"
+
+
+def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
+    tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
+    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "vcreward_bench": setting}
+    (tmp_path / "params.yaml").write_text(json.dumps(values))
+    monkeypatch.chdir(tmp_path)
+    probe_bench.main()
+    [row] = records.read(tmp_path / "data/probe_bench.parquet", "vcreward_bench")
+    assert row["task"] == "color_alter"
+
+
+def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:
+    rows = [probe_bench.make_pair(p, KINDS, 1.0, seed=1) for p in prompts]
+    schemas.check("vcreward_bench", rows, "bench")
+    for row in rows:
+        better = row["damages"][0] < row["damages"][1]
+        assert row["winner"] == ("Image A" if better else "Image B")
+        assert abs(row["damages"][0] - row["damages"][1]) >= 1.0
+    assert probe_bench.make_pair(prompts[0], {"precise": 0.0, "unedited": 0.0}, 1.0, seed=1) is None
+
+
+def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(
+    prompts: list[dict], edits: dict[str, list[dict]]
+) -> None:
+    gallery = {model: {row["key"]: row for row in rows} for model, rows in edits.items()}
+    key = prompts[0]["key"]
+    gallery["leaky"] = gallery["leaky"] | {key: gallery["leaky"][key] | {"status": "failed", "image": None}}
+    pairs, lacking = compare_models.pairs_of(prompts, gallery)
+    assert (len(pairs), lacking) == (3 * 3 - 2, 2)
+    assert compare_models.match_key(*("p", "a", "b")) == "p_pair_a_vs_b"
+
+
+def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
+    one, two, both = (Verdict(key, w, None, "", None if w else "prose") for w in (forward, backward, combined))
+    return BothOrders(one, two, both)
+
+
+def say(pairs: list[tuple[dict, str, str]]) -> list[BothOrders]:
+    """A judge for whom the model with the earlier name is better, and that cannot read one prompt."""
+    winners = [None if p["key"] == "p1" else "Image A" if a < b else "Image B" for p, a, b in pairs]
+    return [
+        answer(compare_models.match_key(p["key"], a, b), w, w, w) for (p, a, b), w in zip(pairs, winners, strict=True)
+    ]
+
+
+def test_a_budget_asks_so_many_questions_once_and_none_asks_all() -> None:
+    pairs = [
+        ({"key": f"p{n}", "task": "t"}, a, b) for n in range(6) for a, b in ("ab", "ac", "bc") if (n, a) != (2, "b")
+    ]
+    plan = {"budget": 0, "rounds": 3, "seed": 0}
+    assert compare_models.ask_within(plan, pairs, say) == (pairs, say(pairs))
+    asked, answers = compare_models.ask_within(plan | {"budget": 9}, pairs, say)
+    keys = [compare_models.match_key(p["key"], a, b) for p, a, b in pairs]
+    assert [x.forward.key for x in answers] == [compare_models.match_key(p["key"], a, b) for p, a, b in asked]
+    assert len(asked) == 9
+    assert [keys.index(x.forward.key) for x in answers] == sorted(keys.index(x.forward.key) for x in answers)
+    assert compare_models.ask_within(plan | {"budget": 99}, pairs, say) == (pairs, say(pairs))
+    with pytest.raises(ValueError, match="questions in"):
+        compare_models.ask_within(plan | {"budget": -1}, pairs, say)
+
+
+def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() -> None:
+    pairs = [({"key": f"p{n}", "task": "t"}, a, b) for n in range(6) for a, b in ("ab", "ac", "bc")]
+    gallery = {model: {f"p{n}": {"damage": None} for n in range(6)} for model in "abc"}
+    asked, answers = compare_models.ask_within({"budget": 9, "rounds": 3, "seed": 0}, pairs, say)
+    rows = compare_models.to_matches("j", asked, answers, gallery)
+    schemas.check("matches", rows, "matches")
+    found = compare_models.report(rows, len(pairs), 2, [], {})
+    assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": 9}, 18)
+    assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
+    assert found["interval_width"]["j"] > 0
+    assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
+
+
+def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
+    damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
+    return {
+        "prompt": prompt,
+        "task": "even" if int(prompt[1:]) % 2 == 0 else "odd",
+        "dimension": "visual_consistency",
+        "model_a": a,
+        "model_b": b,
+        "winner": winner,
+        "damage_a": damage[a],
+        "damage_b": damage[b],
+    }
+
+
+def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() -> None:
+    rows = []
+    for number in range(12):
+        p = f"p{number}"
+        rows += [match(p, "best", "middle", "Tie" if number == 3 else "Image A"), match(p, "best", "worst", "Image A")]
+        rows += [match(p, "worst", "middle", "Image A" if number == 5 else "Image B")]
+    rows.append(match("p12", "middle", "worst", None))
+    setting = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 50, "seed": 0}
+    board = leaderboard.rank(pd.DataFrame(rows), setting)
+    assert [row["model"] for row in board["models"]] == ["best", "middle", "worst"]
+    assert board["kendall_tau"] == 1.0
+    assert (board["matches"], board["ties"], board["unscored"]) == (37, 1, 1)
+    best = board["models"][0]
+    assert best["low"] <= best["rating"] <= best["high"]
+    assert best["known_damage"] == 0.0
+    assert [part["task"] for part in board["tasks"]] == ["even", "odd"]
+    assert [part["models"][0]["model"] for part in board["tasks"]] == ["best", "best"]
+    assert board["win_rates"]["models"] == ["best", "middle", "worst"]
+    assert board["win_rates"]["rates"][0] == [None, 11.5 / 12, 1.0]
+    circles = board["transitivity"]
+    assert (circles["triples"], circles["circular"], circles["unscored"]) == (12, 0, 0)
+    assert json.dumps(leaderboard.summary({"measures": board}))
+
+
+SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}
+
+
+def test_a_judge_without_a_verdict_has_an_empty_leaderboard_with_a_reason() -> None:
+    board = leaderboard.rank(pd.DataFrame([match("p1", "best", "worst", None)]), SETTING)
+    assert (board["models"], board["matches"], board["unscored"]) == ([], 1, 1)
+    assert board["reason"] == "no scored matches among 1"
+    assert json.dumps(leaderboard.summary({"broken": board}))
+
+
+def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored() -> None:
+    rows = [match("p1", "best", "worst", "Image A"), match("p1", "best", "middle", None)]
+    board = leaderboard.rank(pd.DataFrame(rows), SETTING)
+    assert [(row["model"], row["low"], row["rank_low"]) for row in board["models"]] == [
+        ("best", None, None),
+        ("worst", None, None),
+    ]
+    assert "model middle has no match with a verdict: it is not rated" in board["warnings"]

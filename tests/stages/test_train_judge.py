@@ -1,0 +1,246 @@
+"""Stage train_judge: killed and gone on, as one and as two processes, and what it refuses."""
+
+import copy
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+
+from editjudge.core import images, params, records
+from editjudge.qwen.processor import load_processor
+from editjudge.stages import train_judge
+from editjudge.training import data
+from editjudge.training import launch as sft_launch
+from editjudge.training.lora import Trained
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "lora_rank": 4,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "learning_rate": 1e-3,
+    "max_steps": 12,
+    "batch_size": 4,
+    "log_every": 1,
+    "eval_every": 5,
+    "save_every": 2,
+    "held_out_share": 0.2,
+}
+OUTPUTS = (
+    "models/adapter/adapter_model.safetensors",
+    "models/adapter/adapter_config.json",
+    "plots/train_loss.csv",
+    "plots/train_eval.csv",
+    "metrics/train_judge.json",
+)
+VALUES = params.load(ROOT / "params.yaml")
+
+
+def picture(seed: int) -> bytes:
+    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8))
+
+
+def pair(number: int) -> records.Row:
+    """The winner is the source."""
+    source, other, first = picture(number), picture(1000 + number), number % 2 == 0
+    a, b = (source, other) if first else (other, source)
+    known = {
+        "damage_a": None,
+        "damage_b": None,
+        "margin": 1.0,
+        "model_a": "a",
+        "model_b": "b",
+        "tiers": "t",
+        "task": "t",
+    }
+    known |= {"key": f"k{number}", "prompt": f"p{number // 2}", "instruction": "Remove the cup", "source_image": source}
+    return known | {"image_a": a, "image_b": b, "winner": "Image A" if first else "Image B"}
+
+
+Project = Callable[..., Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """project(name, pairs, **settings): a folder with params, pairs and the tiny base, and the working directory."""
+    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **train_judge.ENVIRONMENT}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def make(name: str, pairs: list[records.Row], **settings: object) -> Path:
+        folder = tmp_path / name
+        (folder / "models").mkdir(parents=True)
+        (folder / "plots").mkdir()
+        (folder / "models/base").symlink_to(ROOT / "models/base")
+        (folder / "configs").symlink_to(ROOT / "configs")
+        (folder / "params.yaml").write_text(yaml.safe_dump(values_with(**settings)))
+        records.write(folder / "data/train_pairs.parquet", pairs, "train_pairs")
+        monkeypatch.chdir(folder)
+        return folder
+
+    yield make
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
+def values_with(**settings: object) -> dict:
+    values = copy.deepcopy(VALUES)
+    launch = values["train_judge"]["launch"] | settings.pop("launch", {})
+    values["train_judge"] |= SMALL | settings | {"launch": launch}
+    return values
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in OUTPUTS}
+
+
+def losses(folder: Path) -> np.ndarray:
+    return np.loadtxt(folder / "plots/train_loss.csv", delimiter=",", skiprows=1)[:, 1]
+
+
+def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
+    """SIGKILL at a random moment after a random checkpoint; 24 pairs are 5 steps an epoch, the last one of 3 pairs."""
+    pairs = [pair(i) for i in range(24)]
+    whole = project("whole", pairs)
+    train_judge.train_alone_or_launch(params.load())
+    assert json.loads((whole / "metrics/resume/train_judge.json").read_text())["resumed_from"] is None
+    assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
+    folder, rng = project("killed", pairs), np.random.default_rng()
+    step = int(rng.choice([2, 4, 6, 8]))
+    process = subprocess.Popen([sys.executable, "-m", "editjudge.stages.train_judge"], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not [*folder.glob(f"work/train_judge/*/checkpoints/checkpoint-{step}/whole.json")]:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(rng.uniform(0.0, 0.1))
+    process.kill()
+    process.wait()
+    assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
+    train_judge.train_alone_or_launch(params.load())
+    assert json.loads((folder / "metrics/resume/train_judge.json").read_text())["resumed_from"] >= step
+    assert outputs(folder) == outputs(whole)
+
+
+def test_two_processes_train_as_one_does(project: Project):
+    """ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
+    setting = {"lora_dropout": 0.0, "deepspeed": "zero2", "max_steps": 20, "eval_every": 20, "save_every": 10}
+    pairs = [pair(i) for i in range(24)]
+    one = project("one", pairs, **setting)
+    train_judge.train_alone_or_launch(params.load())
+    two = project("two", pairs, **setting, batch_size=2, launch={"processes": 2})
+    train_judge.train_alone_or_launch(params.load())
+    assert len(losses(one)) == 20
+    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
+
+
+def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    code = """import os, time
+if os.environ["RANK"] == "0":
+    time.sleep(300)
+from editjudge.judges import sft_launch
+def fail():
+    raise ValueError("training sample k7: a: broken image")
+sft_launch.worker(fail)
+"""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    began = time.monotonic()
+    with pytest.raises(sft_launch.TrainingError, match=r"process 1 .* ValueError: training sample k7: a: broken image"):
+        sft_launch.start(sft_launch.Launch(processes=2), ["-c", code])
+    assert time.monotonic() - began < 120
+
+
+def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(project: Project):
+    broken = pair(3) | {"image_a": picture(3)[:200]}
+    slender = pair(5) | {"image_b": images.encode_png(np.zeros((1, 201, 3), np.uint8))}
+    pairs = [*(pair(i) for i in range(3)), broken, pair(4), slender]
+    folder = project("broken", pairs)
+    for row in (broken, slender):
+        name = "a" if row is broken else "b"
+        with pytest.raises(ValueError, match=f"training sample {row['key']}: {name}"):
+            data.Prepare(load_processor("models/base"), 0, None).load(row["key"], name, row[f"image_{name}"])
+    with pytest.raises(ValueError, match=r"2 training samples cannot be used .* k3: image_a: broken image"):
+        train_judge.prepare(train_judge.PAIRS, folder / "run", skip_failed=False)
+    assert not (folder / "run").exists()
+    train_judge.prepare(train_judge.PAIRS, folder / "run", skip_failed=True)
+    assert Dataset.from_file("run/pairs.arrow")["key"][:] == ["k0", "k1", "k2", "k4"]
+    skipped = json.loads(Path("run/skipped.json").read_text())
+    assert [row["key"] for row in skipped] == ["k3", "k5"]
+    assert skipped[1]["reason"] == "image_b: 201 x 1 pixels, more slender than 1 to 200"
+    row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
+    trained = Trained([row], steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1)
+    details = train_judge.report(trained, 4, skipped)["details"][0]
+    assert (details["skipped"], details["steps"]) == (skipped, 5)
+
+
+def test_a_changed_training_has_another_name(project: Project, tmp_path: Path):
+    pairs = project("named", [pair(0)]) / "data/train_pairs.parquet"
+    setting, base = VALUES["train_judge"], ROOT / "models/base"
+    name = train_judge.fingerprint(setting, 1, pairs, base)
+    same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": setting["launch"] | {"port": 1}}
+    assert train_judge.fingerprint(same, 1, pairs, base) == name
+    other = tmp_path / "other.parquet"
+    records.write(other, [pair(1)], "train_pairs")
+    names = {
+        name,
+        train_judge.fingerprint(setting | {"learning_rate": 1.0}, 1, pairs, base),
+        train_judge.fingerprint(setting, 2, pairs, base),
+        train_judge.fingerprint(setting, 1, other, base),
+        train_judge.fingerprint(setting, 1, pairs, ROOT / "configs"),
+    }
+    assert len(names) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"save_every": 5, "log_every": 2}, "multiple"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints"),
+        ({"batch_size": 0}, "batch_size must be in 1"),
+        ({"eval_every": 0}, "eval_every"),
+        ({"held_out_share": 1.5}, "held_out_share"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number"),
+        ({"skip_failed": "no"}, "skip_failed must be true or false"),
+        ({"lora_rnak": 4}, "lora_rnak is unknown"),
+        ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),
+        ({"launch": {"processes": -1}}, "processes"),
+        ({"launch": {"procs": 2}}, "procs is unknown"),
+        ({"deepspeed": "zero1"}, "zero1"),
+        ({"launch": {"launcher": "mpirun"}}, "mpirun"),
+        ({"launch": {"nodes": 0}}, "nodes"),
+    ],
+)
+def test_settings_outside_their_range(settings: dict, message: str):
+    read = train_judge.launch_of if "launch" in settings else train_judge.settings_of
+    with pytest.raises(params.ParamsError, match=message):
+        read(values_with(**settings))
+
+
+def test_one_training_a_folder(tmp_path: Path):
+    for _ in range(2):
+        with (
+            sft_launch.alone(tmp_path),
+            pytest.raises(sft_launch.TrainingError, match="another process"),
+            sft_launch.alone(tmp_path),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "configs/deepspeed").glob("*.json")))
+def test_deepspeed_configurations_are_what_their_names_say(name: str):
+    assert train_judge.read_setting(values_with(deepspeed=name)).deepspeed == name
+    zero = json.loads((ROOT / f"configs/deepspeed/{name}.json").read_text())["zero_optimization"]
+    assert zero["stage"] == int(name[4])
+    assert ("offload_optimizer" in zero) == name.endswith("offload")
+    assert ("offload_param" in zero) == (name == "zero3_offload")

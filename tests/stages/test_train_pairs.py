@@ -1,0 +1,199 @@
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from editjudge.annotation.recipe import Judging, Recipe
+from editjudge.core import params, records, schemas
+from editjudge.pairs import tiers
+from editjudge.stages import train_pairs
+
+SETTING = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 10, "least_change": 1.0, "seed": 42}
+RULES = (tiers.AreaRule("unedit_area", "ssim", 1, 0.6, -0.2, (("emd", -1),)),)
+
+
+def annotation(key: str, model: str, ssim: float | None, damage: float, **changes: object) -> dict:
+    measures = [
+        {"area": "unedit_area", "measure": "ssim", "value": ssim, "reason": None},
+        {"area": "unedit_area", "measure": "emd", "value": damage, "reason": None},
+    ]
+    row = {"key": key, "model": model, "status": "done", "damage": damage, "change": 9.0, "measures": measures}
+    return row | changes
+
+
+def prompt(key: str) -> list[dict]:
+    return [
+        annotation(key, "good", 0.99, 0.0),
+        annotation(key, "middling", 0.9, 2.0),
+        annotation(key, "bad", 0.5, 6.0),
+        annotation(key, "copy", 1.0, 0.0, change=0.0),
+        annotation(key, "broken", None, 0.0, status="failed", change=None, measures=[]),
+    ]
+
+
+def test_pairs_name_the_better_edit_and_everything_left_out_is_counted() -> None:
+    chosen, counts = train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)
+    assert {(item.pair.winner, item.pair.loser) for item in chosen} >= {("good", "bad")}
+    assert all("copy" not in (item.pair.winner, item.pair.loser) for item in chosen)
+    assert counts["candidates_unedited"] == counts["candidates_failed"] == counts["prompts_with_pair"] == 1
+
+
+def test_a_prompt_without_a_pair_says_why() -> None:
+    rows = [annotation("p", "a", 0.9, 1.0), annotation("p", "b", None, 1.0)]
+    chosen, counts = train_pairs.choose(rows, SETTING, "subject_add", RULES)
+    assert chosen == []
+    assert counts["no_pair_fewer_than_two_candidates"] == 1
+    assert counts["candidates_unscored"] == 1
+
+
+def test_the_cap_counts_prompts_that_gave_a_pair() -> None:
+    rows = [annotation("first", "a", 0.9, 1.0), *prompt("p1"), *prompt("p2"), *prompt("p3")]
+    chosen, counts = train_pairs.choose(rows, SETTING | {"prompts_per_task": 2}, "subject_add", RULES)
+    assert {item.prompt for item in chosen} == {"p1", "p2"}
+    assert counts["prompts_beyond_cap"] == 1
+
+
+def test_truth_counts_equal_damage_as_not_right() -> None:
+    pairs = [tiers.Pair("a", "b", "elite_over_failure", 1.0)] * 3
+    damages = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": None, "b": 1.0}]
+    chosen = [train_pairs.Chosen("p", "t", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
+    assert train_pairs.truth(chosen) == {"right": 1, "wrong": 0, "equal": 1, "unknown": 1, "share_right": 0.5}
+
+
+def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "PNG")
+    annotations = [row for key in keys for row in prompt(key)]
+    chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
+    prompts = {key: {"instruction": "Add a cup.", "image": buffer.getvalue()} for key in keys}
+    edits = {(row["model"], row["key"]): buffer.getvalue() for row in annotations}
+    return train_pairs.to_rows(chosen, prompts, edits, seed)
+
+
+def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
+    few, many = rows_for(["p1", "p2"]), rows_for([f"p{n}" for n in range(1, 60)])
+    schemas.check("train_pairs", many, "pairs")
+    assert few == many[: len(few)]
+    share = sum(row["winner"] == "Image A" for row in many) / len(many)
+    assert 0.35 < share < 0.65
+    for row in many:
+        winner = row["model_a"] if row["winner"] == "Image A" else row["model_b"]
+        assert row["key"].split(".")[1] == winner
+    assert [row["winner"] for row in rows_for(["p1", "p2"], seed=1)] != [row["winner"] for row in few] or len(few) < 3
+
+
+def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
+    prompts = {"p" * 120: {"instruction": "Add a cup.", "image": b"x"}}
+    models = [f"{'m' * 45}{n}" for n in range(3)]
+    pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
+    chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
+    edits = {(model, "p" * 120): b"x" for model in models}
+    rows = train_pairs.to_rows(chosen, prompts, edits, seed=42)
+    schemas.check("train_pairs", rows, "pairs")
+    assert len({row["key"] for row in rows}) == len(pairs)
+    assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
+
+
+def verdict(key: str, a: str, b: str, winner: str | None, status: str = "done") -> dict:
+    """A row of pair_verdicts, as far as it is read; of b's damage nothing is known."""
+    row = {"key": key, "model_a": a, "model_b": b, "winner": winner, "status": status}
+    return row | {"damage_a": None if a == "b" else 1.0, "damage_b": None if b == "b" else 1.0}
+
+
+def change(key: str, model: str, value: float | None) -> dict:
+    return {"key": key, "model": model, "change": value, "status": "done"}
+
+
+def test_verdicts_give_pairs_and_ties_failures_and_unedited_sides_do_not() -> None:
+    rows = [
+        verdict("p1", "a", "b", "Image A"),
+        verdict("p1", "a", "c", "Image B"),
+        verdict("p1", "b", "c", "Tie"),
+        verdict("p1", "a", "copy", "Image B"),
+        verdict("p2", "a", "b", None, "failed"),
+        verdict("p2", "a", "c", None, "unasked"),
+    ]
+    changes = [change("p1", "a", 5.0), change("p1", "copy", 0.0), change("p1", "b", None), change("p2", "copy", 0.0)]
+    chosen, counts = train_pairs.choose_judged(rows, changes, SETTING, "style_transfer")
+    assert [(item.pair.winner, item.pair.loser) for item in chosen] == [("a", "b"), ("c", "a")]
+    assert {(item.pair.tiers, item.pair.margin) for item in chosen} == {("judged", None)}
+    assert chosen[0].damage == {"a": 1.0, "b": None}
+    assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
+    assert [counts[f"dropped_{name}"] for name in ("tie", "failed", "unasked", "unedited")] == [1, 1, 1, 1]
+
+
+def test_prompts_without_verdicts_are_counted() -> None:
+    failed = [change("p2", model, None) | {"status": "failed"} for model in "ab"]
+    rows, annotations = [verdict("p1", "a", "b", "Image A")], [change("p1", "a", 5.0), change("p1", "b", 5.0), *failed]
+    _, counts = train_pairs.choose_judged(rows, annotations, SETTING, "sref")
+    assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
+    assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
+    _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
+    assert train_pairs.report({"sref": ([], counts)})["prompts_without_pair"] == 1
+
+
+def test_the_cap_holds_for_verdicts_too() -> None:
+    rows = [verdict("tied", "a", "b", "Tie"), *(verdict(f"p{n}", "a", "b", "Image A") for n in range(4))]
+    chosen, counts = train_pairs.choose_judged(rows, [], SETTING | {"prompts_per_task": 2}, "sref")
+    assert [item.prompt for item in chosen] == ["p0", "p1"]
+    assert counts["prompts_beyond_cap"] == 2
+
+
+WINNERS = st.sampled_from(["Image A", "Image B", "Tie", None])
+
+
+@given(st.lists(WINNERS, min_size=1, max_size=9))
+def test_the_side_that_a_verdict_stands_on_does_not_change_who_won(winners: list[str | None]) -> None:
+    rows = [verdict("p", f"m{n}", "x", winner, "done" if winner else "failed") for n, winner in enumerate(winners)]
+    other = {"Image A": "Image B", "Image B": "Image A"}
+    turned = [
+        row | {"model_a": "x", "model_b": row["model_a"], "winner": other.get(row["winner"], row["winner"])}
+        for row in rows
+    ]
+    found, counts = train_pairs.choose_judged(rows, [], SETTING, "sref")
+    again, counts_again = train_pairs.choose_judged(turned, [], SETTING, "sref")
+    assert [item.pair for item in found] == [item.pair for item in again]
+    assert counts == counts_again
+
+
+def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    measured = Recipe("subject_add", (("unedit_area", ("ssim", "emd")),))
+    judged = Recipe("sref", (), pipeline="vlm_as_a_judge", judge=Judging("decision", "visual_consistency", 6))
+    rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} for row in prompt("p1")]
+    records.write(tmp_path / "data/annotations/subject_add.parquet", rows, "annotations")
+    records.write(tmp_path / "data/annotations/sref.parquet", [], "annotations")
+    full = verdict("p2", "a", "b", "Image B") | {"task": "sref", "dimension": "visual_consistency", "p_a": 0.1}
+    said = {"judge": "j", "forward": "Image B", "backward": "Image B", "winner": "Image B", "p_a": 0.1, "reason": None}
+    records.write(
+        tmp_path / "data/pair_verdicts/sref.parquet", [full | {"reason": None, "verdicts": [said]}], "pair_verdicts"
+    )
+    area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
+    setting = SETTING | {"thresholds": {"subject_add": {"unedit_area": area}}}
+    recipes = {"subject_add": measured, "sref": judged}
+    per_task = train_pairs.choose_all(recipes, setting, {})
+    assert per_task["subject_add"][0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
+    assert [item.pair.winner for item in per_task["sref"][0]] == ["b"]
+    found = train_pairs.report(per_task)
+    assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
+    assert found["known_truth"][0]["unknown"] == 1
+    with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
+        train_pairs.choose_all(recipes, setting, {"ssim": "measures.x is none"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
+        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be in 1.., not 0"),
+        ("margin", "0.3x", "train_pairs.margin must be a number"),
+        ("least", 1.0, "train_pairs.least is unknown"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_before_any_file_is_read(name: str, value: object, message: str) -> None:
+    with pytest.raises(params.ParamsError) as error:
+        train_pairs.choose_all({}, SETTING | {"thresholds": {}, name: value}, {})
+    assert str(error.value).startswith(message.split("..,")[0])

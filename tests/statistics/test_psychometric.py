@@ -1,0 +1,167 @@
+"""The psychometric curve: recovery of known parameters, a brute-force maximum, and answers of every kind."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from editjudge.statistics.psychometric import (
+    MAX_LAPSE,
+    Bench,
+    Curve,
+    _cost,
+    credit,
+    fit,
+    plot_rows,
+    points,
+    report,
+    threshold_interval,
+)
+
+A, B, TIE = "Image A", "Image B", "Tie"
+
+
+def simulate(curve: Curve, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Answers (0 or 1) of an observer with this curve at gaps of 0.5 to 12."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.uniform(0.5, 12, n)
+    return gaps, (rng.random(n) < curve.at(gaps)).astype(float)
+
+
+def test_the_weibull_curve_by_hand() -> None:
+    """At the scale F is 1 - 1/e; the threshold of a = 10, b = 3 is 10 (ln 2)^(1/3) = 8.850; the slope is F's."""
+    curve = Curve(10.0, 3.0, 0.02, 0.0)
+    assert curve.at([10.0])[0] == pytest.approx(0.5 + 0.48 * (1 - math.exp(-1)))
+    assert curve.threshold == pytest.approx(8.8500, abs=1e-3)
+    rise = curve.at([curve.threshold + 1e-5]) - curve.at([curve.threshold - 1e-5])
+    assert curve.slope == pytest.approx(rise[0] / 2e-5 / 0.48, rel=1e-5)
+    assert curve.at([curve.threshold])[0] == pytest.approx(0.5 + 0.48 / 2)
+    assert curve.at([1e-6, 1e6]) == pytest.approx([0.5, 0.98])
+
+
+@pytest.mark.parametrize("true", [Curve(3.0, 2.0, 0.03, 0.0), Curve(6.0, 4.0, 0.0, 0.0), Curve(1.5, 1.0, 0.05, 0.0)])
+def test_known_parameters_are_recovered(true: Curve) -> None:
+    fits = [fit(*simulate(true, 2000, seed)) for seed in range(8)]
+    assert np.median([curve.threshold for curve in fits]) == pytest.approx(true.threshold, rel=0.08)
+    assert np.median([curve.slope for curve in fits]) == pytest.approx(true.slope, rel=0.25)
+    assert np.median([curve.lapse for curve in fits]) == pytest.approx(true.lapse, abs=0.02)
+
+
+def test_no_point_of_a_fine_grid_is_likelier() -> None:
+    gaps, worth = simulate(Curve(3.0, 2.0, 0.03, 0.0), 300, 1)
+    found = fit(gaps, worth)
+    best = -np.inf
+    for scale in np.geomspace(0.5, 20, 60):
+        for shape in np.geomspace(0.3, 12, 30):
+            for lapse in np.linspace(0, MAX_LAPSE, 7):
+                chance = np.clip(Curve(scale, shape, lapse, 0.0).at(gaps), 1e-9, 1 - 1e-9)
+                best = max(best, np.log(np.where(worth == 1, chance, 1 - chance)).sum())
+    assert found.log_likelihood >= best - 1e-6
+    assert found.log_likelihood == pytest.approx(best, abs=0.2)
+
+
+def test_the_fit_scales_with_the_unit_and_ignores_the_order() -> None:
+    gaps, worth = simulate(Curve(3.0, 2.0, 0.0, 0.0), 600, 2)
+    one, tenfold = fit(gaps, worth), fit(gaps * 10, worth)
+    assert tenfold.threshold == pytest.approx(10 * one.threshold, rel=1e-3)
+    assert tenfold.slope == pytest.approx(one.slope / 10, rel=5e-3)
+    assert fit(gaps[::-1], worth[::-1]).threshold == pytest.approx(one.threshold, rel=1e-3)
+
+
+@pytest.mark.parametrize("place", [(0.5, 0.7, 0.02), (2.0, -0.5, 0.0), (-1.0, 1.5, 0.05)])
+def test_the_gradient_passes_a_finite_difference_check(place: tuple[float, float, float]) -> None:
+    gaps, worth = simulate(Curve(3.0, 2.0, 0.03, 0.0), 100, 1)
+    slope = optimize.approx_fprime(np.array(place), lambda p: _cost(p, gaps, worth)[0], 1e-7)
+    assert _cost(place, gaps, worth)[1] == pytest.approx(slope, rel=1e-4, abs=1e-3)
+
+
+def test_misuse_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 different gaps, not 2"):
+        fit([1, 2, 2], [1, 1, 1])
+    with pytest.raises(ValueError, match="above 0"):
+        fit([0, 1, 2], [1, 1, 1])
+    with pytest.raises(ValueError, match="above 0"):
+        fit([1, 2, float("nan")], [1, 1, 1])
+    with pytest.raises(ValueError, match="2 gaps and 1 answers"):
+        fit([1, 2], [1])
+
+
+def test_a_tie_is_worth_half_and_an_unread_answer_nothing() -> None:
+    assert credit([A, A, B, A], [A, TIE, A, None]).tolist() == [1, 0.5, 0, 0]
+
+
+def test_points_are_bins_of_about_as_many_answers() -> None:
+    rows = points(np.arange(1, 11), np.arange(10) >= 5, bins=2)
+    assert [(row["damage_gap"], row["n"], row["accuracy"]) for row in rows] == [(3, 5, 0), (8, 5, 1)]
+    assert rows[0]["low"] == 0
+    assert rows[0]["high"] == pytest.approx(0.434, abs=1e-3)
+    assert len(points([1.0], [1.0])) == 1
+
+
+def test_the_interval_holds_the_threshold_and_widens_with_fewer_answers() -> None:
+    true = Curve(3.0, 2.0, 0.0, 0.0)
+    widths = []
+    for n in (200, 2000):
+        gaps, worth = simulate(true, n, 3)
+        low, high = threshold_interval(gaps, worth, [k % 40 for k in range(n)], np.random.default_rng(0), 40)
+        assert low < true.threshold < high
+        widths.append(high - low)
+    assert widths[0] > 1.5 * widths[1]
+    assert threshold_interval(gaps, worth, ["x"] * n, np.random.default_rng(0)) is None
+
+
+@pytest.fixture
+def bench() -> Bench:
+    gaps = np.random.default_rng(4).uniform(0.5, 12, 400).tolist()
+    kinds = ["box" if n % 2 else "leaky" for n in range(400)]
+    return Bench(gaps, [A, B] * 200, kinds, [f"photo{n % 10}" for n in range(400)])
+
+
+def test_the_report_has_a_curve_for_all_and_for_each_kind(bench: Bench) -> None:
+    other = {A: B, B: A}
+    chance = np.where(
+        np.array(bench.kinds) == "leaky", Curve(2, 2, 0, 0).at(bench.gaps), Curve(7, 3, 0, 0).at(bench.gaps)
+    )
+    sees = np.random.default_rng(5).random(400) < chance
+    winners = [truth if seen else other[truth] for truth, seen in zip(bench.truths, sees, strict=True)]
+    winners[0], winners[1] = None, TIE
+    every, box, leaky = report(bench, winners, n_resamples=20)
+    assert [row["kind"] for row in (every, box, leaky)] == ["all", "box", "leaky"]
+    assert (every["n"], every["scored"], every["unscored"], every["ties"]) == (400, 399, 1, 1)
+    assert box["n"] + leaky["n"] == 400
+    assert leaky["threshold"] < every["threshold"] < box["threshold"]
+    assert every["low"] < every["threshold"] < every["high"]
+    assert (box["low"], box["reason"]) == (None, None)
+    assert sum(row["n"] for row in every["points"]) == 400
+
+
+def test_a_threshold_that_was_not_seen_is_none_with_a_reason(bench: Bench) -> None:
+    perfect = report(bench, bench.truths)[0]
+    assert (perfect["threshold"], perfect["slope"], perfect["reason"]) == (None, None, "below the smallest gap")
+    blind = report(bench, [TIE] * 400)[0]
+    assert (blind["threshold"], blind["accuracy"], blind["reason"]) == (None, 0.5, "above the largest gap")
+    few = report(Bench([1.0, 2.0], [A, A], ["x", "x"], [1, 2]), [A, A])[0]
+    assert (few["threshold"], few["reason"], few["accuracy"]) == (None, "fewer than 3 different gaps", 1.0)
+    with pytest.raises(ValueError, match="400 questions and 1 winners"):
+        report(bench, [A])
+
+
+def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
+    rows = plot_rows(bench, {"wise": bench.truths, "blind": [TIE] * 400})
+    assert list(rows[0]) == ["damage_gap", "questions", "wise", "wise_fit", "blind", "blind_fit"]
+    assert sum(row["questions"] for row in rows) == 400
+    assert all(row["wise"] == 1 and row["blind"] == 0.5 for row in rows)
+    assert rows[-1]["wise_fit"] > 0.99
+    assert plot_rows(None, {"wise": []}) == [
+        {"damage_gap": None, "questions": None, "wise": None, "wise_fit": None},
+    ]
+
+
+def test_no_resample_with_enough_gaps_has_no_interval() -> None:
+    """Each of three clusters has one gap: only a resample of all three, 2 in 9 of them, can be fitted."""
+    gaps, worth = [1.0, 2.0, 3.0], [0.0, 1.0, 1.0]
+    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=0) is None
+    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=50) is not None
+    two = threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"], np.random.default_rng(0), n_resamples=50)
+    assert two is None

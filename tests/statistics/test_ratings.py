@@ -1,0 +1,473 @@
+"""Davidson's model against published answers, finite differences, scipy's minimiser and known abilities."""
+
+import csv
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from editjudge.statistics import ratings
+from editjudge.statistics.ratings import (
+    Matches,
+    bootstrap,
+    by_dimension,
+    caveats,
+    count,
+    derivatives,
+    fit,
+    leaderboard,
+    objective,
+    part,
+    win_rates,
+)
+
+
+def simulate(seed=0, models=5, dimensions=2, prompts=40, share=1.0, spread=0.8, nu=(0.5, 1.5, 0.2)):
+    """Every pair on every prompt in every dimension, or a random share of them; and the true abilities."""
+    rng = np.random.default_rng(seed)
+    abilities = rng.normal(size=models) * spread
+    abilities -= abilities.mean()
+    i, j = np.triu_indices(models, 1)
+    prompt, dimension, pair = (x.ravel() for x in np.meshgrid(range(prompts), range(dimensions), range(len(i))))
+    kept = rng.random(len(prompt)) < share
+    prompt, dimension, pair = prompt[kept], dimension[kept], pair[kept]
+    swap = rng.random(len(pair)) < 0.5
+    first, second = np.where(swap, j[pair], i[pair]), np.where(swap, i[pair], j[pair])
+    x = (abilities[first] - abilities[second]) / 2
+    odds = np.stack([np.exp(-x), np.array(nu)[dimension], np.exp(x)], axis=1).cumsum(axis=1)
+    outcome = (rng.random(len(x))[:, None] * odds[:, -1:] > odds).sum(axis=1) - 1
+    names = tuple(f"model {k}" for k in range(models))
+    dims = tuple(f"dimension {d}" for d in range(dimensions))
+    return Matches(prompt, dimension, first, second, outcome.astype(np.int8), names, dims, prompts), abilities
+
+
+def from_rows(rows, models="abc", dimensions=("d",)):
+    """Matches from (prompt, first, second, outcome) or (prompt, first, second, outcome, dimension)."""
+    table = [(p, dimensions.index(*d) if d else 0, models.index(i), models.index(j), o) for p, i, j, o, *d in rows]
+    columns = np.array(table, int).reshape(-1, 5).T
+    return Matches(*columns, tuple(models), tuple(dimensions), int(columns[0].max(initial=-1)) + 1)
+
+
+def from_counts(table, models):
+    """Matches from (first, second, wins of the first, wins of the second, ties), each on a prompt of its own."""
+    rows = [(i, j, o) for i, j, *times in table for o, n in zip((1, -1, 0), times, strict=True) for _ in range(n)]
+    return from_rows([(p, *row) for p, row in enumerate(rows)], models)
+
+
+# Brands of chocolate pudding: Davidson (1970), example 2; the counts as in the data set `pudding` of the R package
+# PlackettLuce (H. Turner, J. van Etten, D. Firth, I. Kosmidis), whose vignette prints estimates and standard errors.
+PUDDING = """
+1 2 19 22 16, 1 3 16 19 12, 2 3 19 19 10, 1 4 18 23 13, 2 4 23 19  9, 3 4 19 20 15, 1 5 13 19 18, 2 5 16 20 12,
+3 5 16 15 17, 4 5 17 14 16, 1 6 18 21 12, 2 6 22 20 12, 3 6 13 18 10, 4 6 14 19 18, 5 6 11 21 12
+"""
+
+
+def test_davidsons_example_of_chocolate_puddings():
+    """As in Davidson (1970) and by PlackettLuce, after the paper's 7 iterations; errors of the centred logarithms."""
+    table = [(i, j, *map(int, n)) for i, j, *n in (line.split() for line in PUDDING.split(","))]
+    fitted = fit(from_counts(table, "123456"), alpha=0)
+    worth = np.exp(fitted.abilities)
+    published = [0.1388005, 0.1729985, 0.1617420, 0.1653930, 0.1586805, 0.2023855]
+    assert worth / worth.sum() == pytest.approx(published, abs=1e-4)
+    assert np.exp(fitted.log_nu) == pytest.approx([0.7468147], abs=1e-4)
+    errors = [0.121949, 0.121818, 0.126823, 0.122003, 0.127054, 0.126594]
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("contests", "estimates", "errors", "tolerance"),
+    [
+        (
+            "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han",
+            [0.69564153, 0.41253614, -1.10817768],
+            [0.9110, 0.7676, 1.0499],
+            1e-3,
+        ),
+        (
+            "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan",
+            [0.59239992, 0.03250119, -0.24307179, -0.38182932],
+            [0.9906, 0.6990, 0.9443, 0.7124],
+            2e-3,
+        ),
+    ],
+)
+def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
+    """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
+
+    Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
+    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
+    """
+    rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
+    names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
+    fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
+    assert fitted.abilities == pytest.approx(estimates, abs=tolerance)
+    assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=tolerance)
+
+
+def test_golden_scores_of_evalica_on_real_matches():
+    """llmfao.csv (8,931 matches of 59 models, 3,471 ties) with evalica's own scores: github.com/dustalov/evalica.
+
+    Its `newman` is Davidson's model without a penalty (M. E. J. Newman, JMLR 24, 2023), `bradley_terry` has ties as
+    halves, `counting` and `average_win_rate` are sums and means of the table of wins.
+    """
+    folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "data/matches"
+    if "EDITJUDGE_SHARED" not in os.environ or not (folder / "llmfao.csv").is_file():
+        pytest.skip("EDITJUDGE_SHARED names no folder with data/matches/llmfao.csv and llmfao-golden.csv of evalica")
+    with (folder / "llmfao.csv").open(encoding="utf-8") as file:
+        votes = list(csv.DictReader(file))
+    with (folder / "llmfao-golden.csv").open(encoding="utf-8") as file:
+        golden = {(row["algorithm"], row["item"]): float(row["score"]) for row in csv.DictReader(file)}
+    models = sorted({row[side] for row in votes for side in ("left", "right")})
+    outcome = {"left": 1, "right": -1, "tie": 0}
+    matches = from_rows([(p, v["left"], v["right"], outcome[v["winner"]]) for p, v in enumerate(votes)], models)
+    rates = win_rates(matches)
+    assert np.nanmean(rates, axis=1) == pytest.approx([golden["average_win_rate", name] for name in models])
+    met = count(matches, "by_matches")
+    points = np.zeros(len(models))
+    for (i, j), total in zip(met.pairs, met.total[0, 0], strict=True):
+        points[i] += total * rates[i, j]
+        points[j] += total * rates[j, i]
+    assert points == pytest.approx([golden["counting", name] for name in models])
+    for algorithm, ties in (("newman", "davidson"), ("bradley_terry", "halves")):
+        scores = np.log([golden[algorithm, name] for name in models])
+        assert fit(matches, alpha=0, ties=ties).abilities == pytest.approx(scores - scores.mean(), abs=1e-5)
+
+
+def plain_objective(parameters, matches, alpha, weighting):
+    """Negative penalised log-likelihood, one match at a time, as the formula of Davidson (1970) is printed."""
+    k = len(matches.models)
+    strength, nu = np.exp(parameters[:k]), np.exp(parameters[k:])
+    sizes = np.bincount(matches.dimension)
+    total = alpha / 2 * np.sum((parameters[:k] - parameters[:k].mean()) ** 2)
+    for d, i, j, outcome in zip(matches.dimension, matches.first, matches.second, matches.outcome, strict=True):
+        tie = nu[d] * np.sqrt(strength[i] * strength[j])
+        won = {1: strength[i], -1: strength[j], 0: tie}[int(outcome)]
+        weight = len(matches.outcome) / (len(sizes) * sizes[d]) if weighting == "balanced" else 1.0
+        total -= weight * np.log(won / (strength[i] + strength[j] + tie))
+    return total
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 5.0])
+def test_derivatives_match_finite_differences(alpha):
+    matches, _ = simulate(3, share=0.4)
+    counts, rng = count(matches, "balanced"), np.random.default_rng(0)
+    at, h, k = rng.normal(size=(1, 7)), 1e-5, len(matches.models)
+    gradient, hessian = derivatives(at, counts, alpha)
+    steps = at + h * np.concatenate([np.eye(7), -np.eye(7)])
+    many = dataclasses.replace(
+        counts, **{name: np.repeat(getattr(counts, name), 14, axis=0) for name in ("total", "net", "ties")}
+    )
+    values, gradients = objective(steps, many, alpha), derivatives(steps, many, alpha)[0]
+    assert np.allclose((values[:7] - values[7:]) / (2 * h), gradient[0], atol=1e-6)
+    hessian[0, :k, :k] -= 1 / k
+    assert np.allclose((gradients[:7] - gradients[7:]) / (2 * h), hessian[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ratings.WEIGHTINGS)
+def test_objective_is_the_plain_likelihood(weighting):
+    matches, _ = simulate(1, share=0.3)
+    at = np.random.default_rng(0).normal(size=7)
+    value = objective(at[None], count(matches, weighting), 0.7)[0]
+    assert value == pytest.approx(plain_objective(at, matches, 0.7, weighting))
+
+
+@pytest.mark.parametrize("weighting", ratings.WEIGHTINGS)
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 30.0])
+def test_fit_matches_a_general_minimiser(weighting, alpha):
+    matches, _ = simulate(2, models=4, prompts=15, share=0.7)
+    uneven = (matches.dimension == 0) | (matches.prompt % 3 == 0)
+    columns = (getattr(matches, name)[uneven] for name in ("prompt", "dimension", "first", "second", "outcome"))
+    matches = Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+    fitted = fit(matches, alpha, weighting)
+    other = optimize.minimize(plain_objective, np.zeros(6), (matches, alpha, weighting), "BFGS", tol=1e-7).x
+    assert fitted.converged
+    assert np.allclose(fitted.abilities, other[:4] - other[:4].mean(), atol=1e-4)
+    assert np.allclose(fitted.log_nu, other[4:], atol=1e-4)
+
+
+def test_two_models_by_hand():
+    """12 wins, 3 losses, 6 ties: pi ratio 12 / 3, and nu = 6 / sqrt(12 * 3) = 1, as the model is saturated."""
+    outcomes = [1] * 12 + [-1] * 3 + [0] * 6
+    fitted = fit(from_rows([(p, "a", "b", o) for p, o in enumerate(outcomes)], "ab"), alpha=0)
+    assert fitted.abilities == pytest.approx([np.log(2), -np.log(2)])
+    assert fitted.log_nu == pytest.approx([0], abs=1e-9)
+    assert np.diff(ratings.rating(fitted.abilities)) == pytest.approx(-400 * np.log10(4))
+
+
+def test_known_abilities_are_recovered():
+    matches, truth = simulate(4, models=8, dimensions=3, prompts=400)
+    fitted = fit(matches)
+    assert np.abs(fitted.abilities - truth).max() < 4 * np.sqrt(np.diag(fitted.covariance)).max()
+    assert np.allclose(np.exp(fitted.log_nu), [0.5, 1.5, 0.2], rtol=0.06)
+
+
+def test_covariance_is_that_of_the_bootstrap():
+    """With one match a prompt, both estimate the same sampling variance."""
+    matches, _ = simulate(5, models=4, dimensions=1, prompts=3000, share=0.15)
+    matches = dataclasses.replace(matches, prompt=np.arange(len(matches.prompt)), n_prompts=len(matches.prompt))
+    fitted = fit(matches, alpha=0.01)
+    replicates = bootstrap(matches, fitted, 2000, np.random.default_rng(0))
+    assert np.allclose(np.cov(replicates.T), fitted.covariance, atol=0.15 * fitted.covariance.max())
+    assert np.allclose(fitted.covariance.sum(axis=0), 0, atol=1e-12)
+
+
+def renamed(matches, order):
+    """The same matches with the models listed in another order, and so under other numbers."""
+    place = np.argsort(order)
+    names = tuple(matches.models[k] for k in order)
+    return dataclasses.replace(matches, first=place[matches.first], second=place[matches.second], models=names)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.1, 1))
+def test_order_names_and_sides_do_not_matter(seed, models, share):
+    rng = np.random.default_rng(seed)
+    matches, _ = simulate(seed, models, 2, 12, share)
+    if len(np.unique(matches.dimension)) < 2:
+        return
+    fitted = fit(matches)
+    order = rng.permutation(models)
+    other = fit(renamed(matches, order))
+    assert np.allclose(other.abilities, fitted.abilities[order], atol=1e-8)
+    assert np.allclose(other.covariance, fitted.covariance[np.ix_(order, order)], atol=1e-8)
+    rows = rng.permutation(len(matches.outcome))
+    swap = rng.random(len(rows)) < 0.5
+    first, second = np.where(swap, matches.second, matches.first), np.where(swap, matches.first, matches.second)
+    outcome = np.where(swap, -matches.outcome, matches.outcome)
+    columns = (column[rows] for column in (matches.prompt, matches.dimension, first, second, outcome))
+    swapped = fit(Matches(*columns, matches.models, matches.dimensions, matches.n_prompts))
+    assert np.allclose(swapped.abilities, fitted.abilities, atol=1e-8)
+    assert np.allclose(swapped.log_nu, fitted.log_nu, atol=1e-8)
+
+
+def test_leaderboard_does_not_depend_on_names_and_order():
+    matches, _ = simulate(6, share=0.5)
+    before = {row["model"]: row for row in leaderboard(matches, n_bootstrap=50).models}
+    after = {row["model"]: row for row in leaderboard(renamed(matches, [3, 1, 4, 0, 2]), n_bootstrap=50).models}
+    for model, row in before.items():
+        assert {k: v for k, v in after[model].items() if k != "model"} == pytest.approx(
+            {k: v for k, v in row.items() if k != "model"}, abs=1e-4
+        )
+
+
+def test_bootstrap_is_a_refit_of_each_resample():
+    matches, _ = simulate(7, models=4, prompts=12, share=0.6)
+    replicates = bootstrap(matches, fit(matches), 5, np.random.default_rng(1))
+    drawn = np.random.default_rng(1).integers(12, size=(5, 12))
+    for replicate, prompts in zip(replicates, drawn, strict=True):
+        rows = np.concatenate([np.flatnonzero(matches.prompt == p) for p in prompts])
+        columns = (getattr(matches, name)[rows] for name in ("prompt", "dimension", "first", "second", "outcome"))
+        refitted = fit(Matches(*columns, matches.models, matches.dimensions, 12))
+        assert np.allclose(replicate, refitted.abilities, atol=1e-6)
+
+
+def test_bootstrap_does_not_depend_on_its_blocks(monkeypatch):
+    matches, _ = simulate(8)
+    before = bootstrap(matches, fit(matches), 30, np.random.default_rng(1))
+    monkeypatch.setattr(ratings, "_BLOCK", 700)
+    assert np.allclose(bootstrap(matches, fit(matches), 30, np.random.default_rng(1)), before, atol=1e-6)
+
+
+def test_prompts_without_matches_are_not_drawn():
+    matches, _ = simulate(9)
+    sparse = dataclasses.replace(matches, prompt=matches.prompt * 3 + 1, n_prompts=200)
+    replicates = [bootstrap(m, fit(m), 10, np.random.default_rng(1)) for m in (matches, sparse)]
+    assert np.array_equal(*replicates)
+
+
+def test_intervals_cover_known_abilities():
+    """300 simulated tournaments: nominal 95 % intervals hold the truth in 94 % (see benchmarks/simulations.py)."""
+    covered = []
+    for seed in range(300):
+        matches, truth = simulate(seed, models=5, dimensions=2, prompts=80, spread=0.5)
+        low, high = np.quantile(bootstrap(matches, fit(matches), 200, np.random.default_rng(0)), (0.025, 0.975), axis=0)
+        covered.append((low <= truth) & (truth <= high))
+    assert 0.92 < np.mean(covered) < 0.98
+
+
+def test_leaderboard_rows():
+    matches, truth = simulate(10, prompts=100)
+    board = leaderboard(matches, n_bootstrap=200, seed=3)
+    ranks = [row["rank"] for row in board.models]
+    assert ranks == [1, 2, 3, 4, 5]
+    assert board.models == sorted(board.models, key=lambda row: -row["rating"])
+    for row in board.models:
+        assert row["rating"] == pytest.approx(1000 + 400 / np.log(10) * row["ability"], abs=1e-6)
+        assert row["low"] < row["rating"] < row["high"]
+        assert row["rank_low"] <= row["rank"] <= row["rank_high"]
+    assert sum(row["matches"] for row in board.models) == 2 * len(matches.outcome)
+    assert board.models[0]["model"] == f"model {truth.argmax()}"
+    assert set(board.tie) == {"dimension 0", "dimension 1"}
+    assert board.warnings == []
+    assert leaderboard(matches, n_bootstrap=200, seed=3) == board
+
+
+def test_models_that_cannot_be_told_apart_share_their_ranks():
+    rows = [(p, *pair, 1 if p % 2 else -1) for p in range(20) for pair in ("ab", "bc", "ca")]
+    for row in leaderboard(from_rows(rows), n_bootstrap=100).models:
+        assert (row["rating"], row["rank"], row["rank_low"], row["rank_high"]) == (1000, 1, 1, 3)
+
+
+def test_without_a_bootstrap_there_are_no_intervals():
+    row = leaderboard(simulate()[0], n_bootstrap=0).models[0]
+    assert all(row[name] is None for name in ("low", "high", "rank_low", "rank_high"))
+
+
+def test_extreme_models_and_separate_groups_are_named():
+    rows = [(p, i, j, o) for p in range(4) for i, j, o in [("a", "b", 1), ("b", "c", 1), ("d", "e", 0)]]
+    found = caveats(from_rows(rows, "abcdef"))
+    assert any(sentence.startswith("a won all") for sentence in found)
+    assert any(sentence.startswith("c lost all") for sentence in found)
+    assert any("3 groups" in sentence and sentence.endswith("a, b, c; d, e; f") for sentence in found)
+    assert len(found) == 3
+
+
+def test_without_ties_nu_is_the_least_allowed_and_with_only_ties_the_largest():
+    decided = leaderboard(from_rows([(p, "a", "b", (-1) ** p) for p in range(9)], "ab"), n_bootstrap=20)
+    assert decided.tie["d"] == pytest.approx(1e-6)
+    assert "no ties" in decided.warnings[0]
+    tied = leaderboard(from_rows([(p, "a", "b", 0) for p in range(9)], "ab"), n_bootstrap=20)
+    assert tied.tie["d"] == pytest.approx(1e6)
+    assert [row["rating"] for row in tied.models] == [1000, 1000]
+
+
+def test_without_ties_the_model_is_bradley_terry():
+    """3 wins to 1: the ratio of the strengths is 3, whatever nu is."""
+    fitted = fit(from_rows([(p, "a", "b", o) for p, o in enumerate([1, 1, 1, -1])], "ab"), alpha=0)
+    assert fitted.abilities == pytest.approx([np.log(3) / 2, -np.log(3) / 2], abs=1e-5)
+
+
+def test_a_model_that_won_all_is_finite_with_a_penalty_and_refused_without():
+    matches = from_rows(
+        [(p, i, j, 1) for p in range(50) for i, j in ("ab", "ac")] + [(0, "b", "c", 1), (1, "b", "c", -1)]
+    )
+    for alpha in (1e-3, 1.0):
+        assert fit(matches, alpha).converged
+        assert np.isfinite(bootstrap(matches, fit(matches, alpha), 20, np.random.default_rng(0))).all()
+    with pytest.raises(ValueError, match="with alpha 0"):
+        fit(matches, 0)
+
+
+def test_a_distance_without_end_does_not_pass_as_converged():
+    """a beats and ties b, never loses: with alpha 0 the best distance is infinite."""
+    matches = from_rows([(p, "a", "b", p % 2) for p in range(9)], "ab")
+    assert not fit(matches, 0).converged
+    with pytest.raises(ValueError, match="did not converge"):
+        leaderboard(matches, alpha=0)
+
+
+def test_resamples_without_wins_are_finite_with_alpha_0():
+    matches = from_rows([(p, "a", "b", -1 if p == 0 else p % 2) for p in range(9)], "ab")
+    replicates = bootstrap(matches, fit(matches, 0), 200, np.random.default_rng(0))
+    assert np.isfinite(replicates).all()
+
+
+def test_a_dimension_may_be_missing_from_a_resample():
+    rows = [(p, "a", "b", (-1) ** p, "x") for p in range(4)] + [(4, "a", "b", 0, "y"), (4, "a", "b", 1, "y")]
+    matches = from_rows(rows, "ab", ("x", "y"))
+    assert np.isfinite(bootstrap(matches, fit(matches), 50, np.random.default_rng(0))).all()
+
+
+def test_balanced_is_by_matches_where_dimensions_are_equal():
+    matches, _ = simulate(11)
+    assert np.allclose(fit(matches, weighting="balanced").abilities, fit(matches, weighting="by_matches").abilities)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
+    """A tie is half a win of either side: the same as each match twice, decided both ways where it was a tie."""
+    matches, _ = simulate(12, models=4, dimensions=1, prompts=30)
+    once = fit(matches, alpha, ties="halves")
+    both = [np.concatenate([getattr(matches, name)] * 2) for name in ("prompt", "dimension", "first", "second")]
+    split = np.concatenate([np.where(matches.outcome == 0, side, matches.outcome) for side in (1, -1)])
+    doubled = Matches(*both, split.astype(np.int8), matches.models, matches.dimensions, matches.n_prompts)
+    assert fit(doubled, 2 * alpha).abilities == pytest.approx(once.abilities, abs=1e-6)
+    board = leaderboard(matches, ties="halves", n_bootstrap=50)
+    assert board.tie == {}
+    assert all(row["low"] < row["rating"] < row["high"] for row in board.models)
+
+
+def test_ties_as_halves_have_no_warning_about_nu():
+    matches = from_rows([(p, "a", "b", 0) for p in range(9)], "ab")
+    board = leaderboard(matches, ties="halves", n_bootstrap=10)
+    assert board.warnings == []
+    assert [row["rating"] for row in board.models] == [1000, 1000]
+
+
+def test_win_rates_by_hand():
+    rows = [(0, "a", "b", 1), (1, "b", "a", 1), (2, "a", "b", 0), (3, "a", "b", 1), (0, "c", "b", 0)]
+    rates = win_rates(from_rows(rows, "abc"))
+    assert np.array_equal(
+        rates, [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]], equal_nan=True
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.2, 1))
+def test_win_rates_follow_names_and_sides(seed, models, share):
+    matches, _ = simulate(seed, models, 2, 10, share)
+    rates = win_rates(matches)
+    pairs = ~np.isnan(rates)
+    assert np.allclose((rates + rates.T)[pairs], 1)
+    order = np.random.default_rng(seed).permutation(models)
+    assert np.array_equal(win_rates(renamed(matches, order)), rates[np.ix_(order, order)], equal_nan=True)
+    columns = (matches.prompt, matches.dimension, matches.second, matches.first, -matches.outcome)
+    swapped = Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+    assert np.array_equal(win_rates(swapped), rates, equal_nan=True)
+
+
+def test_a_dimension_by_itself_is_rated_like_a_file_of_its_own():
+    rows = [(p, "a", "b", 1, "x") for p in range(3)] + [(p, "b", "c", (-1) ** p, "y") for p in range(5, 9)]
+    alone = by_dimension(from_rows(rows, "abc", ("x", "y")))
+    assert (alone["x"].models, alone["y"].models) == (("a", "b"), ("b", "c"))
+    assert (alone["x"].n_prompts, alone["y"].n_prompts) == (3, 4)
+    own = from_rows([(p - 5, i, j, o) for p, i, j, o, d in rows if d == "y"], "bc", ("y",))
+    assert leaderboard(alone["y"], n_bootstrap=20) == leaderboard(
+        dataclasses.replace(own, dimensions=("y",)), n_bootstrap=20
+    )
+    assert part(own, np.ones(4, bool)).models == own.models
+
+
+def test_misuse_is_refused():
+    matches, _ = simulate()
+    with pytest.raises(ValueError, match="ties must be one of davidson, halves, not 'drop'"):
+        fit(matches, ties="drop")
+    with pytest.raises(ValueError, match="weighting must be"):
+        fit(matches, weighting="equal")
+    for alpha in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="alpha must be"):
+            fit(matches, alpha)
+    with pytest.raises(ValueError, match="there are none"):
+        fit(from_rows([]))
+    with pytest.raises(ValueError, match="two models"):
+        fit(from_rows([], "a"))
+    with pytest.raises(ValueError, match="no matches in dimension y"):
+        fit(from_rows([(0, "a", "b", 1, "x")], dimensions=("x", "y")))
+    with pytest.raises(ValueError, match="two prompts"):
+        leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"outcome": np.array([1, 2])}, "match 1: outcome is 2"),
+        ({"outcome": np.array([1, np.nan])}, "match 1: outcome is nan"),
+        ({"second": np.array([1, 0])}, "match 1: second is 0"),
+        ({"first": np.array([0, 3])}, "match 1: first is 3"),
+        ({"prompt": np.array([-1, 0])}, "match 0: prompt is -1"),
+        ({"dimension": np.array([0, 1])}, "match 1: dimension is 1"),
+        ({"prompt": np.array([0])}, "one number a match"),
+        ({"models": ("a", "a", "b")}, "names occur twice"),
+    ],
+)
+def test_bad_matches_are_refused(change, message):
+    good = {name: np.array([0, 0]) for name in ("prompt", "dimension", "first")}
+    good |= {"second": np.array([1, 2]), "outcome": np.array([1, 0])}
+    good |= {"models": ("a", "b", "c"), "dimensions": ("d",), "n_prompts": 1}
+    with pytest.raises(ValueError, match=message):
+        Matches(**(good | change))

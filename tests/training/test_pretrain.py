@@ -1,0 +1,81 @@
+"""The training loop's batches equal the processor's, and it learns an easy task."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny_base import INSTRUCTIONS, SIZES
+
+from editjudge.qwen import tiny
+from editjudge.qwen.prompt import completion, messages
+from editjudge.training import pretrain
+
+SIZE = SIZES.image_size
+TOKENS = tiny.tokenizer(INSTRUCTIONS)
+
+
+def make_batch(rng: np.random.Generator, count: int, done: float = 0.0) -> pretrain.Samples:
+    """The winner is the source, the loser is nearly black."""
+    images = rng.integers(0, 256, (count, 3, SIZE, SIZE, 3), dtype=np.uint8)
+    winner = rng.integers(0, 2, count)
+    for row, side in enumerate(winner):
+        images[row, 1 + side] = images[row, 0]
+        images[row, 2 - side] = images[row, 0] // 8
+    return images, winner, [INSTRUCTIONS[i] for i in rng.integers(0, 3, count)]
+
+
+def test_a_batch_is_what_the_processor_makes():
+    net, processor = tiny.model(TOKENS, SIZES), tiny.processor(TOKENS, SIZE)
+    images, winner, instructions = make_batch(np.random.default_rng(0), 4)
+    batch = pretrain.collate(net, TOKENS, (images, winner, instructions))
+    texts = [
+        processor.apply_chat_template(messages(text), tokenize=False, add_generation_prompt=True)
+        + completion(pretrain.SIDES[side])
+        + "<|im_end|>\n"
+        for text, side in zip(instructions, winner, strict=True)
+    ]
+    expected = processor(
+        images=[list(row) for row in images],
+        text=texts,
+        padding=True,
+        padding_side="right",
+        return_tensors="pt",
+    )
+    assert torch.equal(batch.input_ids, expected["input_ids"])
+    assert torch.equal(batch.attention_mask, expected["attention_mask"])
+    assert torch.equal(batch.image_grid_thw, expected["image_grid_thw"])
+    torch.testing.assert_close(batch.pixel_values, expected["pixel_values"], rtol=0, atol=1e-6)
+    mask = batch.attention_mask.bool()
+    with torch.no_grad():
+        torch.testing.assert_close(pretrain.forward(net, batch)[mask], net(**expected).logits[mask])
+
+
+def test_the_loss_is_on_the_reply_only():
+    net = tiny.model(TOKENS, SIZES)
+    batch = pretrain.collate(net, TOKENS, make_batch(np.random.default_rng(1), 3))
+    for labels, side in zip(batch.labels, batch.winner.tolist(), strict=True):
+        assert TOKENS.decode(labels[labels >= 0]) == completion(pretrain.SIDES[side]) + "<|im_end|>\n"
+    decided = batch.input_ids[torch.arange(3), batch.decision]
+    assert torch.equal(decided, batch.sides[batch.winner])
+
+
+def test_images_off_the_grid():
+    images, winner, instructions = make_batch(np.random.default_rng(0), 2)
+    with pytest.raises(ValueError, match="multiples of 32"):
+        pretrain.collate(tiny.model(TOKENS, SIZES), TOKENS, (images[:, :, :50], winner, instructions))
+
+
+def test_it_learns_and_repeats():
+    settings = pretrain.PretrainSettings(steps=160, batch_size=8, learning_rate=2e-3, eval_every=80, eval_samples=32)
+    runs = []
+    for _ in range(2):
+        net = tiny.model(TOKENS, replace(SIZES, seed=1))
+        history = pretrain.pretrain(net, TOKENS, make_batch, make_batch, settings)
+        runs.append((history, net.lm_head.weight.detach()))
+    history = runs[0][0]
+    assert [row["step"] for row in history] == [80, 160]
+    assert history[1]["loss"] < history[0]["loss"]
+    assert history[1]["accuracy"] >= 0.9
+    assert history == runs[1][0]
+    assert torch.equal(runs[0][1], runs[1][1])

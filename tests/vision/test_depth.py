@@ -1,0 +1,97 @@
+"""Depth Anything V2 from a tiny random checkpoint, against the published processor and the model called by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DepthAnythingForDepthEstimation, DPTImageProcessorPil
+from transformers.models.dpt.image_processing_pil_dpt import get_resize_output_image_size
+
+from editjudge.core.params import ParamsError
+from editjudge.vision.depth import DepthAnything, fitted_size
+
+WHERE = "measures.depth.model"
+
+
+@pytest.fixture
+def pictures(rng: np.random.Generator) -> list[np.ndarray]:
+    shapes = [(72, 96), (40, 37), (72, 96), (1, 1), (150, 60), (1, 300), (72, 96)]
+    return [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.save(tiny_models.depth(), tmp_path_factory.mktemp("depth"), tiny_models.DEPTH_PROCESSOR)
+
+
+@torch.inference_mode()
+def test_it_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarray]) -> None:
+    found = DepthAnything(WHERE, str(folder), batch_size=2).maps(pictures)
+    model = DepthAnythingForDepthEstimation.from_pretrained(folder).eval()
+    processor = DPTImageProcessorPil.from_pretrained(folder)
+    for rgb, depth in zip(pictures, found, strict=True):
+        assert depth.dtype == np.float32
+        assert depth.shape == rgb.shape[:2]
+        if 1 in depth.shape:
+            continue  # the published processor fails for these
+        inputs = processor(rgb, return_tensors="pt", input_data_format="channels_last")
+        [wanted] = processor.post_process_depth_estimation(model(**inputs), [rgb.shape[:2]])
+        wanted = wanted["predicted_depth"].numpy().astype(np.float64)
+        spread = wanted.max() - wanted.min()
+        assert spread > 1e-3
+        np.testing.assert_allclose(depth, (wanted - wanted.min()) / spread * 255, atol=0.02)
+        assert depth.min() == 0
+        assert depth.max() == pytest.approx(255, abs=1e-3)
+
+
+def test_a_batch_gives_what_each_gives_alone(folder: Path, pictures: list[np.ndarray]) -> None:
+    many = DepthAnything(WHERE, str(folder), batch_size=8).maps(pictures)
+    single = DepthAnything(WHERE, str(folder), batch_size=1)
+    for rgb, depth in zip(pictures, many, strict=True):
+        np.testing.assert_allclose(single.maps([rgb])[0], depth, atol=0.02)
+    assert single.maps([]) == []
+
+
+def test_constant_depth_is_0(folder: Path) -> None:
+    model = DepthAnything(WHERE, str(folder))
+    [point] = model.maps([np.full((1, 1, 3), 7, np.uint8)])
+    assert point.tolist() == [[0]]
+    with torch.no_grad():
+        model.model.head.conv3.weight.zero_()
+    [flat] = model.maps([np.full((20, 30, 3), 7, np.uint8)])
+    assert not flat.any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 3000))
+def test_the_input_size_is_the_published_processors(height: int, width: int) -> None:
+    wanted = get_resize_output_image_size(np.empty((3, height, width), np.bool_), (518, 518), True, 14)
+    found = fitted_size(height, width, 518, 14)
+    assert found == (max(wanted.height, 14), max(wanted.width, 14))
+
+
+WRONG = {
+    "crop": ({"keep_aspect_ratio": False}, "must have keep_aspect_ratio: true"),
+    "multiple": ({"ensure_multiple_of": None}, "ensure_multiple_of None"),
+    "oblong": ({"size": {"height": 70, "width": 84}}, "has size"),
+    "size": ({"size": {"shortest_edge": 70}}, "has size"),
+    "size_missing": ({"size": None}, "has size None"),
+}
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONG))
+def test_a_processor_of_another_way_is_refused(wrong: str, folder: Path) -> None:
+    file = folder / "preprocessor_config.json"
+    published = file.read_text()
+    change, words = WRONG[wrong]
+    try:
+        file.write_text(json.dumps(json.loads(published) | change))
+        with pytest.raises(ParamsError, match=rf"^measures\.depth\.model: .*{words}"):
+            DepthAnything(WHERE, str(folder))
+    finally:
+        file.write_text(published)

@@ -1,0 +1,135 @@
+"""Encoders: HOG, and CLIP and DINOv3 from tiny random checkpoints, against the models called by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
+
+from editjudge.vision.encoders import HogEncoder
+from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, grid_cells
+
+SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
+
+
+@pytest.fixture
+def pictures(rng: np.random.Generator) -> list[np.ndarray]:
+    found = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in SHAPES]
+    grey = np.repeat(rng.integers(0, 256, (50, 60, 1), dtype=np.uint8), 3, 2)
+    return [*found, grey, np.zeros((30, 30, 3), np.uint8)]
+
+
+@pytest.fixture(scope="module")
+def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clip")
+    return tiny_models.save(tiny_models.clip(), folder, tiny_models.CLIP_PROCESSOR)
+
+
+@pytest.fixture(scope="module")
+def dino_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dino")
+    return tiny_models.save(tiny_models.dinov3(), folder, tiny_models.DINO_PROCESSOR)
+
+
+def test_hog_encodes_as_its_parts_do(pictures: list[np.ndarray]) -> None:
+    encoder = HogEncoder()
+    for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
+        assert np.array_equal(found.cls, encoder.embedding(rgb))
+        assert np.array_equal(found.patches, encoder.patches(rgb))
+        assert encoder.cells(np.ones(rgb.shape[:2], bool), 0.1).shape == (len(found.patches),)
+
+
+@torch.inference_mode()
+def test_clip_is_the_model_called_by_hand(clip_folder: Path, pictures: list[np.ndarray]) -> None:
+    encoder = ClipEncoder("measures.clip.model", str(clip_folder), batch_size=3)
+    model = CLIPVisionModelWithProjection.from_pretrained(clip_folder).eval()
+    square = {"height": 64, "width": 64}
+    processor = CLIPImageProcessorPil.from_pretrained(clip_folder, size=square, do_center_crop=False)
+    norm = model.vision_model.post_layernorm
+    for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
+        wanted = model(**processor(rgb, return_tensors="pt", input_data_format="channels_last"))
+        tokens = wanted.last_hidden_state[0, 1:].numpy().astype(np.float64)
+        spread = np.sqrt(tokens.var(1, keepdims=True) + 1e-5)
+        tokens = (tokens - tokens.mean(1, keepdims=True)) / spread * norm.weight.numpy() + norm.bias.numpy()
+        assert found.cls.dtype == found.patches.dtype == np.float32
+        np.testing.assert_allclose(found.cls, wanted.image_embeds[0], atol=1e-5)
+        np.testing.assert_allclose(found.patches, tokens, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_dinov3_is_the_model_called_by_hand(dino_folder: Path, pictures: list[np.ndarray]) -> None:
+    encoder = DinoEncoder("measures.dinov3.model", str(dino_folder), batch_size=3)
+    model = DINOv3ViTModel.from_pretrained(dino_folder).eval()
+    for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
+        pixels = (tiny_models.bilinear(rgb / 255, 64, 64) - tiny_models.MEAN) / tiny_models.STD
+        wanted = model(torch.tensor(pixels.transpose(2, 0, 1)[None], dtype=torch.float32)).last_hidden_state[0]
+        assert len(wanted) == 1 + 3 + 16  # CLS, registers, patches
+        np.testing.assert_allclose(found.cls, wanted[0], atol=2e-5)
+        np.testing.assert_allclose(found.patches, wanted[-16:], atol=2e-5)
+
+
+def test_a_batch_gives_what_each_image_gives_alone(
+    clip_folder: Path, dino_folder: Path, pictures: list[np.ndarray]
+) -> None:
+    for kind, folder in ((ClipEncoder, clip_folder), (DinoEncoder, dino_folder)):
+        many, single = kind("where", str(folder), batch_size=16), kind("where", str(folder), batch_size=1)
+        for first, second in zip(many.encode(pictures), single.encode(pictures), strict=True):
+            np.testing.assert_allclose(first.cls, second.cls, atol=1e-5)
+            np.testing.assert_allclose(first.patches, second.patches, atol=1e-5)
+        again = many.encode(pictures)
+        assert all(np.array_equal(a.patches, b.patches) for a, b in zip(again, many.encode(pictures), strict=True))
+        assert many.encode([]) == []
+
+
+def test_half_precision_is_near(clip_folder: Path, dino_folder: Path, photo: np.ndarray) -> None:
+    for kind, folder in ((ClipEncoder, clip_folder), (DinoEncoder, dino_folder)):
+        [exact], [half] = (
+            kind("where", str(folder)).encode([photo]),
+            kind("w", str(folder), dtype="bfloat16").encode([photo]),
+        )
+        assert half.patches.dtype == np.float32
+        cosine = (exact.cls @ half.cls) / np.linalg.norm(exact.cls) / np.linalg.norm(half.cls)
+        assert 0.99 < cosine < 1 - 1e-9
+
+
+def test_clip_with_its_text_tower_loads_as_well(tmp_path: Path, clip_folder: Path, photo: np.ndarray) -> None:
+    from transformers import CLIPConfig, CLIPTextConfig
+
+    vision = CLIPVisionModelWithProjection.from_pretrained(clip_folder)
+    text = CLIPTextConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, vocab_size=50
+    )
+    whole = CLIPModel(CLIPConfig(text_config=text, vision_config=vision.config, projection_dim=24))
+    whole.vision_model.load_state_dict(vision.vision_model.state_dict())
+    whole.visual_projection.load_state_dict(vision.visual_projection.state_dict())
+    whole.save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_bytes((clip_folder / "preprocessor_config.json").read_bytes())
+    [found] = ClipEncoder("measures.clip.model", str(tmp_path)).encode([photo])
+    [wanted] = ClipEncoder("measures.clip.model", str(clip_folder)).encode([photo])
+    np.testing.assert_allclose(found.cls, wanted.cls, atol=1e-6)
+
+
+def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folder: Path) -> None:
+    """The image's corner is the first patch's: nothing is cropped from an image that is not square."""
+    encoder = DinoEncoder("measures.dinov3.model", str(dino_folder))
+    region = np.zeros((40, 160), bool)
+    region[:5, :20] = True
+    assert np.flatnonzero(encoder.cells(region, 0.1)).tolist() == [0]
+    region[-5:, -20:] = True
+    assert np.flatnonzero(encoder.cells(region, 0.1)).tolist() == [0, 15]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.5])
+)
+def test_cells_are_those_with_more_than_the_share(height: int, width: int, grid: int, seed: int, share: float) -> None:
+    region = np.random.default_rng(seed).random((height, width)) < 0.2
+    fine = region.repeat(grid, 0).repeat(grid, 1)  # each cell now has whole pixels: height x width of them
+    counts = fine.reshape(grid, height, grid, width).sum((1, 3))
+    wanted = counts > share * height * width + 1e-6
+    assert np.array_equal(grid_cells(region, grid, share), wanted.reshape(-1))

@@ -1,0 +1,48 @@
+"""What the measures' vision models share."""
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from PIL import Image
+
+from editjudge.vision import loading
+from editjudge.vision.folders import Scaling
+
+AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+@pytest.mark.skipif(not AVX512, reason="linear layers are packed on processors with AVX-512")
+@pytest.mark.parametrize("shape", [(1, 24), (7, 24), (2, 5, 24), (2, 3, 5, 24)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_layer_is_the_layer(shape: tuple[int, ...], bias: bool) -> None:
+    with torch.inference_mode():
+        linear, values = torch.nn.Linear(24, 40, bias), torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(loading.PackedLinear(linear)(values), linear(values), atol=1e-6, rtol=1e-6)
+        turned = values.transpose(0, -2)
+        torch.testing.assert_close(loading.PackedLinear(linear)(turned), linear(turned), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (64, 64), (97, 131), (20, 20)], ids=str)
+def test_resizing_is_bilinear_with_antialiasing(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    rgb = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    found = loading.resized(rgb, 48, "cpu").numpy().transpose(1, 2, 0)
+    np.testing.assert_allclose(found, tiny_models.bilinear(rgb / 255, 48, 48), atol=1e-5)
+
+
+def test_resizing_by_pillow_is_pillows(photo: np.ndarray) -> None:
+    wanted = np.asarray(Image.fromarray(photo).resize((50, 30), Image.Resampling.BICUBIC))
+    assert np.array_equal(loading.resized_by_pillow(photo, 30, 50, 3), wanted)
+
+
+def test_normalised_pixels(photo: np.ndarray) -> None:
+    scaling = Scaling((0.1, 0.2, 0.3), (0.5, 0.4, 0.2), 2)
+    found = scaling.apply(loading.to_pixels([photo, 255 - photo], "cpu")).numpy()
+    assert found.shape == (2, 3, 72, 96)
+    by_hand = (photo / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.4, 0.2]
+    np.testing.assert_allclose(found[0].transpose(1, 2, 0), by_hand, atol=1e-6)
+
+
+def test_batches_cover_all_once() -> None:
+    assert [list(range(9))[part] for part in loading.batches(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+    assert list(loading.batches(0, 4)) == []

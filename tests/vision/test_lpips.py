@@ -1,0 +1,278 @@
+"""LPIPS against AlexNet written out in numpy, its properties, its file of weights and the converter."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from editjudge.commands import convert_lpips
+from editjudge.commands.convert_lpips import convert
+from editjudge.core import images
+from editjudge.core.params import ParamsError
+from editjudge.vision import lpips
+from editjudge.vision.lpips_torch import Lpips
+
+WHERE = "measures.lpips.weights"
+Weights = dict[str, np.ndarray]
+REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
+EDITS = [
+    ("editreward/source_img_1.png", "editreward/target_img_1.png"),
+    ("editscore/input.png", "editscore/output.png"),
+    ("step1x/source/0001.png", "step1x/edited_en/0001.png"),
+]
+
+
+@pytest.fixture(scope="module")
+def weights() -> Weights:
+    rng = np.random.default_rng(5)
+    trunk = {n: rng.standard_normal(s) * np.sqrt(2 / np.prod(s[1:] or 400)) for n, s in lpips.TRUNK.items()}
+    tensors = trunk | {name: rng.random(shape) for name, shape in lpips.LINEAR.items()}
+    return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def file(weights: Weights, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lpips") / "lpips.safetensors"
+    save_file(weights, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(file: Path) -> Lpips:
+    return Lpips(WHERE, str(file), batch_size=2)
+
+
+def convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, padding: int) -> np.ndarray:
+    """(c, h, w) through a convolution, as a sum over the kernel's places."""
+    x = np.pad(x, ((0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=(1, 2))[:, ::stride, ::stride]
+    return np.einsum("chwij,ocij->ohw", windows, weight, optimize=True) + bias[:, None, None]
+
+
+def pooled(x: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))[:, ::2, ::2].max((3, 4))
+
+
+def features(rgb: np.ndarray, weights: Weights) -> list[np.ndarray]:
+    """AlexNet after each of its five ReLUs, float64, of unit length over the channels."""
+    scaled = rgb.astype(np.float64) / 127.5 - 1
+    x = ((scaled - [-0.030, -0.088, -0.188]) / [0.458, 0.448, 0.450]).transpose(2, 0, 1)
+    found = []
+    for number, stride, padding in ((0, 4, 2), (3, 1, 2), (6, 1, 1), (8, 1, 1), (10, 1, 1)):
+        if number in (3, 6):
+            x = pooled(x)
+        weight, bias = (weights[f"features.{number}.{part}"].astype(np.float64) for part in ("weight", "bias"))
+        x = np.maximum(convolved(x, weight, bias, stride, padding), 0)
+        found.append(x / (np.sqrt((x**2).sum(0)) + 1e-10))
+    return found
+
+
+def by_numpy(first: np.ndarray, second: np.ndarray, weights: Weights) -> float:
+    layers = zip(features(first, weights), features(second, weights), strict=True)
+    return sum(
+        float((weights[f"lin{n}.model.1.weight"][0] * (a - b) ** 2).sum(0).mean()) for n, (a, b) in enumerate(layers)
+    )
+
+
+@pytest.mark.parametrize(("height", "width"), [(31, 31), (64, 64), (72, 97), (40, 150)])
+def test_it_is_the_formula(height: int, width: int, model: Lpips, weights: Weights, rng: np.random.Generator) -> None:
+    first = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    others = [rng.integers(0, 256, first.shape, dtype=np.uint8), 255 - first, first // 2]
+    wanted = [by_numpy(first, other, weights) for other in others]
+    assert min(wanted) > 0.01
+    assert model.distances(first, others) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_it_is_the_formula_on_photos(model: Lpips, weights: Weights) -> None:
+    from skimage import data
+
+    cat, cup = data.chelsea()[:120, :160], data.coffee()[:120, :160]
+    assert model.distances(cat, [cup, cat[::-1]]) == pytest.approx(
+        [by_numpy(cat, cup, weights), by_numpy(cat, cat[::-1], weights)], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(("source", "edited"), EDITS, ids=[edited.replace("/", "-") for _, edited in EDITS])
+def test_it_is_the_formula_on_real_edits(source: str, edited: str, model: Lpips, weights: Weights) -> None:
+    files = [REAL / source, REAL / edited]
+    if not all(file.is_file() for file in files):
+        pytest.skip(f"no {files[1]}: EDITJUDGE_SHARED says where the shared folder is")
+    first, second = (cv2.resize(images.decode(f.read_bytes()), (200, 160), interpolation=cv2.INTER_AREA) for f in files)
+    region = np.ones(first.shape[:2], bool)
+    region[40:100, 50:160] = False
+    pasted = lpips.pasted(first, second, region)
+    [found] = model.distances(first, [pasted])
+    share = 1 - 60 * 110 / (160 * 200)
+    assert lpips.by_share(found, region) == pytest.approx(by_numpy(first, pasted, weights) / share, abs=1e-5)
+    assert found > 1e-4
+
+
+def test_a_change_inside_the_boxes_does_not_move_it(model: Lpips, photo: np.ndarray, rng: np.random.Generator) -> None:
+    outside = np.ones(photo.shape[:2], bool)
+    outside[20:50, 30:70] = False
+    edited = (photo // 2 + 60).astype(np.uint8)
+    other = np.where(outside[..., None], edited, rng.integers(0, 256, photo.shape, dtype=np.uint8))
+    first, second = (lpips.pasted(photo, image, outside) for image in (edited, other))
+    assert model.distances(photo, [first]) == model.distances(photo, [second])
+
+
+def test_identical_images_are_at_0_and_it_is_symmetric(model: Lpips, photo: np.ndarray) -> None:
+    other = np.roll(photo, 5, 1)
+    same, away, far = model.distances(photo, [photo, other, 255 - photo])
+    assert same == pytest.approx(0, abs=1e-9)
+    assert model.distances(other, [photo]) == pytest.approx([away], abs=1e-6)
+    assert 0 < away < far
+
+
+def test_more_noise_is_farther(model: Lpips, photo: np.ndarray, rng: np.random.Generator) -> None:
+    noise = rng.standard_normal(photo.shape)
+    noisy = [(photo + amount * noise).clip(0, 255).astype(np.uint8) for amount in (2, 5, 10, 20, 40)]
+    found = model.distances(photo, noisy)
+    assert found == sorted(found)
+
+
+def test_a_batch_gives_what_each_gives_alone(file: Path, photo: np.ndarray, rng: np.random.Generator) -> None:
+    others = [rng.integers(0, 256, photo.shape, dtype=np.uint8) for _ in range(5)]
+    single, many = Lpips(WHERE, str(file), batch_size=1), Lpips(WHERE, str(file), batch_size=8)
+    assert single.distances(photo, others) == pytest.approx(many.distances(photo, others), abs=1e-6)
+    assert many.distances(photo, []) == []
+
+
+def test_the_region_is_pasted_and_its_share_divides(model: Lpips, weights: Weights, photo: np.ndarray) -> None:
+    region = np.ones(photo.shape[:2], bool)
+    region[20:50, 30:70] = False
+    edited = 255 - photo
+    pasted = lpips.pasted(photo, edited, region)
+    assert np.array_equal(pasted[region], edited[region])
+    assert np.array_equal(pasted[~region], photo[~region])
+    [whole] = model.distances(photo, [pasted])
+    share = 1 - 30 * 40 / (72 * 96)
+    assert lpips.by_share(whole, region) == pytest.approx(by_numpy(photo, pasted, weights) / share, abs=1e-5)
+    inside_alone = np.where(region[..., None], photo, edited)
+    assert np.array_equal(lpips.pasted(photo, inside_alone, region), photo)
+
+
+def test_an_empty_region_and_other_shapes_are_refused(model: Lpips, photo: np.ndarray) -> None:
+    nothing = np.zeros(photo.shape[:2], bool)
+    with pytest.raises(ValueError, match="the region is empty"):
+        lpips.pasted(photo, photo, nothing)
+    with pytest.raises(ValueError, match="the region is empty"):
+        lpips.by_share(0.5, nothing)
+    with pytest.raises(ValueError, match="shapes differ"):
+        lpips.pasted(photo, photo[1:], ~nothing)
+    with pytest.raises(ValueError, match="shapes differ"):
+        lpips.pasted(photo, photo, ~nothing[1:])
+    with pytest.raises(ValueError, match="shapes differ"):
+        model.distances(photo, [photo, photo[:, 1:]])
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (30, 200), (200, 30)])
+def test_an_image_too_small_for_alexnet_is_refused(height: int, width: int, model: Lpips) -> None:
+    small = np.zeros((height, width, 3), np.uint8)
+    with pytest.raises(ValueError, match=f"LPIPS needs 31 pixels a side; the image has {width} x {height}"):
+        model.distances(small, [small])
+
+
+def changed(name: str, value: np.ndarray | None) -> Callable[[Weights], Weights]:
+    return lambda weights: {n: w for n, w in (weights | {name: value}).items() if w is not None}
+
+
+WRONG: dict[str, tuple[Callable[[Weights], Weights], str]] = {
+    "no_linear_layer": (changed("lin3.model.1.weight", None), r"lin3\.model\.1\.weight must have shape .* be missing"),
+    "another_trunk": (
+        changed("features.3.weight", np.zeros((9, 9), np.float32)),
+        r"features\.3\.weight must .* \(9, 9\)",
+    ),
+    "not_finite": (changed("features.0.bias", np.full(64, np.nan, np.float32)), "not finite"),
+}
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONG))
+def test_wrong_weights_are_an_error_that_names_the_field(wrong: str, weights: Weights, tmp_path: Path) -> None:
+    change, words = WRONG[wrong]
+    save_file(change(weights), tmp_path / "wrong.safetensors")
+    with pytest.raises(ParamsError, match=rf"^measures\.lpips\.weights: .*{words}"):
+        Lpips(WHERE, str(tmp_path / "wrong.safetensors"))
+
+
+def test_a_missing_file_or_another_format_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"lpips\.weights: no file models/none; make it with `python -m editjudge\."):
+        lpips.find(WHERE, "models/none")
+    (tmp_path / "alex.pth").write_bytes(b"PK\x03\x04 something")
+    with pytest.raises(ParamsError, match="not readable as safetensors"):
+        lpips.find(WHERE, str(tmp_path / "alex.pth"))
+
+
+def published(weights: Weights, folder: Path) -> tuple[Path, Path]:
+    """The two files as torchvision and lpips publish them: state dicts, AlexNet's with its classifier."""
+    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    alexnet = {name: tensors[name] for name in lpips.TRUNK} | {"classifier.6.bias": torch.zeros(1000)}
+    torch.save(alexnet, folder / "alexnet.pth")
+    torch.save({name: tensors[name] for name in lpips.LINEAR}, folder / "alex.pth")
+    return folder / "alexnet.pth", folder / "alex.pth"
+
+
+def test_the_converter_makes_the_file_from_the_published_ones(weights: Weights, tmp_path: Path) -> None:
+    alexnet, linear = published(weights, tmp_path)
+    out = tmp_path / "models/lpips.safetensors"
+    command = [
+        sys.executable,
+        "-m",
+        "editjudge.commands.convert_lpips",
+        "--alexnet",
+        alexnet,
+        "--linear",
+        linear,
+        "--out",
+        out,
+    ]
+    assert subprocess.run(command, check=True, capture_output=True).stderr == b""
+    found = load_file(lpips.find(WHERE, str(out)))
+    assert found.keys() == weights.keys()
+    assert all(np.array_equal(found[name], weights[name]) for name in weights)
+
+
+def test_the_converter_ends_with_one_line_for_files_that_are_swapped(
+    weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alexnet, linear = published(weights, tmp_path)
+    given = ["--alexnet", str(linear), "--linear", str(alexnet), "--out", str(tmp_path / "out.safetensors")]
+    monkeypatch.setattr(sys, "argv", ["convert_lpips", *given])
+    words = r"^convert_lpips: .*alex\.pth: features\.0\.weight must have shape \(64, 3, 11, 11\), not none$"
+    with pytest.raises(SystemExit, match=words):
+        convert_lpips.main()
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return Path.touch, (Path("harm"),)
+
+
+def test_the_converter_refuses_what_is_not_weights(weights: Weights, tmp_path: Path) -> None:
+    alexnet, linear = published(weights, tmp_path)
+    out = tmp_path / "lpips.safetensors"
+    with pytest.raises(ValueError, match=r"none\.pth is not readable as weights"):
+        convert(tmp_path / "none.pth", linear, out)
+    torch.save([1, 2], linear)
+    with pytest.raises(ValueError, match=r"alex\.pth holds no table of weights, but a list"):
+        convert(alexnet, linear, out)
+    torch.save({"lin0.model.1.weight": torch.zeros(1, 63, 1, 1)}, linear)
+    with pytest.raises(
+        ValueError, match=r"lin0\.model\.1\.weight must have shape \(1, 64, 1, 1\), not \(1, 63, 1, 1\)"
+    ):
+        convert(alexnet, linear, out)
+    torch.save({"lin0.model.1.weight": Harmful()}, linear)
+    with pytest.raises(ValueError, match=r"alex\.pth is not readable as weights"):
+        convert(alexnet, linear, out)
+    for data in (b"", b"hello", b"PK\x03\x04" * 9):
+        linear.write_bytes(data)
+        with pytest.raises(ValueError, match=r"alex\.pth is not readable as weights"):
+            convert(alexnet, linear, out)
+    assert not out.exists()

@@ -1,0 +1,248 @@
+"""Face parsing by Segformer and joints by VitPose: small random checkpoints through the real code."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
+from transformers import (
+    SegformerForSemanticSegmentation,
+    SegformerImageProcessorPil,
+    VitPoseForPoseEstimation,
+)
+
+from editjudge.core import params
+from editjudge.vision import folders, parsing, pose
+from editjudge.vision.parsing_segformer import FaceParser
+from editjudge.vision.pose_vitpose import VitPose
+
+
+def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    noise = cv2.GaussianBlur(rng.uniform(0, 255, (height, width, 3)).astype(np.float32), (0, 0), 3)
+    return cv2.normalize(noise, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
+
+
+@pytest.fixture
+def pictures(rng: np.random.Generator) -> list[np.ndarray]:
+    return [textured(rng, *shape) for shape in ((80, 100), (120, 90), (64, 64), (1, 1), (3, 50))]
+
+
+# Parsing.
+
+
+@pytest.fixture(scope="module")
+def parser_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_parser(tmp_path_factory.mktemp("parser"))
+
+
+@pytest.fixture(scope="module")
+def parser(parser_folder: Path) -> FaceParser:
+    return FaceParser("measures.parsing", str(parser_folder), batch_size=2)
+
+
+def test_labels_agree_with_the_librarys_own_processing(
+    parser: FaceParser, parser_folder: Path, pictures: list[np.ndarray]
+) -> None:
+    processor = SegformerImageProcessorPil.from_pretrained(parser_folder)
+    model = SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
+    for rgb, labels in zip(pictures, parser.labels(pictures), strict=True):
+        inputs = processor([rgb], return_tensors="pt", input_data_format="channels_last")
+        with torch.no_grad():
+            output = model(**inputs)
+        [ids] = processor.post_process_semantic_segmentation(output, target_sizes=[rgb.shape[:2]])
+        names = [NUMBERED[int(n)].removesuffix(".png") for n in ids.ravel()]
+        expected = [parsing.LABELS.index(name) if name in parsing.LABELS else 0 for name in names]
+        assert labels.dtype == np.uint8
+        assert labels.shape == rgb.shape[:2]
+        assert (labels.ravel() == expected).mean() > 0.999  # Pillow's resizing is scaled in another order
+    assert len(np.unique(parser.labels(pictures[:1])[0])) > 3
+
+
+def test_only_the_surroundings_of_a_face_are_parsed(parser: FaceParser, pictures: list[np.ndarray]) -> None:
+    box = (40.0, 30.0, 60.0, 50.0)  # the square of 2.5 sides: 25..75, 15..65
+    [labels] = parser.labels(pictures[:1], [box])
+    [alone] = parser.labels([pictures[0][15:65, 25:75]])
+    assert np.array_equal(labels[15:65, 25:75], alone)
+    labels[15:65, 25:75] = 0
+    assert not labels.any()
+    assert alone.any()
+
+
+def test_the_surroundings_of_a_face_are_clipped_to_the_image(parser: FaceParser, pictures: list[np.ndarray]) -> None:
+    labels, whole = parser.labels(pictures[:2], [(-10.0, -10.0, 20.0, 20.0), None])
+    [alone] = parser.labels([pictures[0][:43, :43]])  # 5 - 37.5 .. 5 + 37.5
+    assert np.array_equal(labels[:43, :43], alone)
+    assert np.array_equal(whole, parser.labels(pictures[1:2])[0])
+
+
+def test_parts_are_the_pixels_of_their_classes() -> None:
+    labels = np.arange(len(parsing.LABELS), dtype=np.uint8).reshape(1, -1)
+    for name, expected in (("hair", {"hair"}), ("skin", {"skin", "nose"}), ("body", {"neck", "neck_l", "cloth"})):
+        mask = parsing.part(labels, name)
+        assert mask.shape == labels.shape
+        assert {parsing.LABELS[n] for n in np.flatnonzero(mask)} == expected
+
+
+def changed(folder: Path, target: Path, name: str, change: Callable[[dict], object]) -> Path:
+    """A copy of the folder in which one JSON file is another."""
+    target.mkdir()
+    for file in folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    content = json.loads((target / name).read_text())
+    change(content)
+    (target / name).write_text(json.dumps(content))
+    return target
+
+
+def unnamed(config: dict) -> None:
+    config["id2label"] = {n: f"LABEL_{n}" for n in config["id2label"]}
+
+
+PREPROCESSOR = "preprocessor_config.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("config.json", lambda c: c.update(model_type="vitpose"), "holds a model of type 'vitpose', not segformer"),
+        ("config.json", unnamed, "has no class cloth, hair, neck, neck_l, nose, skin: not a face-parsing model"),
+        ("config.json", lambda c: c.pop("id2label"), "has no id2label"),
+        ("config.json", lambda c: c.update(depths=[2, 1, 1, 1]), "lacks [0-9]+ weights"),
+        (PREPROCESSOR, lambda c: c.pop("image_mean"), "image_mean must be three numbers"),
+        (PREPROCESSOR, lambda c: c.update(size={"shortest_edge": 64}), "size must have a height and a width"),
+    ],
+    ids=["type", "names", "no names", "weights", "mean", "size"],
+)
+def test_a_folder_of_another_model_is_one_error_by_name(
+    tmp_path: Path, parser_folder: Path, name: str, change: Callable[[dict], object], said: str
+) -> None:
+    folder = changed(parser_folder, tmp_path / "other", name, change)
+    with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
+        FaceParser("measures.parsing", str(folder))
+    if "weights" not in said:  # seen before any work; weights are when they are loaded
+        with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
+            folders.find("measures.parsing", str(folder), parsing.KIND)
+
+
+def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
+    code = (
+        "import sys; from editjudge import model_folders, parsing, pose;"
+        "model_folders.find('a', sys.argv[1], parsing.KIND); model_folders.find('b', sys.argv[2], pose.KIND);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0
+
+
+# Pose.
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["vitpose", "vitpose+"])
+def pose_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pose(tmp_path_factory.mktemp("pose"), request.param)
+
+
+@pytest.fixture(scope="module")
+def vitpose(pose_folder: Path) -> VitPose:
+    return VitPose("measures.pose", str(pose_folder), batch_size=2)
+
+
+def cut(rgb: np.ndarray, box: tuple[float, float, float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """The box, grown by a quarter and to the aspect of 48 x 64, mapped corner pixel to corner pixel; and the map."""
+    x0, y0, x1, y1 = box
+    width = max(x1 - x0, (y1 - y0) * 48 / 64) * 1.25
+    height = max(y1 - y0, (x1 - x0) * 64 / 48) * 1.25
+    sx, sy = 47 / width, 63 / height
+    matrix = np.array([[sx, 0, 23.5 - sx * (x0 + x1) / 2], [0, sy, 31.5 - sy * (y0 + y1) / 2]])
+    return cv2.warpAffine(rgb, matrix, (48, 64)), matrix
+
+
+def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(
+    vitpose: VitPose, pose_folder: Path, pictures: list[np.ndarray]
+) -> None:
+    boxes = [(30.0, 15.0, 60.0, 65.0), (30.0, 40.0, 60.0, 50.0), (20.0, 10.0, 40.0, 50.0)]  # far from the border
+    model, inside = VitPoseForPoseEstimation.from_pretrained(pose_folder).eval(), 0
+    for rgb, box, found in zip(pictures[:3], boxes, vitpose.joints(pictures[:3], boxes), strict=True):
+        crop, matrix = cut(rgb, box)
+        pixels = (crop / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+        batch = torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float()
+        with torch.no_grad():
+            maps = model(batch, dataset_index=torch.zeros(1, dtype=torch.long)).heatmaps[0].numpy()
+        for n, joint in enumerate(pose.JOINTS):
+            x, y = matrix @ [*found.points[n], 1] * [11 / 47, 15 / 63]  # in cells of the heatmap
+            within = -1 <= x <= 12 and -1 <= y <= 16
+            assert found.scores[n] == pytest.approx(maps[COCO.index(joint)].max() if within else 0, abs=0.02)
+            inside += within
+        assert found.seen.tolist() == (found.scores >= 0.3).tolist()
+    assert inside > 12
+
+
+def test_joints_lie_on_the_heatmaps_peaks(pose_folder: Path, rng: np.random.Generator) -> None:
+    backend = VitPose("measures.pose", str(pose_folder))
+    centres, heights = rng.uniform(2, 9, (17, 2)), rng.uniform(0.1, 0.9, 17)
+    backend.model = Peaks(centres, heights)
+    rgb, boxes = textured(rng, 120, 140), [(30, 15, 60, 65), (20, 40, 110, 70)]
+    for found, box in zip(backend.joints([rgb, rgb], boxes), boxes, strict=True):
+        _, matrix = cut(rgb, box)
+        for n, joint in enumerate(pose.JOINTS):
+            keypoint = COCO.index(joint)
+            cell = matrix @ [*found.points[n], 1] / [47 / 11, 63 / 15]
+            assert cell == pytest.approx(centres[keypoint], abs=0.1)
+            assert found.scores[n] == pytest.approx(heights[keypoint], rel=0.07)  # the peak lies between cells
+    assert 0 < found.seen.sum() < 12
+
+
+def test_joints_move_with_the_person(vitpose: VitPose, rng: np.random.Generator) -> None:
+    rgb = textured(rng, 100, 120)
+    moved = cv2.copyMakeBorder(rgb, 30, 10, 20, 40, cv2.BORDER_REPLICATE)
+    box = (40, 30, 80, 80)  # far enough from the border for the grown box
+    first, second = vitpose.joints([rgb, moved], [box, (60, 60, 100, 110)])
+    assert second.points - first.points == pytest.approx(np.tile([20.0, 30.0], (12, 1)), abs=0.05)
+    assert second.scores == pytest.approx(first.scores, abs=1e-3)
+    assert np.ptp(first.points, 0).min() > 1
+
+
+def test_joints_do_not_depend_on_the_batch(vitpose: VitPose, pictures: list[np.ndarray]) -> None:
+    boxes = [(0, 0, rgb.shape[1], rgb.shape[0]) for rgb in pictures]
+    together = vitpose.joints(pictures, boxes)
+    for rgb, box, found in zip(pictures, boxes, together, strict=True):
+        [alone] = vitpose.joints([rgb], [box])
+        assert np.median(np.abs(found.points - alone.points)) < 1e-3  # a flat heatmap's peak is anywhere
+        assert np.isfinite(found.points).all()
+        assert np.isfinite(found.scores).all()
+    assert vitpose.joints([], []) == []
+
+
+def test_a_persons_box_is_clipped_to_the_image_or_refused_by_name(vitpose: VitPose, pictures: list[np.ndarray]) -> None:
+    partly, inside = vitpose.joints([pictures[0]] * 2, [(-30, -5, 40, 900), (0, 0, 40, 80)])
+    assert np.array_equal(partly.points, inside.points)
+    with pytest.raises(ValueError, match=r"box \[300, 0, 320, 9\] has no area inside the image of 100 x 80"):
+        vitpose.joints([pictures[0]], [(300, 0, 320, 9)])
+
+
+def test_a_pose_models_joints_are_known_by_name(
+    tmp_path: Path, pose_folder: Path, vitpose: VitPose, pictures: list[np.ndarray]
+) -> None:
+    def reverse(config: dict) -> None:
+        config["id2label"] = {str(n): name for n, name in enumerate(reversed(COCO))}
+        config.pop("label2id", None)
+
+    [found] = vitpose.joints(pictures[:1], [(10, 10, 70, 70)])
+    other = VitPose("measures.pose", str(changed(pose_folder, tmp_path / "other", "config.json", reverse)))
+    [reversed_names] = other.joints(pictures[:1], [(10, 10, 70, 70)])
+    # COCO's keypoint n is now called as 16 - n was: our joint 0 (its 5) is what was 11, our 6.
+    assert reversed_names.points[0] == pytest.approx(found.points[6], abs=1e-6)
+    assert reversed_names.points[6] == pytest.approx(found.points[0], abs=1e-6)
+
+
+def test_a_model_without_cocos_joints_is_one_error_by_name(tmp_path: Path, pose_folder: Path) -> None:
+    folder = changed(pose_folder, tmp_path / "other", "config.json", unnamed)
+    with pytest.raises(params.ParamsError, match=r"measures.pose: .* has no keypoint L_Shoulder, R_Shoulder, L_Elbow"):
+        VitPose("measures.pose", str(folder))
+    with pytest.raises(params.ParamsError, match=r"measures.pose: no folder nowhere; give a local folder"):
+        VitPose("measures.pose", "nowhere")

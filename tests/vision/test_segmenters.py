@@ -1,0 +1,137 @@
+"""Segmenters: GrabCut, and SAM 2.1 from a tiny random checkpoint, against the model called by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from transformers import Sam2Model
+
+from editjudge.core.params import ParamsError
+from editjudge.core.regions import Box
+from editjudge.measures.masks import iou
+from editjudge.vision.segmenters import GrabCut, grabcut
+from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+WHERE = "measures.sam2.model"
+BOXES: list[list[Box]] = [
+    [(10, 10, 60, 50), (50, 5, 90, 70)],
+    [(0, 0, 17, 40)],
+    [],
+    [(0, 0, 1, 1), (-5, -5, 8, 8)],
+    [(1, 20, 3, 200)],
+]
+
+
+@pytest.fixture
+def pictures(rng: np.random.Generator) -> list[np.ndarray]:
+    shapes = [(72, 96), (40, 17), (64, 64), (1, 1), (200, 3)]
+    return [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in shapes]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.save(tiny_models.sam2(), tmp_path_factory.mktemp("sam2"))
+
+
+@torch.inference_mode()
+def by_hand(model: Sam2Model, rgb: np.ndarray, box: Box) -> np.ndarray:
+    """The mask's logits, (H, W), of one box of one image, its tensors made in numpy."""
+    height, width = rgb.shape[:2]
+    pixels = (tiny_models.bilinear(rgb / 255, 128, 128) - tiny_models.MEAN) / tiny_models.STD
+    x0, y0, x1, y1 = max(box[0], 0), max(box[1], 0), min(box[2], width), min(box[3], height)
+    corners = [x0 * 128 / width, y0 * 128 / height, x1 * 128 / width, y1 * 128 / height]
+    found = model(
+        pixel_values=torch.tensor(pixels.transpose(2, 0, 1)[None], dtype=torch.float32),
+        input_boxes=torch.tensor([[corners]], dtype=torch.float32),
+        multimask_output=False,
+    )
+    assert found.pred_masks.shape == (1, 1, 1, 32, 32)
+    return tiny_models.bilinear(found.pred_masks[0, 0, 0].numpy(), height, width, antialias=False)
+
+
+def test_sam2_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarray]) -> None:
+    masks = Sam2Segmenter(WHERE, str(folder), batch_size=3).masks(pictures, BOXES)
+    model = Sam2Model.from_pretrained(folder).eval()
+    covered = []
+    for rgb, boxes, found in zip(pictures, BOXES, masks, strict=True):
+        assert len(found) == len(boxes)
+        for box, mask in zip(boxes, found, strict=True):
+            logits = by_hand(model, rgb, box)
+            sure = abs(logits) > 2e-5
+            assert mask.dtype == bool
+            assert sure.mean() > 0.98
+            assert np.array_equal(mask[sure], (logits > 0)[sure])
+            covered.append(mask.mean())
+    assert any(0.02 < share < 0.98 for share in covered)  # else nothing was compared
+
+
+def test_sam2_gives_each_image_its_own_masks_in_any_batch(folder: Path, pictures: list[np.ndarray]) -> None:
+    many = Sam2Segmenter(WHERE, str(folder), batch_size=8).masks(pictures, BOXES)
+    single = Sam2Segmenter(WHERE, str(folder), batch_size=1)
+    for rgb, boxes, found in zip(pictures, BOXES, many, strict=True):
+        [alone] = single.masks([rgb], [boxes])
+        assert len(alone) == len(found)
+        assert all((a == b).mean() > 0.995 for a, b in zip(alone, found, strict=True))
+    assert single.masks([], []) == []
+    assert single.masks(pictures[:1], [[]]) == [[]]
+
+
+def test_the_vision_encoder_runs_once_an_image(
+    folder: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segmenter, counted = Sam2Segmenter(WHERE, str(folder)), []
+    segmenter.model.vision_encoder.register_forward_hook(
+        lambda _module, given, _kwargs, _found: counted.append(1), with_kwargs=True
+    )
+    segmenter.masks([photo, photo], [[(0, 0, 9, 9), (5, 5, 50, 50), (9, 9, 40, 30)], [(0, 0, 9, 9)]])
+    assert len(counted) == 1
+
+
+def test_a_published_checkpoint_with_the_memory_of_videos_loads(
+    folder: Path, tmp_path: Path, photo: np.ndarray
+) -> None:
+    """SAM 2.1's are of the type sam2_video, which holds the image model."""
+    boxes: list[list[Box]] = [[(10, 10, 60, 50), (50, 5, 90, 70)]]
+    published = tiny_models.save(tiny_models.sam2_video(Sam2Model.from_pretrained(folder)), tmp_path)
+    assert '"model_type": "sam2_video"' in (published / "config.json").read_text()
+    model = Sam2Model.from_pretrained(published).eval()
+    [masks] = Sam2Segmenter(WHERE, str(published)).masks([photo], boxes)
+    for box, mask in zip(boxes[0], masks, strict=True):
+        logits = by_hand(model, photo, box)
+        assert (mask == (logits > 0)).mean() > 0.98
+        assert 0 < mask.mean() < 1
+
+
+@pytest.mark.parametrize("name", ["grabcut", "sam2"])
+def test_a_box_outside_the_image_is_refused_by_name(name: str, folder: Path, photo: np.ndarray) -> None:
+    segmenter = GrabCut() if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))
+    with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
+        segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
+
+
+def test_grabcut_of_many_is_grabcut_of_each(pictures: list[np.ndarray]) -> None:
+    found = GrabCut().masks(pictures, BOXES)
+    assert [len(masks) for masks in found] == [2, 1, 0, 2, 1]
+    for rgb, boxes, masks in zip(pictures, BOXES, found, strict=True):
+        assert all(np.array_equal(mask, grabcut(rgb, box)) for mask, box in zip(masks, boxes, strict=True))
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    folder = tiny_models.save(tiny_models.dinov3(), tmp_path, tiny_models.DINO_PROCESSOR)
+    with pytest.raises(ParamsError, match=r"measures\.sam2\.model: .* type 'dinov3_vit', not sam2 or sam2_video"):
+        Sam2Segmenter(WHERE, str(folder))
+
+
+def test_iou_of_masks() -> None:
+    first, second = np.zeros((10, 10), bool), np.zeros((10, 10), bool)
+    first[:5], second[3:9] = True, True
+    assert iou(first, second) == iou(second, first) == 20 / 90
+    assert iou(first, first) == 1
+    assert iou(first, ~first) == 0
+    assert iou(first, np.zeros_like(first)) == 0
+    with pytest.raises(ValueError, match="both masks are empty"):
+        iou(np.zeros_like(first), np.zeros_like(first))
+    with pytest.raises(ValueError, match="shapes differ"):
+        iou(first, first[1:])
