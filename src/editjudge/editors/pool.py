@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import cv2
 
+from editjudge.core.errors import UserError
 from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Outcome, attempt, describe, failed
 from editjudge.editors.request import EditFailed, Request
 
@@ -31,7 +32,7 @@ DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
 
 
-class EditorBroken(RuntimeError):
+class EditorBroken(UserError, RuntimeError):
     """The editor cannot be loaded, or no edit survives it: the stage ends, and what is finished is kept."""
 
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from editjudge.core.errors import UserError
+
 MOST = 1_000_000
 
 
-class SourceError(ValueError):
+class SourceError(UserError, ValueError):
     """A source that cannot be read at all; the message names the source or the file."""
 
 

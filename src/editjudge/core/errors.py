@@ -1,0 +1,5 @@
+"""The common base of all that a user can put right: a stage ends with its one line, without a traceback."""
+
+
+class UserError(Exception):
+    """What is wrong with settings, files, models or endpoints; the message says where, and what to do."""
