@@ -263,8 +263,8 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
 
 # Modules under the measures that no value of a record depends on, beside what its fingerprint already holds.
 NO_VALUES = {
-    "annotation.features", "annotation.recipe", "core.code", "core.fields", "core.lined_yaml", "core.params", "core.progress",
-    "core.resume", "core.workers", "measures.names",
+    "annotation.features", "annotation.recipe", "core.code", "core.fields", "core.lined_yaml", "core.params",
+    "core.progress", "core.resume", "core.workers", "measures.names",
 }  # fmt: skip
 
 
