@@ -18,6 +18,18 @@ from editjudge.core.params import ParamsError
 T = TypeVar("T")
 FORBID = ConfigDict(extra="forbid")
 DOTLESS = re.compile(r"[+-]?\d+e[+-]?\d+")  # how DVC writes 2.0e-6 that -S gives; YAML 1.1 takes it for a text
+WORDS = {
+    "string_type": "a text",
+    "string_too_short": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "sequence_str": "a list",
+    "is_instance_of": "a list",
+}
+BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "multiple_of": "a multiple of"}
 
 
 def _number(value: Any) -> Any:
@@ -88,9 +100,15 @@ def _line(where: str, kind: Any, error: Any) -> str:
 
 
 def _allowed(error: Any) -> str:
-    if error["type"] in ("dataclass_type", "dict_type", "mapping_type"):
+    kind, limits = error["type"], error.get("ctx", {})
+    if kind in ("dataclass_type", "dict_type", "mapping_type"):
         return "must have fields of its own"
-    return str(error["msg"]).replace("Input should", "must", 1).replace("String should", "must", 1)
+    if kind in WORDS:
+        return f"must be {WORDS[kind]}"
+    if kind == "literal_error":
+        return f"must be {limits['expected']}".replace("'", "")
+    bound = next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None)
+    return f"must be {bound}" if bound else re.sub("^(Input|String) should", "must", str(error["msg"]))
 
 
 def _fields(kind: Any, place: tuple[str | int, ...]) -> Mapping[str, Any]:

@@ -19,8 +19,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 from tqdm import tqdm
 
-from editjudge.core.errors import UserError
 from editjudge.core import params
+from editjudge.core.errors import UserError
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
 
 LOGS = Path("work/serve")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from editjudge.core.errors import FileError
 from editjudge.merging.tensors import FLOATS, Change, Delta, Stored, read_header
 
 WEIGHTS = "adapter_model.safetensors"
@@ -66,7 +67,7 @@ def read_adapter(folder: Path) -> Adapter:
     _refuse(adapter.config)
     for name, tensor in read_header(folder / WEIGHTS)[1].items():
         if not name.startswith(PREFIX) or tensor.dtype not in FLOATS:
-            raise ValueError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
+            raise FileError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
         inner = name.removeprefix(PREFIX)
         if part := PART.fullmatch(inner):
             adapter.modules.setdefault(part[1], {})[part[2]] = tensor
@@ -77,13 +78,13 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _refuse(config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
-        raise ValueError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
+        raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
     for name, value in config.items():
         if value and name not in FOLLOWED | WITHOUT_EFFECT:
-            raise ValueError(f"the adapter uses {name}, which is not merged here: {value}")
+            raise FileError(f"the adapter uses {name}, which is not merged here: {value}")
     if config.get("init_lora_weights", True) not in KEEPS_THE_BASE:
         start = config["init_lora_weights"]
-        raise ValueError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
+        raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
 
 
 def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
@@ -109,17 +110,17 @@ def _check_embeddings(adapter: Adapter, tied: bool) -> None:
     touched = [*adapter.modules, *(name.rpartition(".")[0] for name in adapter.replaced)]
     for module in touched:
         if tied and module.rpartition(".")[2] in EMBEDDINGS:
-            raise ValueError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
+            raise FileError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
 
 
 def _renaming(adapter: Adapter, base: Mapping[str, Stored]) -> tuple[str, str]:
     """The one of `RENAMINGS` by which the base has every tensor that the adapter changes."""
     wanted = [*(f"{module}.weight" for module in adapter.modules), *adapter.replaced]
     if not wanted:
-        raise ValueError(f"{adapter.folder / WEIGHTS} is empty")
+        raise FileError(f"{adapter.folder / WEIGHTS} is empty")
     missing = [[name for name in wanted if _renamed(name, *names) not in base] for names in RENAMINGS]
     if all(missing):
-        raise ValueError(f"{adapter.folder} does not fit the base: {missing[0][0]} is not in it")
+        raise FileError(f"{adapter.folder} does not fit the base: {missing[0][0]} is not in it")
     return RENAMINGS[missing.index([])]
 
 
@@ -131,10 +132,10 @@ def _check_complete(adapter: Adapter, base: Mapping[str, Stored], renaming: tupl
     """The adapter has what its settings say of this base: every target, and every module that was saved whole."""
     for part in adapter.config.get("modules_to_save") or []:
         if not any(_within(part, name) for name in adapter.replaced):
-            raise ValueError(f"{adapter.folder}: its modules_to_save has {part}, but it has no tensor of that name")
+            raise FileError(f"{adapter.folder}: its modules_to_save has {part}, but it has no tensor of that name")
     for module in _targets(adapter.config, base, renaming):
         if module not in adapter.modules:
-            raise ValueError(f"{adapter.folder} does not fit the base: it has nothing for {module}, one of its targets")
+            raise FileError(f"{adapter.folder} does not fit the base: it has nothing for {module}, one of its targets")
 
 
 def _targets(config: Mapping[str, Any], base: Mapping[str, Stored], renaming: tuple[str, str]) -> list[str]:
@@ -169,11 +170,11 @@ def _target(name: str, shape: tuple[int, ...], base: Mapping[str, Stored], renam
     """The name on disk of a tensor that is changed to one of this shape."""
     target = _renamed(name, *renaming)
     if target not in base:
-        raise ValueError(f"the adapter changes {name}, which the base has not")
+        raise FileError(f"the adapter changes {name}, which the base has not")
     if base[target].shape != shape:
-        raise ValueError(f"size mismatch for {name}: {shape} by the adapter, {base[target].shape} in the base")
+        raise FileError(f"size mismatch for {name}: {shape} by the adapter, {base[target].shape} in the base")
     if base[target].dtype not in FLOATS:
-        raise ValueError(f"{target} is stored as {base[target].dtype}: adapters are merged into {', '.join(FLOATS)}")
+        raise FileError(f"{target} is stored as {base[target].dtype}: adapters are merged into {', '.join(FLOATS)}")
     return target
 
 
@@ -183,14 +184,14 @@ def _deltas(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Itera
     embedding = any(name.startswith("lora_embedding") for name in parts)
     a, b = _factors(adapter, module, parts, embedding)
     if (a.shape[0], b.shape[1]) != (rank, rank):
-        raise ValueError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
+        raise FileError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
     if embedding:
         yield f"{module}.weight", Delta(a, b, scale, transposed=True), (a.shape[1], b.shape[0])
         return
     magnitude, bias = parts.get("lora_magnitude_vector"), parts.get("lora_B.bias")
     for name, vector in (("lora_magnitude_vector", magnitude), ("lora_B.bias", bias)):
         if vector is not None and vector.shape != b.shape[:1]:
-            raise ValueError(f"size mismatch for {module}.{name}: {vector.shape}, and {b.shape[0]} rows")
+            raise FileError(f"size mismatch for {module}.{name}: {vector.shape}, and {b.shape[0]} rows")
     yield f"{module}.weight", Delta(b, a, scale, magnitude=magnitude), (b.shape[0], a.shape[1])
     if bias is not None:
         yield f"{module}.bias", Delta(bias, None, scale), bias.shape
@@ -201,11 +202,11 @@ def _factors(adapter: Adapter, module: str, parts: Mapping[str, Stored], embeddi
     first, second = ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A.weight", "lora_B.weight")
     dora, bias = (bool(adapter.config.get(name)) for name in ("use_dora", "lora_bias"))
     if embedding and dora:
-        raise ValueError(f"{module}: DoRA (use_dora) on an embedding is not merged here")
+        raise FileError(f"{module}: DoRA (use_dora) on an embedding is not merged here")
     expected = {first, second} | ({"lora_magnitude_vector"} if dora else set()) | ({"lora_B.bias"} if bias else set())
     for part in sorted(expected ^ set(parts)):
-        raise ValueError(f"{module}.{part} is {'missing in' if part in expected else 'one too many for'} the adapter")
+        raise FileError(f"{module}.{part} is {'missing in' if part in expected else 'one too many for'} the adapter")
     a, b = parts[first], parts[second]
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise ValueError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
+        raise FileError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
     return a, b

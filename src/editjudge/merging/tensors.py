@@ -19,6 +19,8 @@ from typing import TypeAlias
 
 import torch
 
+from editjudge.core.errors import FileError
+
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 DTYPES = FLOATS | {"U8": torch.uint8}  # U8: bytes that are copied, whatever they are
 BLOCK = 1 << 20  # values of a block: in float32 it stays in a core's cache
@@ -83,20 +85,20 @@ def read_header(file: Path) -> Header:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 0 < length <= min(size - 8, LONGEST_HEADER):
-            raise ValueError(f"{file} is no safetensors file: its header would have {length} bytes")
+            raise FileError(f"{file} is no safetensors file: its header would have {length} bytes")
         try:
             header = json.loads(stream.read(length))
         except ValueError as error:
-            raise ValueError(f"{file} is no safetensors file: {error}") from error
+            raise FileError(f"{file} is no safetensors file: {error}") from error
     metadata = header.pop("__metadata__", {})
     stored = sorted(_stored(file, header, 8 + length), key=lambda item: (item[1].start, item[1].size))
     end = 8 + length
     for name, tensor in stored:
         if tensor.start != end:
-            raise ValueError(f"{file}: {name} does not begin where the tensor before it ends")
+            raise FileError(f"{file}: {name} does not begin where the tensor before it ends")
         end += tensor.size
     if end != size:
-        raise ValueError(f"{file} has {size} bytes, and {end} by its header")
+        raise FileError(f"{file} has {size} bytes, and {end} by its header")
     return metadata, dict(stored)
 
 
@@ -105,7 +107,7 @@ def _stored(file: Path, header: Mapping[str, dict], first: int) -> Iterator[tupl
         begin, end = entry["data_offsets"]
         tensor = Stored(file, entry["dtype"], tuple(entry["shape"]), first + begin, end - begin)
         if tensor.dtype in FLOATS and tensor.size != math.prod(tensor.shape) * FLOATS[tensor.dtype].itemsize:
-            raise ValueError(f"{file}: {name} has {tensor.size} bytes, which is not its shape {tensor.shape}")
+            raise FileError(f"{file}: {name} has {tensor.size} bytes, which is not its shape {tensor.shape}")
         yield name, tensor
 
 
@@ -151,7 +153,7 @@ def load(tensor: Stored) -> torch.Tensor:
     """A tensor of an adapter in float32, (rows, columns). ValueError: values that are not finite."""
     values = _read(tensor, 0, tensor.rows)
     if not values.isfinite().all():
-        raise ValueError(f"{tensor.file} holds values that are not finite, in its tensor of shape {tensor.shape}")
+        raise FileError(f"{tensor.file} holds values that are not finite, in its tensor of shape {tensor.shape}")
     return values.float()
 
 

@@ -5,14 +5,14 @@ no stand-in: without it there would be no pairs, and nobody would know why.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.annotation.recipe import Recipe
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Real, Text, Wrong, known, read
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, known, read
 from editjudge.measures.names import AREAS, KINDS
 from editjudge.pairs.tiers import AreaRule
 
@@ -33,6 +33,18 @@ class AreaSetting:
     def __post_init__(self) -> None:
         if self.failure > self.elite:
             raise Wrong("failure", f"is {self.failure}, above elite, {self.elite}")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml; what each field means is said there."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: Amount
+    prompts_per_task: Positive
+    least_change: Amount
+    seed: Count
+    thresholds: Mapping[Text, Any]
 
 
 def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:

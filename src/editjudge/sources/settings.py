@@ -1,8 +1,8 @@
 """Where raw pairs come from: `raw_pairs.sources`, `raw_pairs.filters` and `raw_pairs.downloads` of params.yaml."""
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from dataclasses import dataclass as plain_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -118,7 +118,10 @@ class Limits:
 
 @dataclass(frozen=True, config=FORBID)
 class RawPairs:
-    """Section `raw_pairs` of params.yaml. per_task, image_side, seed: of the probe set's pairs. sources: by task; None: all probe."""
+    """Section `raw_pairs` of params.yaml. per_task, image_side, seed: of the probe set's pairs.
+
+    sources: by task; None: the probe set for all.
+    """
 
     per_task: Positive
     image_side: Positive
@@ -130,12 +133,13 @@ class RawPairs:
 
 @plain_dataclass(frozen=True)
 class Plan:
-    """All that the raw pairs of a task depend on, but for the probe set's own settings."""
+    """All that the raw pairs of a task depend on. probe: per_task, image_side and seed of the probe set's."""
 
     task: str
     sources: Mapping[str, Source]
     filters: Filters
     limits: Limits
+    probe: RawPairs
 
 
 def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
@@ -152,4 +156,4 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     if wrong:
         names = [PROBE, *formats]
         raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
-    return Plan(task, sources, section.filters, section.downloads)
+    return Plan(task, sources, section.filters, section.downloads, section)

@@ -4,9 +4,7 @@ The pool is read and embedded a shard of `embed.shard` rows at a time. A finishe
 fingerprint of its rows, the settings and the code, so that a killed stage loses one shard at most.
 """
 
-import argparse
 import os
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,10 +14,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
+from editjudge.core.errors import FileError
+from editjudge.core.main import stage
 from editjudge.core.progress import progress
+from editjudge.core.settings import read
 from editjudge.selection import embedders
+from editjudge.selection.settings import EmbedSetting
 
-DTYPES = ("float16", "float32")
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
 CODE = (
     "editjudge.selection.embedders",
@@ -29,21 +30,6 @@ CODE = (
     "editjudge.qwen.processor",
     "editjudge.selection.minilm",
 )
-
-
-def settings(values: dict[str, Any], task: str, rows: int) -> dict[str, Any]:
-    """The checked section `embed` of params.yaml, with the task in `vectors`, and `rows`, the pool's number of them.
-
-    Raises ParamsError that names the key.
-    """
-    params.choice(values, "embed.backend", embedders.BACKENDS)
-    params.choice(values, "embed.dtype", DTYPES)
-    for key in ("shard", "batch_size"):
-        params.positive(values, f"embed.{key}")
-    vectors = params.leaf(values, "embed.vectors")
-    if not isinstance(vectors, str):
-        raise params.ParamsError(f"params.yaml: embed.vectors must be a path, not {vectors!r}")
-    return values["embed"] | {"vectors": vectors.replace("{task}", task), "rows": rows}
 
 
 def rows_of(pairs: Path) -> int:
@@ -78,23 +64,23 @@ def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> 
         if matrix is None:
             matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
         if part.shape[1] != matrix.shape[1] or place + len(part) > count:
-            raise ValueError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
+            raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
         matrix[place : place + len(part)] = part
         place += len(part)
     if matrix is None or place < count:
-        raise ValueError(f"{out}: vectors of {place} rows, {count} are expected")
+        raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
     matrix.flush()
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:
     """The vectors as they are stored. Raises ValueError that names the first row whose vector is zero or not finite."""
     if vectors.ndim != 2 or len(vectors) != len(rows):
-        raise ValueError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
+        raise FileError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
     with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
         stored = vectors.astype(dtype)
     bad = np.flatnonzero(~np.isfinite(stored).all(axis=1) | ~stored.any(axis=1))
     if len(bad):
-        raise ValueError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
+        raise FileError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
     return stored
 
 
@@ -129,7 +115,8 @@ def run(task: str) -> None:
     """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
-    setting = settings(params.load(), task, count)
+    section = read("embed", EmbedSetting, params.leaf(params.load(), "embed"))
+    setting = vars(section) | {"vectors": section.vectors.replace("{task}", task), "rows": count}
     # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
     shards = Shards(setting, None if setting["backend"] == "precomputed" else Path(f"work/embed/{task}"))
     parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
@@ -138,13 +125,7 @@ def run(task: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
-    try:
-        run(task)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"embed: {error}")
+    stage(__doc__, run, "task")
 
 
 if __name__ == "__main__":

@@ -14,16 +14,18 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from editjudge.core import images, params, records, resume
-from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.errors import FileError
+from editjudge.core.main import guarded
+from editjudge.core.settings import read
 from editjudge.core.workers import spread
+from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
     from editjudge.training.data import Sample
@@ -46,24 +48,6 @@ CODE = (
     "editjudge.training.data",
 )
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
-# Field of params.yaml: lowest and highest value, where any number from 0 will not do.
-RANGES: Ranges = {
-    "lora_rank": (1, 4096),
-    "lora_alpha": (1, 65_536),
-    "lora_dropout": (0, 0.99),
-    "max_steps": (-1, float("inf")),
-    "batch_size": (1, 65_536),
-    "accumulation": (1, 65_536),
-    "warmup_share": (0, 0.99),
-    "held_out_share": (0, 0.99),
-    "log_every": (1, float("inf")),
-    "eval_every": (1, float("inf")),
-    "save_every": (1, float("inf")),
-    "keep_checkpoints": (2, float("inf")),  # the last one may be half-written
-    "nodes": (1, 4096),
-    "processes": (0, 4096),
-    "port": (0, 65_535),
-}
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -72,58 +56,9 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchSetting:
-    """`train_judge.launch` of params.yaml."""
-
-    launcher: Literal["torchrun", "deepspeed"]
-    nodes: int
-    processes: int
-    address: str
-    port: int
-    hostfile: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """`train_judge` of params.yaml, whose comments say what the fields mean."""
-
-    lora_rank: int
-    lora_alpha: int
-    lora_dropout: float
-    learning_rate: float
-    epochs: float
-    max_steps: int
-    batch_size: int
-    accumulation: int
-    warmup_share: float
-    weight_decay: float
-    held_out_share: float
-    min_pixels: int
-    max_pixels: int
-    log_every: int
-    eval_every: int
-    save_every: int
-    keep_checkpoints: int
-    skip_failed: bool
-    workers: int
-    bf16: bool
-    gradient_checkpointing: bool
-    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
-    seed: int
-    launch: LaunchSetting
-
-
-def read_setting(values: dict[str, Any]) -> Setting:
+def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
     """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
-    given = dict(params.leaf(values, "train_judge"))
-    launch = read_fields("train_judge.launch", LaunchSetting, params.leaf(values, "train_judge.launch"), RANGES)
-    setting: Setting = read_fields("train_judge", Setting, given | {"launch": launch}, RANGES)
-    if setting.save_every % setting.log_every:
-        raise params.ParamsError("train_judge.save_every must be a multiple of train_judge.log_every")
-    if 0 < setting.max_pixels < setting.min_pixels:
-        raise params.ParamsError("train_judge.max_pixels must not be below train_judge.min_pixels")
-    return setting
+    return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
 
 
 def settings_of(values: dict[str, Any]) -> "TrainSettings":
@@ -209,7 +144,7 @@ def fault(data: bytes | None) -> str | None:
 def prepare(pairs: Path, run: Path, skip_failed: bool) -> None:
     """Puts the table of the pairs into the training's folder, with bounded memory, and the list of those left out.
 
-    ValueError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
+    FileError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
     """
     from editjudge.training import data as sft_data
 
@@ -220,7 +155,7 @@ def prepare(pairs: Path, run: Path, skip_failed: bool) -> None:
     skipped = {key: reason for part in found for key, reason in part.items()}
     if skipped and not skip_failed:
         named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
-        raise ValueError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
+        raise FileError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
     run.mkdir(parents=True, exist_ok=True)
     records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
     sft_data.write(samples_of(records.iterate(pairs, "train_pairs"), skipped), run / TABLE)
@@ -291,10 +226,19 @@ def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dic
     }
 
 
-def train_alone_or_launch(values: dict[str, Any]) -> None:
+def work(run: Path) -> None:
+    """One of a training's processes."""
+    from editjudge.training import launch as sft_launch
+
+    values = params.load()
+    sft_launch.worker(lambda: train(settings_of(values), run))
+
+
+def train_alone_or_launch() -> None:
     """Prepares the training and carries it out, here or in processes of its own."""
     from editjudge.training import launch as sft_launch
 
+    values = params.load()
     settings, launch = settings_of(values), launch_of(values)
     setting = params.leaf(values, "train_judge")
     run = WORK / fingerprint(setting, launch.nodes * launch.processes, PAIRS, BASE)
@@ -313,13 +257,10 @@ def main() -> None:
     parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
     run = parser.parse_args().worker
     os.environ.update(ENVIRONMENT)
-    values = params.load()
     if run:
-        from editjudge.training import launch as sft_launch
-
-        sft_launch.worker(lambda: train(settings_of(values), run))
+        guarded("train_judge", work, run)
     else:
-        train_alone_or_launch(values)
+        guarded("train_judge", train_alone_or_launch)
 
 
 if __name__ == "__main__":

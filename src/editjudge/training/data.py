@@ -16,6 +16,7 @@ from transformers import Qwen3VLProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from editjudge.core import images
+from editjudge.core.errors import FileError
 from editjudge.qwen.prompt import Winner, completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
@@ -65,12 +66,12 @@ def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | No
     outside 0..1, or no prompt left to train on.
     """
     if not 0.0 <= share < 1.0:
-        raise ValueError(f"held_out_share must be in 0..1 and below 1, not {share}")
+        raise FileError(f"held_out_share must be in 0..1 and below 1, not {share}")
     prompts = rows["prompt"]
     ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
     count = max(1, round(share * len(ranked))) if share > 0 else 0
     if count >= len(ranked):
-        raise ValueError(f"{len(ranked)} prompts are too few to hold out {share}")
+        raise FileError(f"{len(ranked)} prompts are too few to hold out {share}")
     held_out = set(ranked[:count])
     train = rows.select([i for i, prompt in enumerate(prompts) if prompt not in held_out])
     return train, rows.select([i for i, prompt in enumerate(prompts) if prompt in held_out]) if count else None
@@ -185,5 +186,5 @@ class Prepare:
                 max_pixels=size["longest_edge"],
             )
         except ValueError as error:
-            raise ValueError(f"training sample {key}: {name}: {error}") from error
+            raise FileError(f"training sample {key}: {name}: {error}") from error
         return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
