@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.benchmarks.item import BenchmarkError, Item, RowError
 from editjudge.core.keys import plain
+from editjudge.core.settings import FORBID, Text
 
 BATCH = 64  # rows of a Parquet file in memory at a time
 T = TypeVar("T", bound=str)
 
 
-@dataclass(frozen=True)
+@settings_class(frozen=True, config=FORBID)
 class Setting:
     """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
 
@@ -31,14 +33,14 @@ class Setting:
     relative to (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
     """
 
-    form: str
-    path: str | None = None
-    hub: str | None = None
-    revision: str | None = None
-    files: str | None = None
-    images: str | None = None
-    dimension: str | None = None
-    shuffle: str | None = None
+    form: Text
+    path: Text | None = None
+    hub: Text | None = None
+    revision: Text | None = None
+    files: Text | None = None
+    images: Text | None = None
+    dimension: Text | None = None
+    shuffle: Text | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
@@ -108,14 +108,14 @@ def _allowed(error: Any) -> str:
     if kind == "literal_error":
         return f"must be {limits['expected']}".replace("'", "")
     bound = next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None)
-    return f"must be {bound}" if bound else re.sub("^(Input|String) should", "must", str(error["msg"]))
+    return f"must be {bound}" if bound else re.sub(r"^\w+ should", "must", str(error["msg"]))
 
 
 def _fields(kind: Any, place: tuple[str | int, ...]) -> Mapping[str, Any]:
     """The fields of the class of settings at a place below `kind`."""
     for part in (*place, None):
-        while not is_dataclass(kind) and NoneType in get_args(kind):
-            [kind] = [each for each in get_args(kind) if each is not NoneType]
+        while get_origin(kind) is Annotated or NoneType in get_args(kind):
+            kind = next(each for each in get_args(kind) if each is not NoneType)
         if part is not None:
             kind = kind.__pydantic_fields__[part].annotation if is_dataclass(kind) else get_args(kind)[-1]
     return kind.__pydantic_fields__
