@@ -57,9 +57,9 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 
 def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[np.ndarray, dict]:
     """What the stage writes: vectors, and how many rows it computed."""
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION | changes}))
-    embed.run("t")
-    counts = json.loads(Path("metrics/resume/embed_t.json").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION | changes}))
+    embed.run()
+    counts = json.loads(Path("metrics/resume/embed.json").read_text())
     return np.load("data/embeddings/t.npy", mmap_mode="r"), counts
 
 
@@ -105,9 +105,9 @@ def test_finished_shards_are_not_computed_again(pool: list[dict], monkeypatch) -
 def test_a_killed_stage_loses_one_shard_at_most(pool: list[dict], monkeypatch) -> None:
     many = [pool[n % 10] | {"key": f"m{n}"} for n in range(80)]
     records.write(Path("data/raw_pairs/t.parquet"), many, "raw_pairs")
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION}))
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    words = [sys.executable, "-m", "editjudge.stages.embed", "--task", "t"]
+    words = [sys.executable, "-m", "editjudge.stages.embed"]
     process = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(Path("work/embed/t").glob("*.npy"))) < 2 and time.monotonic() < deadline:
@@ -210,8 +210,8 @@ def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypa
 
 
 def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], monkeypatch) -> None:
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
-    monkeypatch.setattr(sys, "argv", ["embed", "--task", "t"])
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION}))
+    monkeypatch.setattr(sys, "argv", ["embed"])
     Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
     with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet: not readable as Parquet"):
         embed.main()
