@@ -25,7 +25,6 @@ from PIL import Image
 
 from editjudge.core import images, params, records, schemas, tables
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.writing import RowWriter
 from editjudge.probe import scenes
 from editjudge.sources import formats, importing, names, settings
 from editjudge.sources.duplicates import Seen
@@ -665,39 +664,6 @@ def test_rows_come_in_the_order_of_the_source_and_twice_the_same(load: Importer,
     first, second = (load("color_alter", "plain", file, near_bits=4) for _ in range(2))
     assert [row["key"] for row in first.rows] == [f"color_alter.s.{n}" for n in range(60)]
     assert (first.rows, first.refused, first.report) == (second.rows, second.refused, second.report)
-
-
-@pytest.mark.parametrize("count", [0, 1, 64, 200])
-def test_rows_written_as_they_come_are_the_bytes_of_rows_written_at_once(tmp_path: Path, count: int) -> None:
-    pairs = scenes.make_pairs("color_alter", "train", min(count, 3), 48, 1)
-    rows = [pairs[n % 3] | {"key": f"k{n}", "source": "probe"} for n in range(count)]
-    with RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer:
-        for row in rows:
-            writer.add(row)
-    records.write(tmp_path / "b.parquet", rows, "raw_pairs")
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-
-
-def test_a_row_that_breaks_the_contract_leaves_the_old_file(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"old")
-    with (
-        pytest.raises(schemas.ContractError, match="field key"),
-        RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer,
-    ):
-        writer.add(scenes.make_pairs("color_alter", "train", 1, 48, 1)[0] | {"key": "a b"})
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.parquet", b"old")]
-
-
-def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("editjudge.core.writing.GROUPS", 4)
-    row = scenes.make_pairs("color_alter", "train", 1, 16, 1)[0]
-    with RowWriter(tmp_path / "a.parquet", "raw_pairs") as writer:
-        for n in range(1_500):
-            writer.add(row | {"key": f"k{n}"})
-    file = pq.ParquetFile(tmp_path / "a.parquet")
-    assert file.metadata.num_rows == 1_500
-    assert file.num_row_groups < 15
-    assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
 
 
 def test_every_name_of_ours_maps_to_itself_and_no_name_stands_twice() -> None:

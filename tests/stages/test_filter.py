@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +31,11 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     return rows
 
 
-def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[list[str], dict, list[dict]]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, tasks: Sequence[str] = ("t",), **changes: object
+) -> tuple[list[str], dict, list[dict]]:
     """The keys that the stage keeps, its metrics and its curve."""
-    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "filter": SECTION | changes}))
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": list(tasks), "filter": SECTION | changes}))
     filter.run()
     with Path("plots/coverage.csv").open() as file:
         curve = list(csv.DictReader(file))
@@ -56,6 +59,15 @@ def test_the_kept_pairs_and_their_coverage(pool: list[dict], monkeypatch: pytest
     before = Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage.csv").read_bytes()
     run(monkeypatch)
     assert before == (Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage.csv").read_bytes())
+
+
+def test_every_task_has_its_pool_and_its_curve(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    records.write(Path("data/raw_pairs/u.parquet"), pool, "raw_pairs")
+    np.save("data/embeddings/u.npy", np.load("data/embeddings/t.npy")[::-1])
+    _, _, curve = run(monkeypatch, tasks=["t", "u"])
+    assert len(records.read(Path("data/pools/u.parquet"), "pools")) == 5
+    assert [row["task"] for row in curve] == ["t"] * 10 + ["u"] * 10
+    assert json.loads(Path("metrics/filter.json").read_text()).keys() == {"t", "u"}
 
 
 def test_more_than_the_pool_keeps_all_and_says_so(

@@ -18,7 +18,6 @@ from editjudge.benchmarks import reading
 from editjudge.core import images, params, records
 from editjudge.core.fields import read_fields
 from editjudge.core.tables import RowError, TableError
-from editjudge.core.writing import RowWriter, TableWriter
 from editjudge.probe import scenes
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
@@ -124,8 +123,8 @@ def run() -> None:
     rows = published_prompts(setting) if published else probe_prompts(values, setting)
     tasks, refused = Counter[str](), 0
     with (
-        RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
-        TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
+        records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
+        records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
         for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
             if isinstance(row, Refused):

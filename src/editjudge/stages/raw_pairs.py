@@ -12,7 +12,6 @@ from typing import Any
 
 from editjudge.core import params, records
 from editjudge.core.tables import TableError
-from editjudge.core.writing import RowWriter, TableWriter
 from editjudge.probe import scenes
 from editjudge.sources import formats, importing, settings
 
@@ -29,8 +28,8 @@ def run(task: str) -> None:
     plan = settings.plan(values, task, formats.FORMATS)
     counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
-        RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
-        TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
+        records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
+        records.TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
     ):
         report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, Path("work"))
         records.write_json(counts, report)
