@@ -35,7 +35,7 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "DVC_NO_ANALYTICS": "true"}
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true"}
         self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
