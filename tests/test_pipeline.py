@@ -29,6 +29,8 @@ SMALL = {
     "measure_response.per_task": 1,
     "leaderboard.bootstrap": 20,
 }
+UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
+FOLLOWS_PAIRS = {"train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models", "leaderboard"}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
 
