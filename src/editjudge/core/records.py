@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import schemas
+from editjudge.core.files import replacing
 
 ROW_GROUP = 64
 DECIMALS = 6
@@ -28,10 +28,8 @@ def write(path: Path, rows: list[Row], contract: str) -> None:
         table = pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise schemas.ContractError(f"{path}: {error}") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="zstd", store_schema=False)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="zstd", store_schema=False)
 
 
 def read(path: Path, contract: str) -> list[Row]:
@@ -61,10 +59,8 @@ def iterate(path: Path, contract: str) -> Iterator[Row]:
 
 def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def _rounded(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import records, schemas
+from editjudge.core import files, records, schemas
 
 GROUP_BYTES, GROUP_ROWS = 64_000_000, 4_096
 GROUPS = 256  # the file's footer is in memory: large files get larger row groups, not more and more of them
@@ -23,7 +23,7 @@ class RowWriter:
 
     def __init__(self, path: Path, contract: str) -> None:
         self.path, self.contract, self.count = path, contract, 0
-        self._partial = path.with_name(path.name + ".partial")
+        self._partial = files.partial(path)
         self._rows: list[records.Row] = []
         self._bytes = 0
 

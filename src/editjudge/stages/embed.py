@@ -5,7 +5,6 @@ fingerprint of its rows, the settings and the code, so that a killed stage loses
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
+from editjudge.core.files import replacing, work
 from editjudge.core.progress import progress
 from editjudge.selection import embedders
 
@@ -63,13 +63,8 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    try:
+    with replacing(out) as partial:
         _fill(partial, out, count, parts)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
@@ -131,7 +126,7 @@ def run(task: str) -> None:
     rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
     setting = settings(params.load(), task, count)
     # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
-    shards = Shards(setting, None if setting["backend"] == "precomputed" else Path(f"work/embed/{task}"))
+    shards = Shards(setting, None if setting["backend"] == "precomputed" else work("embed", task))
     parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
     write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
     records.write_json(Path(f"metrics/resume/embed_{task}.json"), shards.counts)
