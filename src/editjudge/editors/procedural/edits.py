@@ -5,7 +5,6 @@ its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or
 that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source itself.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,22 +13,14 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
+from editjudge.editors.request import Edited
 from editjudge.probe import operations
 
-KINDS = ("precise", "box", "leaky", "regenerated", "shifted", "unedited")
 PRESERVE_OBJECT = ("replace_background",)
 BISECTIONS = 9
 TOLERANCE = 0.03  # of the wanted amount
 OPAQUE_FROM = 0.2  # strength from which the editor `box` changes its box in full
 JITTER = 0.25  # standard deviation of the logarithm of the amount, from record to record
-
-
-@dataclass(frozen=True)
-class Edited:
-    """An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
-
-    image: np.ndarray
-    damage: float
 
 
 @dataclass(frozen=True)
@@ -48,10 +39,8 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
 
     The strength of the damage is searched so that the damage comes out near `amount` times a random factor around 1;
     where the photo does not allow as much (a flat one cannot show a shift), it stays below, and what was reached is
-    returned. `precise` and `unedited` do none. Raises ValueError for an unknown kind or operation.
+    returned. `precise` and `unedited` do none. Raises ValueError for an unknown operation.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown editor kind {kind!r}; known: {', '.join(KINDS)}")
     if kind == "unedited":
         return Edited(source, 0.0)
     scene = carry_out(source, edit)
@@ -94,22 +83,22 @@ def _preserved(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np
 
 def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
     """The edit carried out on the object `mask`."""
-    operation = edit["operation"]
-    if operation == "recolour":
-        return operations.recolour(source, mask, edit["colour"])
-    if operation == "change_material":
-        return operations.change_material(source, mask, edit["material"], edit["seed"])
-    if operation == "remove":
-        return operations.remove(source, mask)
-    if operation == "resize":
-        return operations.resize(source, mask, edit["factor"])
-    if operation == "add":
-        return operations.add(source, tuple(edit["box"]), *operations.donor(edit["donor"], edit["donor_region"]))
-    if operation == "replace_background":
-        return operations.replace_background(source, mask, edit["background"], edit["seed"])
-    if operation == "tone":
-        return operations.tone(source, edit["tone"])
-    raise ValueError(f"unknown edit operation {operation!r}")
+    match edit["operation"]:
+        case "recolour":
+            return operations.recolour(source, mask, edit["colour"])
+        case "change_material":
+            return operations.change_material(source, mask, edit["material"], edit["seed"])
+        case "remove":
+            return operations.remove(source, mask)
+        case "resize":
+            return operations.resize(source, mask, edit["factor"])
+        case "add":
+            return operations.add(source, tuple(edit["box"]), *operations.donor(edit["donor"], edit["donor_region"]))
+        case "replace_background":
+            return operations.replace_background(source, mask, edit["background"], edit["seed"])
+        case "tone":
+            return operations.tone(source, edit["tone"])
+    raise ValueError(f"unknown edit operation {edit['operation']!r}")
 
 
 def damage_of(scene: Scene, image: np.ndarray) -> float:
@@ -122,18 +111,17 @@ Damage = Callable[[Scene, float, np.random.Generator], np.ndarray]
 
 def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Edited:
     """Bisect the strength (0..1) of the damage; the same seed each time, so that only the strength varies."""
-    low, high, best = 0.0, 1.0, None
-    strength = 1.0
+    low, high, strength = 0.0, 1.0, 1.0
+    best, off = Edited(scene.clean, 0.0), float("inf")
     for _ in range(BISECTIONS):
         image = damage(scene, strength, np.random.default_rng(seed))
-        reached = Edited(image, damage_of(scene, image))
-        if best is None or abs(reached.damage - wanted) < abs(best.damage - wanted):
-            best = reached
-        if abs(reached.damage - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached.damage < wanted):
+        reached = damage_of(scene, image)
+        if abs(reached - wanted) < off:
+            best, off = Edited(image, reached), abs(reached - wanted)
+        if abs(reached - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached < wanted):
             break
-        low, high = (strength, high) if reached.damage < wanted else (low, strength)
+        low, high = (strength, high) if reached < wanted else (low, strength)
         strength = (low + high) / 2
-    assert best is not None
     return best
 
 
@@ -208,8 +196,3 @@ def _shifted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndar
 DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}
 
 
-def parse_edit(text: str | None) -> dict[str, Any]:
-    """The edit of a raw pair. Raises ValueError where the pair has none: the embedded editors need one."""
-    if not text:
-        raise ValueError("the record says no procedural edit: the embedded editors cannot carry it out")
-    return json.loads(text)
