@@ -229,7 +229,7 @@ def _preloaded() -> list[str]:
 
     Not the stage itself: a worker runs the main module again, and Python warns where it is imported already.
     """
-    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.writing"]
+    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.records"]
 
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:

@@ -21,7 +21,7 @@ import httpx2
 import tenacity
 
 from editjudge.core.files import held
-from editjudge.sources.record import RowError
+from editjudge.core.tables import RowError
 from editjudge.sources.settings import Limits
 
 SCHEMES = ("http", "https")

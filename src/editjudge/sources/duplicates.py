@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from editjudge.core.files import partial
-from editjudge.sources.record import RowError
+from editjudge.core.tables import RowError
 
 HASH_BITS = 64
 CACHE_KIB = 65_536

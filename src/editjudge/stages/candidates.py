@@ -17,8 +17,8 @@ import numpy as np
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.params import ParamsError
+from editjudge.core.records import RowWriter
 from editjudge.core.schemas import ContractError
-from editjudge.core.writing import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.pool import EditorBroken

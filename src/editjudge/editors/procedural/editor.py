@@ -1,7 +1,5 @@
 """The six embedded editors behind the interface of all editors."""
 
-import json
-
 import numpy as np
 
 from editjudge.core import images, resume
@@ -18,12 +16,10 @@ class ProceduralEditor:
 
     def edit(self, request: Request) -> Edited:
         """Raises EditFailed (no_edit) where the record says no edit, or one that cannot be carried out on its image."""
-        if not request.edit:
-            raise EditFailed("no_edit", "the record says no procedural edit: the embedded editors cannot carry it out")
         name = resume.fingerprint(self._model, request.key)
         rng = np.random.default_rng([self._setting.seed, *name.encode()])
         try:
-            edit, source = json.loads(request.edit), images.decode(request.image)
-            return edits.edit_image(source, edit, self._setting.kind, self._setting.amount, rng)
+            edit, source = edits.parse_edit(request.edit), images.decode(request.image)
+            return Edited(*edits.edit_image(source, edit, self._setting.kind, self._setting.amount, rng))
         except ValueError as error:
             raise EditFailed("no_edit", str(error)) from error

@@ -5,15 +5,15 @@ its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or
 that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source itself.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
 
 from editjudge.core import images, regions
-from editjudge.editors.request import Edited
 from editjudge.probe import operations
 
 PRESERVE_OBJECT = ("replace_background",)
@@ -21,6 +21,10 @@ BISECTIONS = 9
 TOLERANCE = 0.03  # of the wanted amount
 OPAQUE_FROM = 0.2  # strength from which the editor `box` changes its box in full
 JITTER = 0.25  # standard deviation of the logarithm of the amount, from record to record
+
+
+Made: TypeAlias = tuple[np.ndarray, float]
+"""An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Scene:
     preserve: np.ndarray  # (H, W) bool: pixels that must not change
 
 
-def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Edited:
+def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Made:
     """Carry out `edit` the way the editor `kind` does, with about `amount` of damage (mean ΔE).
 
     The strength of the damage is searched so that the damage comes out near `amount` times a random factor around 1;
@@ -42,10 +46,10 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
     returned. `precise` and `unedited` do none. Raises ValueError for an unknown operation.
     """
     if kind == "unedited":
-        return Edited(source, 0.0)
+        return source, 0.0
     scene = carry_out(source, edit)
     if kind == "precise":
-        return Edited(scene.clean, 0.0)
+        return scene.clean, 0.0
     wanted = amount * float(np.exp(JITTER * rng.standard_normal()))
     return _damaged_by(scene, DAMAGES[kind], wanted, int(rng.integers(2**31)))
 
@@ -109,15 +113,16 @@ def damage_of(scene: Scene, image: np.ndarray) -> float:
 Damage = Callable[[Scene, float, np.random.Generator], np.ndarray]
 
 
-def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Edited:
+def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Made:
     """Bisect the strength (0..1) of the damage; the same seed each time, so that only the strength varies."""
     low, high, strength = 0.0, 1.0, 1.0
-    best, off = Edited(scene.clean, 0.0), float("inf")
+    best: Made = scene.clean, 0.0
+    off = float("inf")
     for _ in range(BISECTIONS):
         image = damage(scene, strength, np.random.default_rng(seed))
         reached = damage_of(scene, image)
         if abs(reached - wanted) < off:
-            best, off = Edited(image, reached), abs(reached - wanted)
+            best, off = (image, reached), abs(reached - wanted)
         if abs(reached - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached < wanted):
             break
         low, high = (strength, high) if reached < wanted else (low, strength)
@@ -196,3 +201,8 @@ def _shifted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndar
 DAMAGES: dict[str, Damage] = {"box": _box, "leaky": _leaky, "regenerated": _regenerated, "shifted": _shifted}
 
 
+def parse_edit(text: str | None) -> dict[str, Any]:
+    """The edit of a raw pair. Raises ValueError where the pair has none: the embedded editors need one."""
+    if not text:
+        raise ValueError("the record says no procedural edit: the embedded editors cannot carry it out")
+    return json.loads(text)
