@@ -126,14 +126,14 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
 
 
 def test_two_processes_train_as_one_does(project: Project):
-    """ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
-    setting = {"lora_dropout": 0.0, "deepspeed": "zero2", "max_steps": 20, "eval_every": 20, "save_every": 10}
+    """By ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
+    setting = {"lora_dropout": 0.0, "max_steps": 8, "eval_every": 8, "save_every": 8}
     pairs = pictures(24)
     one = project("one", pairs, **setting)
     train_judge.train_alone_or_launch(params.load())
-    two = project("two", pairs, **setting, batch_size=2, launch={"processes": 2})
+    two = project("two", pairs, **setting, batch_size=2, deepspeed="zero2", launch={"processes": 2})
     train_judge.train_alone_or_launch(params.load())
-    assert len(losses(one)) == 20
+    assert len(losses(one)) == 8
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
 
 

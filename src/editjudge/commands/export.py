@@ -70,10 +70,13 @@ def export_pairs(out: Path) -> None:
     rows = with_images(records.read(PAIRS, "train_pairs"))
     partial = out.with_name(out.name + ".partial")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(partial, FORM, compression="zstd") as file:
-        while group := list(islice(rows, records.ROW_GROUP)):
-            file.write_table(pa.Table.from_pylist(group, schema=FORM))
-    os.replace(partial, out)
+    try:
+        with pq.ParquetWriter(partial, FORM, compression="zstd") as file:
+            while group := list(islice(rows, records.ROW_GROUP)):
+                file.write_table(pa.Table.from_pylist(group, schema=FORM))
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def main() -> None:
