@@ -35,7 +35,7 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "DVC_NO_ANALYTICS": "true"}
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true"}
         self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
@@ -137,7 +137,7 @@ def test_another_threshold_runs_train_pairs_and_what_follows(repository: Reposit
 
 
 def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
-    before = {path.name: path.read_bytes() for path in (repository.folder / "data/candidates").glob("*.parquet")}
+    before = {path: path.read_bytes() for path in (repository.folder / "data/candidates").rglob("*.parquet")}
 
     def add(values: dict) -> None:
         values["editors"]["very_leaky"] = {"kind": "leaky", "amount": 7.0, "seed": 99}
@@ -145,7 +145,7 @@ def test_another_editing_model_is_the_only_one_that_edits(repository: Repository
     repository.edit_params(add)
     ran = stages_run(repository.run("dvc", "repro"))
     assert {stage for stage in ran if stage.startswith("candidates@")} == {"candidates@very_leaky"}
-    assert before == {name: (repository.folder / "data/candidates" / name).read_bytes() for name in before}
+    assert before == {path: path.read_bytes() for path in before}
     for task in TASKS:
         counted = repository.json(f"metrics/resume/annotate_{task}.json")
         assert (counted["computed"], counted["reused"]) == (4, 24)

@@ -138,7 +138,7 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
 
 STAGE = """
 import sys
-from editjudge.judges import serving
+from editjudge.endpoints import launch as serving
 from editjudge.commands.serve import Checkpoint
 how = serving.Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
     max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from editjudge.core import images
+from editjudge.core.tables import RowError
 from editjudge.sources import downloads, formats, importing, settings
 from editjudge.sources.downloads import Downloads, is_public
-from editjudge.sources.record import RowError
 from editjudge.sources.settings import Limits
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from editjudge.arena.metadata import GalleryError
 from editjudge.core import images, records
+from editjudge.core.tables import RowError
 from editjudge.sources.pictures import local
-from editjudge.sources.record import RowError
 
 NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # of a key or model that becomes a file's or a folder's name
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")

@@ -3,20 +3,18 @@ stage computes only what is missing. One SQLite file an item; a record is found 
 """
 
 import hashlib
-import importlib.util
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from editjudge.core.code import version as code_version  # noqa: F401
 from editjudge.core.progress import progress
 from editjudge.core.workers import processes
-
-CODE_CHARS = 16
 
 
 def fingerprint(*parts: Any) -> str:
@@ -27,17 +25,6 @@ def fingerprint(*parts: Any) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
-
-
-def code_version(modules: Iterable[str]) -> str:
-    """A short hash of the source of the named modules: a change of the code that computes records makes them anew."""
-    sources = []
-    for name in sorted(modules):
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"no module {name!r}")
-        sources.append(Path(spec.origin).read_bytes())
-    return fingerprint(*sources)[:CODE_CHARS]
 
 
 class RecordCache:

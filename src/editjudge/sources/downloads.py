@@ -21,7 +21,7 @@ import httpcore2
 import httpx2
 import tenacity
 
-from editjudge.sources.record import RowError
+from editjudge.core.tables import RowError
 from editjudge.sources.settings import Limits
 
 SCHEMES = ("http", "https")

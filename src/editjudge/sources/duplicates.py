@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from editjudge.sources.record import RowError
+from editjudge.core.tables import RowError
 
 HASH_BITS = 64
 CACHE_KIB = 65_536
