@@ -107,7 +107,8 @@ class InsightFaces:
         embeddings = iter(self._embeddings([aligned(rgb, five) for rgb, _, five in flat]))
         landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
         return [
-            [Face(_box(box), score, next(embeddings), next(landmarks)) for box, score, _ in own] for own in detected
+            [Face(tuple(box.tolist()), score, next(embeddings), next(landmarks)) for box, score, _ in own]
+            for own in detected
         ]
 
     def _detect(self, rgb: np.ndarray) -> list[tuple[np.ndarray, float, np.ndarray]]:
@@ -174,11 +175,14 @@ def decoded(
 
 
 def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
-    """Which boxes stand, the surest first, when those that overlap a surer one by more than `overlap` are dropped."""
+    """Which boxes stand, the surest first, when those that overlap a surer one by more than `overlap` are dropped.
+
+    Scores count in millionths, so that equals are equal on every machine: of them the first is the surest.
+    """
     if not len(boxes):
         return []
     corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
-    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.tolist(), 0.0, overlap)]
+    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.round(6).tolist(), 0.0, overlap)]
 
 
 def aligned(rgb: np.ndarray, five: np.ndarray) -> np.ndarray:
@@ -215,12 +219,7 @@ def _batched(
 
 def _blob(rgbs: Sequence[np.ndarray], mean: float, scale: float) -> np.ndarray:
     """RGB images of one size, uint8, to the models' input: float32, (n, 3, H, W), RGB, (value - mean) / scale."""
-    return np.ascontiguousarray(((np.stack(rgbs).astype(np.float32) - mean) / scale).transpose(0, 3, 1, 2))
-
-
-def _box(box: np.ndarray) -> tuple[float, float, float, float]:
-    x0, y0, x1, y1 = (float(value) for value in box)
-    return x0, y0, x1, y1
+    return cv2.dnn.blobFromImages(list(rgbs), 1 / scale, mean=(mean, mean, mean))
 
 
 def _run(session: onnxruntime.InferenceSession, blob: np.ndarray) -> list[np.ndarray]:
