@@ -77,8 +77,7 @@ def png(rgb: np.ndarray) -> bytes:
 
 def ours(asking: Asking, recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> list[dict[str, float]]:
     """The values of each edit, by measure."""
-    payloads = [(0, batch.Edit(data)) for data in prompt[1]]
-    rows = batch.measure_group([(prompt[0], (BOX,), recipe)], payloads, asking)
+    rows = batch.measure_group([batch.Prompt(prompt[0], (BOX,), recipe, tuple(map(batch.Edit, prompt[1])))], asking)
     return [{m["measure"]: m["value"] for m in row["measures"]} for row in rows]
 
 

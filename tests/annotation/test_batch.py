@@ -79,8 +79,13 @@ def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
 
 def measured(setting: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], store: features.FeatureStore) -> list:
     asking = Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store)
-    payloads = [(0, batch.Edit(images.encode_png(edit))) for edit in edits]
-    return batch.measure_group([(images.encode_png(photo), (BOX,), EVERYTHING)], payloads, asking)
+    return batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], asking)
+
+
+def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Prompt:
+    return batch.Prompt(
+        images.encode_png(photo), boxes, recipe, tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
+    )
 
 
 def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
@@ -153,9 +158,9 @@ def test_a_model_that_refuses_one_image_leaves_the_others(
     """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
     asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
     large, small = photo, photo[:20, :20]
-    prompts = [(images.encode_png(rgb), ((2, 2, 9, 9),), EVERYTHING) for rgb in (large, small)]
-    payloads = [(n, batch.Edit(images.encode_png(rgb))) for n, rgb in ((0, edits[0]), (1, edits[1][:20, :20]))]
-    first, second = batch.measure_group(prompts, payloads, asking)
+    both = ((large, edits[0]), (small, edits[1][:20, :20]))
+    prompts = [prompt_of(rgb, ((2, 2, 9, 9),), EVERYTHING, [edit]) for rgb, edit in both]
+    first, second = batch.measure_group(prompts, asking)
     assert {m["reason"] for m in first["measures"]} == {None}
     reasons = {m["measure"]: m["reason"] for m in second["measures"] if m["value"] is None}
     assert set(reasons) == {"lpips"}
@@ -184,7 +189,7 @@ def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.
     asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
 
     def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
-        [row] = batch.measure_group([(data, (box,), rule)], [(0, batch.Edit(data, (), changed))], asking)
+        [row] = batch.measure_group([batch.Prompt(data, (box,), rule, (batch.Edit(data, (), changed),))], asking)
         return [m["measure"] for m in row["measures"]]
 
     assert names(BOX, ()) == ["ssim", "face_ID_sim", "face_texture_histogram", "delta_e"]
@@ -524,8 +529,7 @@ def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSe
     edit = (photo * 0.8 + 20).astype(np.uint8)
     box = (60, 10, 420, 512)
     asking = Asking(Models(people), {"dinov3": "d"}, features.FeatureStore(Path(), 0.0))
-    payloads = [(0, batch.Edit(images.encode_png(rgb))) for rgb in (photo, edit)]
-    same, other = batch.measure_group([(images.encode_png(photo), (box,), PEOPLE)], payloads, asking)
+    same, other = batch.measure_group([prompt_of(photo, (box,), PEOPLE, [photo, edit])], asking)
     values = {m["measure"]: m["value"] for m in other["measures"]}
     models = Models(people)
     [[face], [moved]] = models.faces.find([photo, edit])
@@ -548,11 +552,11 @@ def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSe
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
     """Boxes of both images are in the pixels of the source as it is stored."""
     rule = replace(EMBEDDED, image_side=48)
-    large, edit = images.encode_png(photo), images.encode_png(255 - photo)
+    edit = batch.Edit(images.encode_png(255 - photo), ((0, 0, 20, 20),))
     half = [cv2.resize(rgb, (48, 36), interpolation=cv2.INTER_AREA) for rgb in (photo, 255 - photo)]
     asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
     recipe = slot_settings.configured(rule, SlotSetting())
-    [row] = batch.measure_group([(large, (BOX,), recipe)], [(0, batch.Edit(edit, ((0, 0, 20, 20),), ()))], asking)
+    [row] = batch.measure_group([batch.Prompt(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
     inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
     assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
     assert row["change"] == pytest.approx(pixel.delta_e(images.delta_e(*half), inside), abs=1e-5)
@@ -566,9 +570,9 @@ def test_prompts_that_go_through_the_models_together_have_the_values_that_they_h
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
     asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
-    prompts = [(images.encode_png(rgb), (BOX,), EVERYTHING) for rgb in (photo, edits[0][:, ::-1].copy())]
-    payloads = [(n, batch.Edit(images.encode_png(rgb))) for n, rgb in ((0, edits[1]), (1, edits[2]))]
-    together = batch.measure_group(prompts, payloads, asking)
-    alone = [batch.measure_group(prompts, [payload], asking)[0] for payload in payloads]
+    both = ((photo, edits[1]), (edits[0][:, ::-1].copy(), edits[2]))
+    prompts = [prompt_of(rgb, (BOX,), EVERYTHING, [edit]) for rgb, edit in both]
+    together = batch.measure_group(prompts, asking)
+    alone = [batch.measure_group([prompt], asking)[0] for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
         assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

@@ -14,7 +14,8 @@ from editjudge.core import images
 from editjudge.measures import attributes, body, face, hair, identity
 from editjudge.vision import shapes
 from editjudge.vision.faces import Face
-from editjudge.vision.pose import JOINTS, Joints
+from editjudge.vision.folders import JOINTS
+from editjudge.vision.pose import Joints
 
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
 LAPLACIAN = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], float)

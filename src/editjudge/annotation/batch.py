@@ -51,7 +51,6 @@ NO_VALUES = {
 }
 FEATURES = Path("work/features")
 DECIMALS = 6
-NOTHING: dict[str, Any] = {"change": None, "edited_area_ratio": None, "measures": []}
 Boxes = tuple[tuple[int, int, int, int], ...]
 
 
@@ -78,7 +77,7 @@ class Prompt:
     edits: tuple[Edit, ...]
 
 
-Shared = tuple[SlotSetting, dict[str, str], tuple[tuple[bytes, Boxes, Recipe], ...]]
+Shared = tuple[SlotSetting, dict[str, str], tuple[Prompt, ...]]
 Payload = tuple[int, Edit]  # of the group's prompts which, and its edit
 
 
@@ -117,11 +116,11 @@ def own_code() -> set[str]:
 def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
     code, records = version(own_code()), []
-    shared = tuple((p.source, p.boxes, slot_settings.configured(p.recipe, setting)) for p in prompts)
+    shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
     for number, prompt in enumerate(prompts):
         used = slot_settings.used(prompt.recipe, setting)
         models = {slot: versions[slot] for slot in sorted(used)}
-        recipe = asdict(shared[number][2])
+        recipe = asdict(shared[number].recipe)
         common = resume.fingerprint(code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
         for edit in prompt.edits:
             name = resume.fingerprint(common, edit.image, edit.boxes, edit.attributes)
@@ -176,59 +175,40 @@ def _asking(setting: SlotSetting, versions: dict[str, str]) -> Asking:
 
 def _measure_group(shared: Shared, payloads: list[Payload]) -> list[resume.Result]:
     setting, versions, prompts = shared
-    asking = _asking(setting, versions)
-    return [(meta, None) for meta in measure_group(prompts, payloads, asking)]
+    edits: list[list[Edit]] = [[] for _ in prompts]
+    for number, edit in payloads:  # in the order of the prompts
+        edits[number].append(edit)
+    asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
+    return [(meta, None) for meta in measure_group(asked, _asking(setting, versions))]
 
 
-def measure_group(
-    prompts: Sequence[tuple[bytes, Boxes, Recipe]], payloads: Sequence[Payload], asking: Asking
-) -> list[dict[str, Any]]:
-    """The results of the edits of some prompts (source, boxes, recipe), in this process."""
-    scenes = {number: _scene(*prompts[number]) for number in sorted({number for number, _ in payloads})}
-    pairs = [_pair(scenes[number], edit) for number, edit in payloads]
-    sound = [pair for pair in pairs if isinstance(pair, _Asked)]
-    for recipe in dict.fromkeys(asked.recipe for asked in sound):
-        _look([asked.pair for asked in sound if asked.recipe == recipe], recipe, asking)
-    return [_measured(pair, asking.models) if isinstance(pair, _Asked) else failed(str(pair)) for pair in pairs]
+def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, Any]]:
+    """The results of all edits of some prompts, prompt by prompt, in this process."""
+    pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
+    sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
+    for recipe in dict.fromkeys(recipe for _, recipe in sound):
+        _look([pair for pair, own in sound if own == recipe], recipe, asking)
+    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """A source and the areas of its edits, by their boxes. scale: of the boxes, which came in the source's pixels."""
-
-    source: Picture
-    scale: float
-    recipe: Recipe
-    areas: dict[Boxes, Areas]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A pair and what is to be measured of it."""
-
-    pair: Pair
-    recipe: Recipe
-
-
-def _scene(data: bytes, boxes: Boxes, recipe: Recipe) -> _Scene | ValueError:
+def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
+    """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
-        rgb, scale = shrunk(images.decode(data), recipe.image_side)
-        return _Scene(Picture(rgb, _scaled(boxes, scale)), scale, recipe, {})
+        rgb, scale = shrunk(images.decode(prompt.source), prompt.recipe.image_side)
+        source = Picture(rgb, _scaled(prompt.boxes, scale))
     except ValueError as error:
-        return ValueError(f"source: {error}")
-
-
-def _pair(scene: _Scene | ValueError, edit: Edit) -> _Asked | ValueError:
-    if isinstance(scene, ValueError):
-        return scene
-    try:
-        own = _scaled(edit.boxes, scene.scale) or scene.source.boxes
-        edited = Picture(fitted(images.decode(edit.image), scene.source), own)
-    except ValueError as error:
-        return error
-    areas = scene.areas.setdefault(edited.boxes, Areas(scene.source, edited.boxes))
-    pair = Pair(scene.source, edited, areas)
-    return _Asked(pair, _left(pair, scene.recipe, edit.attributes))
+        return [ValueError(f"source: {error}")] * len(prompt.edits)
+    areas: dict[Boxes, Areas] = {}
+    found: list[tuple[Pair, Recipe] | ValueError] = []
+    for edit in prompt.edits:
+        try:
+            edited = Picture(fitted(images.decode(edit.image), source), _scaled(edit.boxes, scale) or source.boxes)
+        except ValueError as error:
+            found.append(error)
+            continue
+        pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
+        found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
+    return found
 
 
 def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
@@ -256,23 +236,21 @@ def _look(pairs: Sequence[Pair], recipe: Recipe, asking: Asking) -> None:
             look_at_pairs(pairs, area, asking.models)
 
 
-def _measured(asked: _Asked, models: Models) -> dict[str, Any]:
-    pair, recipe = asked.pair, asked.recipe
+def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
+    """change: how much the image changed where the edit must show: mean ΔE over `changed_area`; near 0, nothing was
+    edited.
+    """
     try:
-        return {
-            "status": "done",
-            "reason": None,
-            "change": change(pair, recipe, models),
-            "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS),
-            "measures": take(pair, recipe, models),
-        }
+        change = TABLE["delta_e"](pair, recipe.changed_area, models)
     except ValueError as error:
         return failed(str(error))
-
-
-def change(pair: Pair, recipe: Recipe, models: Models) -> float:
-    """How much the image changed where the edit must show: mean ΔE over `changed_area`; near 0, nothing was edited."""
-    return round(TABLE["delta_e"](pair, recipe.changed_area, models), DECIMALS)
+    return {
+        "status": "done",
+        "reason": None,
+        "change": round(change, DECIMALS),
+        "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS),
+        "measures": take(pair, recipe, models),
+    }
 
 
 def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
@@ -299,4 +277,4 @@ def _attempt(name: str, area: str, pair: Pair, models: Models) -> tuple[float | 
 
 def failed(reason: str) -> dict[str, Any]:
     """What stands in the place of measures that could not be taken."""
-    return {"status": "failed", "reason": reason} | NOTHING
+    return {"status": "failed", "reason": reason, "change": None, "edited_area_ratio": None, "measures": []}
