@@ -14,7 +14,6 @@ from transformers import Qwen3VLProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from editjudge.core import images
-from editjudge.core.files import replacing
 from editjudge.qwen.prompt import Winner, completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
