@@ -107,8 +107,9 @@ def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
     run = imports.find_upstream_modules("editjudge.editors.procedural.editor")
     # What carries settings, requests and names, and computes no pixel.
     carriers = {
-        f"editjudge.core.{name}" for name in ("code", "errors", "params", "progress", "resume", "settings", "workers")
+        f"editjudge.core.{name}"
+        for name in ("code", "errors", "files", "params", "progress", "resume", "settings", "workers")
     }
     carriers |= {"editjudge.editors.request", "editjudge.editors.procedural.settings", "editjudge.editors"}
-    carriers |= {"editjudge", "editjudge.probe"}
+    carriers |= {"editjudge", "editjudge.probe", "editjudge.core", "editjudge.editors.procedural"}
     assert run - carriers <= set(settings.SHARED_CODE + settings.PROCEDURAL_CODE)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks import tables
+from editjudge.benchmarks import reading
 from editjudge.core.settings import FORBID, Amount, Count, Positive, Share, Text
 
 
@@ -25,9 +25,9 @@ class ArenaSetting:
     files: Text | None = None
     images: Text | None = None
 
-    def table(self) -> tables.Setting:
+    def table(self) -> reading.Setting:
         """Where the published prompts lie."""
-        return tables.Setting("gedit_bench", self.path, self.hub, self.revision, self.files, self.images)
+        return reading.Setting("gedit_bench", self.path, self.hub, self.revision, self.files, self.images)
 
 
 @dataclass(frozen=True, config=FORBID)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from editjudge.benchmarks import aurora, editreward, editscore, genai, imagenhub, vcreward
-from editjudge.benchmarks.item import BenchmarkError, Item
-from editjudge.benchmarks.tables import Setting
+from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.reading import Setting
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known, read
+from editjudge.core.tables import TableError
 
 SHOWN = 20
 FORMS: dict[str, Callable[[Setting], list[Item]]] = {
@@ -32,15 +33,15 @@ def read_setting(where: str, given: Any) -> Setting:
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
-    Raises ParamsError, and BenchmarkError for a missing file, a field that the form lacks, and no item with people's
+    Raises ParamsError, and TableError for a missing file, a field that the form lacks, and no item with people's
     verdict.
     """
     where = read_setting(f"benchmarks.{name}", setting)
     items = FORMS[where.form](where)
     if not items:
-        raise BenchmarkError(f"benchmarks.{name}: no rows")
+        raise TableError(f"benchmarks.{name}: no rows")
     if all(item.verdict is None for item in items):
-        raise BenchmarkError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
+        raise TableError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
     return items
 
 

@@ -3,19 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from editjudge.core.errors import UserError
-
 HumanVerdict: TypeAlias = Literal["Image A", "Image B", "Tie", "Both good", "Both bad"]
 VERDICTS: tuple[HumanVerdict, ...] = get_args(HumanVerdict)
 Box: TypeAlias = tuple[int, int, int, int]
-
-
-class BenchmarkError(UserError, ValueError):
-    """A benchmark that cannot be read; the message names the file, and the row and field where there are such."""
-
-
-class RowError(ValueError):
-    """One row that cannot be used: it becomes a failed item, the others go on. The message names the field."""
 
 
 @dataclass(frozen=True)

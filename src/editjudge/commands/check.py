@@ -54,6 +54,7 @@ SECTIONS: dict[str, type] = {
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
 }
+HUB = re.compile(r"(?!models/|data/|\.)[\w.-]+(/[\w.-]+)?")
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks")
 
 
@@ -82,9 +83,7 @@ class Check:
 
     def there(self, where: str, path: str | None, local: bool = True) -> None:
         """A file or folder that is there or that a stage makes. local: no; a hub's id, `owner/name`, is right, too."""
-        hub = (
-            not local and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(path)) and not str(path).startswith(("models/", "."))
-        )
+        hub = not local and HUB.fullmatch(str(path))
         if path is not None and not hub and not Path(path).exists() and not self._made(path):
             self.lines.append(f"{where}: {path} not found")
 
@@ -180,13 +179,10 @@ class Check:
 
     def judges(self, recipes: list[Recipe]) -> None:
         """The judges, and those of the tasks that a VLM judges."""
-        needed = {"judges": True, "pairwise.judges": any(recipe.judge for recipe in recipes)}
-        for where, wanted in needed.items():
-            found = {name: given for name, given in self.entries(where)}
-            settings = [
-                self.attempt(where, judges.read_setting, f"{where}.{name}", each) for name, each in found.items()
-            ]
-            for name, setting in zip(found, settings, strict=True):
+        for where, wanted in (("judges", True), ("pairwise.judges", any(recipe.judge for recipe in recipes))):
+            found = dict(self.entries(where))
+            for name, given in found.items():
+                setting = self.attempt(where, judges.read_setting, f"{where}.{name}", given)
                 if isinstance(setting, judges.TransformersSetting | judges.ServedSetting):
                     self.there(f"{where}.{name}.model", setting.model)
             if wanted and not found:

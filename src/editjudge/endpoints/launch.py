@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
@@ -21,9 +21,9 @@ from tqdm import tqdm
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
+from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
 
-LOGS = Path("work/serve")
 LAST_LINES = 15
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -33,15 +33,13 @@ class ServingError(UserError, RuntimeError):
     """A server that cannot be started, or that ended by itself."""
 
 
-class Checkpoint(Protocol):
+@dataclass(frozen=True)
+class Checkpoint:
     """What is served. model: a folder. batch_size: requests that the embedded server answers together."""
 
-    @property
-    def model(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def batch_size(self) -> int: ...
+    model: str
+    dtype: str
+    batch_size: int
 
 
 @settings_class(frozen=True, config=FORBID)
@@ -68,7 +66,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Server:
+class Running:
     """A server that runs. url: of its API, with /v1."""
 
     url: str
@@ -93,7 +91,7 @@ def served(checkpoint: Checkpoint, how: Serving | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
+def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     """As `served`, with the process.
 
     ServingError: vLLM is not installed, the port is taken, or the server ends, or is not healthy after
@@ -103,7 +101,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
     command = COMMANDS[how.engine](checkpoint, how, port)
-    log = LOGS / f"{Path(checkpoint.model).resolve().name}.log"
+    log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         process = subprocess.Popen(
@@ -116,7 +114,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
         )
         try:
             wait_until_healthy(process, how, port, log)
-            yield Server(f"http://{how.host}:{port}/v1", process, log)
+            yield Running(f"http://{how.host}:{port}/v1", process, log)
         finally:
             stop(process, how.stop_seconds)
 

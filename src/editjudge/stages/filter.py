@@ -1,5 +1,5 @@
-"""Stage filter: keep the `filter.sample_num` most diverse raw pairs of a task (k-center greedy), and say how well they
-cover the pool beside a choice by chance."""
+"""Stage filter: keep the `filter.sample_num` most diverse raw pairs of each task (k-center greedy), and say how well
+they cover the pool beside a choice by chance."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,11 +74,12 @@ def report(wanted: int, pool: int, kept: int, chosen: Coverage, by_chance: Cover
     }
 
 
-def curve(chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
-    """Coverage by the number of centres, at no more than POINTS of them, evenly spread."""
+def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
+    """The task's coverage by the number of centres, at no more than POINTS of them, evenly spread."""
     counts = np.unique(np.linspace(1, len(chosen.radii), POINTS).round().astype(int))
     return [
         {
+            "task": task,
             "centres": int(count),
             "radius": float(chosen.radii[count - 1]),
             "random_radius": float(by_chance.radii[count - 1]),
@@ -111,9 +112,8 @@ def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
     return [found[place] for place in range(len(indices))]
 
 
-def run(task: str) -> None:
-    """The stage on its files. Raises ValueError."""
-    setting = read("filter", FilterSetting, params.leaf(params.load(), "filter"))
+def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[records.Row]]:
+    """Writes the task's pool, and gives its `report` and its `curve`. Raises ValueError."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
@@ -128,12 +128,21 @@ def run(task: str) -> None:
     by_chance = random_coverage(embeddings, len(order), setting.random_draws, rng, what=f"chance choices of {task}")
     records.write(Path(f"data/pools/{task}.parquet"), picked(pairs, kept), "pools")
     values = report(setting.sample_num, len(embeddings), len(kept), chosen, by_chance)
-    records.write_json(Path(f"metrics/filter/{task}.json"), values)
-    records.write_csv(Path(f"plots/coverage/{task}.csv"), curve(chosen, by_chance))
+    return values, curve(task, chosen, by_chance)
+
+
+def run() -> None:
+    """The stage on its files. Raises ValueError."""
+    values = params.load()
+    setting = read("filter", FilterSetting, params.leaf(values, "filter"))
+    tasks = params.leaf(values, "tasks")
+    kept = {task: keep(task, setting) for task in tasks}
+    records.write_json(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
+    records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 
 
 def main() -> None:
-    stage(__doc__, run, "task")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":
