@@ -19,6 +19,7 @@ from editjudge.arena import metadata, pictures
 from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
 from editjudge.core.keys import plain
+from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 
 METADATA = "metadata.jsonl"
@@ -179,11 +180,8 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     options = arguments_of(sys.argv[1:])
-    try:
-        told = options.run(options)
-        print(told.encode(errors="backslashreplace").decode())
-    except (ValueError, OSError) as error:
-        sys.exit(f"gallery: {error}")
+    told = guarded("gallery", options.run, options)
+    print(told.encode(errors="backslashreplace").decode())
 
 
 if __name__ == "__main__":
