@@ -52,7 +52,7 @@ def test_code_version_follows_the_source() -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-from editjudge import resume
+from editjudge.core import resume
 
 def slow(shared, payloads):
     time.sleep(0.05)

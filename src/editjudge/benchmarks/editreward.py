@@ -20,9 +20,9 @@ from editjudge.benchmarks import reading
 from editjudge.benchmarks.item import HumanVerdict, Item
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
+from editjudge.core.winner import WINNERS
 
 SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
-WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 TIES: Mapping[str, HumanVerdict] = {"": "Tie", "=Good": "Both good", "=Bad": "Both bad"}
 SIDES = re.compile(r"([A-D])v(?:s)?([A-D])")
 NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of its edits

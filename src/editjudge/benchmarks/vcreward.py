@@ -7,11 +7,11 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 from typing import Any
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import Box, HumanVerdict, Item
+from editjudge.benchmarks.item import Box, Item
 from editjudge.core.tables import RowError
+from editjudge.core.winner import WINNERS
 
 DIMENSION = "visual_consistency"
-WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 
 
 def load(setting: reading.Setting) -> list[Item]:

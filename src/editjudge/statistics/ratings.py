@@ -196,29 +196,6 @@ def leaderboard(
     return Leaderboard(rows, tie, caveats(matches, ties))
 
 
-def part(matches: Matches, rows: np.ndarray) -> Matches:
-    """The matches that `rows` (M,) bool marks, with the prompts, models and dimensions that occur in them, in order."""
-    prompts, prompt = np.unique(matches.prompt[rows], return_inverse=True)
-    dimensions, dimension = np.unique(matches.dimension[rows], return_inverse=True)
-    first, second = matches.first[rows], matches.second[rows]
-    models, sides = np.unique(np.concatenate([first, second]), return_inverse=True)
-    return Matches(
-        prompt,
-        dimension,
-        sides[: len(first)],
-        sides[len(first) :],
-        matches.outcome[rows],
-        tuple(matches.models[k] for k in models),
-        tuple(matches.dimensions[d] for d in dimensions),
-        len(prompts),
-    )
-
-
-def by_dimension(matches: Matches) -> dict[str, Matches]:
-    """The matches of each dimension by themselves, so that it can be rated alone."""
-    return {name: part(matches, matches.dimension == d) for d, name in enumerate(matches.dimensions)}
-
-
 def win_rates(matches: Matches) -> np.ndarray:
     """(K, K) in 0..1: the share of their matches that the row's model won against the column's, a tie being half a win.
 
@@ -249,20 +226,12 @@ def count(matches: Matches, weighting: str) -> Counts:
     return _weighted(_to_counts(cells[None], pairs, matches), weighting)
 
 
-def objective(parameters: np.ndarray, counts: Counts, alpha: float) -> np.ndarray:
-    """Negative penalised log-likelihood (R,) of R problems, lower is better; parameters (R, K + D): a, then log nu."""
-    abilities, x, theta = _unpack(parameters, counts)
-    centred = abilities - abilities.mean(axis=1, keepdims=True)
-    log_z = np.logaddexp(np.logaddexp(x, -x), theta)
-    likelihood = counts.net * x + counts.ties * theta - counts.total * log_z
-    return alpha / 2 * (centred**2).sum(axis=1) - likelihood.sum(axis=(1, 2))
-
-
 def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient (R, K + D) and Hessian (R, K + D, K + D) of `objective`.
+    """Gradient (R, K + D) and Hessian (R, K + D, K + D) of the negative penalised log-likelihood of R problems.
 
-    The Hessian has ones / K added in the abilities: a common shift of them changes nothing, and with this it is regular
-    all the same, while Newton steps from centred abilities stay centred.
+    parameters: (R, K + D), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
+    them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
+    centred.
     """
     abilities, x, theta = _unpack(parameters, counts)
     grown, nu = np.exp(x), np.exp(theta)
