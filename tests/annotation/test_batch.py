@@ -263,8 +263,8 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
 
 # Modules under the measures that no value of a record depends on, beside what its fingerprint already holds.
 NO_VALUES = {
-    "fields", "judges.prompt", "judges.replies", "judges.styles", "lined_yaml", "measures.features", "measures.names",
-    "measures.recipe", "params", "progress", "resume", "workers",
+    "annotation.features", "annotation.recipe", "core.code", "core.fields", "core.lined_yaml", "core.params",
+    "core.progress", "core.resume", "core.workers", "measures.names",
 }  # fmt: skip
 
 
@@ -425,8 +425,8 @@ RUN = """
 import sys
 from pathlib import Path
 import numpy as np
-from editjudge import images, resume
-from editjudge.measures import batch
+from editjudge.core import images, resume
+from editjudge.annotation import batch
 from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 

@@ -148,7 +148,7 @@ def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monk
     code = """import os, time
 if os.environ["RANK"] == "0":
     time.sleep(300)
-from editjudge.judges import sft_launch
+from editjudge.training import launch as sft_launch
 def fail():
     raise ValueError("training sample k7: a: broken image")
 sft_launch.worker(fail)

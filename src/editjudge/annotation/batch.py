@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -23,6 +22,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
+from editjudge.core.files import work
 from editjudge.measures import attributes
 
 CODE = (
@@ -61,7 +61,6 @@ SLOT_CODE = {
     "parsing": ("editjudge.vision.parsing_segformer", "editjudge.vision.folders", "editjudge.vision.loading"),
     "pose": ("editjudge.vision.pose_vitpose", "editjudge.vision.loading"),
 }
-FEATURES = Path("work/features")
 DECIMALS = 6
 NOTHING: dict[str, Any] = {"change": None, "edited_area_ratio": None, "measures": []}
 Boxes = tuple[tuple[int, int, int, int], ...]
@@ -150,7 +149,7 @@ def _starter(used: Collection[str], setting: SlotSetting) -> Callable[[int], Exe
     def start(most: int) -> Executor:
         devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
-        room = features.trim(FEATURES, setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
+        room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes
         queue = context.SimpleQueue()
         for device in devices:
@@ -184,7 +183,7 @@ def _begin(queue: Any, heavy: bool, room: float) -> None:
 def _asking(setting: SlotSetting, versions: dict[str, str]) -> Asking:
     """This process's models, loaded once: all jobs of a pool have one setting."""
     if _here.asking is None:
-        store = features.FeatureStore(FEATURES, _here.room)
+        store = features.FeatureStore(work("features"), _here.room)
         _here.asking = Asking(Models(setting, _here.device), versions, store)
     return _here.asking
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core import images, params, records, resume
 from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.files import work
 from editjudge.core.workers import spread
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from editjudge.training.lora import Trained, TrainSettings
 
 PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
-WORK = Path("work/train_judge")
 TABLE, SKIPPED = "pairs.arrow", "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 PICTURES = ("source_image", "image_a", "image_b")
@@ -297,7 +297,7 @@ def train_alone_or_launch(values: dict[str, Any]) -> None:
 
     settings, launch = settings_of(values), launch_of(values)
     setting = params.leaf(values, "train_judge")
-    run = WORK / fingerprint(setting, launch.nodes * launch.processes, PAIRS, BASE)
+    run = work("train_judge", fingerprint(setting, launch.nodes * launch.processes, PAIRS, BASE))
     if sft_launch.node() == 0:
         prepare(PAIRS, run, setting["skip_failed"])
     if launch.nodes * launch.processes > 1 or settings.deepspeed:

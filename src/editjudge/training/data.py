@@ -16,6 +16,7 @@ from transformers import Qwen3VLProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from editjudge.core import images
+from editjudge.core.files import replacing
 from editjudge.qwen.prompt import Winner, completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
@@ -50,12 +51,13 @@ def dataset(samples: Iterable[Sample]) -> Dataset:
 
 def write(samples: Iterable[Sample], path: Path) -> None:
     """The same table as an Arrow file, through a temporary name; `Dataset.from_file` maps it into memory."""
-    partial = path.with_name(path.name + ".partial")
-    with ArrowWriter(path=str(partial), features=FEATURES, writer_batch_size=BATCH) as writer:
+    with (
+        replacing(path) as partial,
+        ArrowWriter(path=str(partial), features=FEATURES, writer_batch_size=BATCH) as writer,
+    ):
         for sample in samples:
             writer.write(asdict(sample))
         writer.finalize()
-    partial.replace(path)
 
 
 def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
