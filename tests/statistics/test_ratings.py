@@ -428,24 +428,3 @@ def test_misuse_is_refused():
         fit(from_rows([(0, "a", "b", 1, "x")], dimensions=("x", "y")))
     with pytest.raises(ValueError, match="two prompts"):
         leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"outcome": np.array([1, 2])}, "match 1: outcome is 2"),
-        ({"outcome": np.array([1, np.nan])}, "match 1: outcome is nan"),
-        ({"second": np.array([1, 0])}, "match 1: second is 0"),
-        ({"first": np.array([0, 3])}, "match 1: first is 3"),
-        ({"prompt": np.array([-1, 0])}, "match 0: prompt is -1"),
-        ({"dimension": np.array([0, 1])}, "match 1: dimension is 1"),
-        ({"prompt": np.array([0])}, "one number a match"),
-        ({"models": ("a", "a", "b")}, "names occur twice"),
-    ],
-)
-def test_bad_matches_are_refused(change, message):
-    good = {name: np.array([0, 0]) for name in ("prompt", "dimension", "first")}
-    good |= {"second": np.array([1, 2]), "outcome": np.array([1, 0])}
-    good |= {"models": ("a", "b", "c"), "dimensions": ("d",), "n_prompts": 1}
-    with pytest.raises(ValueError, match=message):
-        Matches(**(good | change))

@@ -55,15 +55,6 @@ class ArenaSetting:
         return reading.Setting("gedit_bench", *(place or None for place in places))
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A row that is no prompt. where: its file and its number there, from 0."""
-
-    file: str
-    row: int
-    reason: str
-
-
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
     """The probe set's prompts of every task that it has."""
     side = params.positive(values, "raw_pairs.image_side")
@@ -72,9 +63,10 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
             yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
 
 
-def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
+def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     """The prompts of the published benchmark, in its order, the tasks under their published names.
 
+    A row that is no prompt has the columns REFUSED: its file, its number there, from 0, and why.
     Raises TableError for a file that cannot be read or has not the fields.
     """
     seen: set[str] = set()
@@ -82,7 +74,7 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
         try:
             yield _prompt(record, seen)
         except (RowError, images.ImageError) as error:
-            yield Refused(str(record.file), record.number, str(error))
+            yield dict(zip(REFUSED, (str(record.file), record.number, str(error)), strict=True))
 
 
 def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
@@ -127,9 +119,9 @@ def run() -> None:
         records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
         for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
-            if isinstance(row, Refused):
+            if "reason" in row:
                 refused += 1
-                bad.add(vars(row))
+                bad.add(row)
             else:
                 tasks[row["task"]] += 1
                 prompts.add(row)

@@ -34,10 +34,7 @@ class Matches:
     """M comparisons of two of K models, on one of P prompts and in one of D dimensions.
 
     prompt, dimension, first, second: (M,) int from 0, below n_prompts, D, K and K. outcome: (M,) int8, +1 where the
-    first model wins, -1 where the second does, 0 for a tie. A prompt is the unit of resampling.
-
-    Raises ValueError for arrays of different lengths, indices out of range, an outcome that is none of the three, a
-    model that meets itself, and names that occur twice.
+    first model wins, -1 where the second does, 0 for a tie; no model meets itself. A prompt is the unit of resampling.
     """
 
     prompt: np.ndarray
@@ -48,24 +45,6 @@ class Matches:
     models: tuple[str, ...]
     dimensions: tuple[str, ...]
     n_prompts: int
-
-    def __post_init__(self) -> None:
-        columns = (self.prompt, self.dimension, self.first, self.second, self.outcome)
-        if any(np.shape(column) != np.shape(self.prompt) or np.ndim(column) != 1 for column in columns):
-            raise ValueError(f"one number a match is needed, not {[np.shape(column) for column in columns]}")
-        for names in (self.models, self.dimensions):
-            if len(set(names)) < len(names):
-                raise ValueError(f"names occur twice: {sorted(names)}")
-        limits = {
-            "prompt": self.n_prompts,
-            "dimension": len(self.dimensions),
-            "first": len(self.models),
-            "second": len(self.models),
-        }
-        for name, limit in limits.items():
-            _refuse(name, getattr(self, name), (getattr(self, name) < 0) | (getattr(self, name) >= limit))
-        _refuse("outcome", self.outcome, ~np.isin(self.outcome, (-1, 0, 1)))
-        _refuse("second", self.second, self.first == self.second)
 
 
 @dataclass(frozen=True)
@@ -495,9 +474,3 @@ def _check(matches: Matches, alpha: float, weighting: str, ties: str) -> None:
     empty = np.flatnonzero(np.bincount(matches.dimension, minlength=len(matches.dimensions)) == 0)
     if len(empty):
         raise ValueError(f"no matches in dimension {', '.join(matches.dimensions[d] for d in empty)}")
-
-
-def _refuse(name: str, column: np.ndarray, bad: np.ndarray) -> None:
-    rows = np.flatnonzero(bad)
-    if len(rows):
-        raise ValueError(f"match {rows[0]}: {name} is {column[rows[0]]} ({len(rows)} such matches)")
