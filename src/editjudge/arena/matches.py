@@ -211,8 +211,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                yield number, line.strip()
+            if text := line.removeprefix(codecs.BOM_UTF8).strip():
+                yield number, text
 
 
 def _shown(line: bytes) -> str:

@@ -4,7 +4,6 @@ A published row that cannot be used is counted in metrics/gedit_bench.json, and 
 data/refused/gedit_bench.csv.
 """
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from tqdm import tqdm
 from editjudge.benchmarks import reading
 from editjudge.core import images, params, records
 from editjudge.core.fields import read_fields
+from editjudge.core.keys import FILE_NAME
 from editjudge.core.tables import RowError, TableError
 from editjudge.probe import scenes
 
@@ -29,7 +29,6 @@ FIELDS = {
     "instruction": ("instruction", "prompt"),
     "source_image": ("source_image", "input_image", "image"),
 }
-KEY = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # it becomes the name of a file
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
     """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
     key, task, instruction, image = (_field(record, names) for names in FIELDS.values())
     key = str(record[key]) if isinstance(record[key], int) else record.text(key)
-    if not KEY.fullmatch(key):
+    if not FILE_NAME.fullmatch(key):
         raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
     if key in seen:
         raise RowError(f"key {key} stands already in an earlier row")
