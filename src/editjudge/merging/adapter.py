@@ -31,7 +31,7 @@ KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts 
 
 @dataclass(frozen=True)
 class Delta:
-    """scale * left @ right, which is added in float32 to a tensor (rows, columns): left (rows, r), right (r, columns)."""
+    """What is added to a tensor (rows, columns) in float32: scale * left (rows, r) @ right (r, columns)."""
 
     left: Stored
     right: Stored
