@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -114,6 +115,7 @@ WRITTEN = {
     "metrics/candidates/leaky.json",
     "metrics/resume/candidates_leaky.json",
     "work/candidates/leaky.sqlite",
+    "work/candidates/lock",
 }
 
 
@@ -137,6 +139,26 @@ def test_another_run_makes_what_changed_and_gives_the_other_files_the_same_bytes
     assert [row["key"] for row in records.read(repository / DATA[1], "candidates")] == [row["key"] for row in changed]
     counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
     assert counts | {"seconds": 0} == {"computed": 1, "reused": 6, "seconds": 0, "workers": 1, "workers_replaced": 0}
+
+
+def test_two_experiments_may_share_the_folder_of_what_is_finished(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    other = shutil.copytree(repository, shared / "other")
+    env = ENV | {"EDITJUDGE_WORK": str(shared / "work")}
+    command = [sys.executable, "-m", "editjudge.stages.candidates", "--model", "leaky"]
+    running = [
+        subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+        for folder in (repository, other)
+    ]
+    assert [(process.communicate(timeout=60)[1], process.returncode)[1] for process in running] == [0, 0]
+    assert all((repository / name).read_bytes() == (other / name).read_bytes() for name in DATA)
+    assert not [*repository.rglob("*.partial"), *(repository / "work").rglob("*")]
+    with resume.RecordCache(shared / "work/candidates/leaky.sqlite") as cache:
+        for name in DATA:
+            assert all(row["status"] == "done" for row in records.read(other / name, "candidates"))
+        assert cache._db.execute("SELECT count(*), count(data) FROM records").fetchone() == (7, 7)
 
 
 def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -> None:
@@ -197,7 +219,7 @@ def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
         made = candidates.edit_all([candidates.Prompt("data", row) for row in read], "m", SETTING, cache)
     for candidate in made.candidates:
         assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "color_alter", "data"]
-    assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite"}
+    assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite", "work/lock"}
 
 
 def test_seeds_differ_by_record_and_model_and_stay_the_same() -> None:

@@ -11,7 +11,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import schemas
+from editjudge.core import files, schemas
+from editjudge.core.files import replacing
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 64_000_000, 4_096
@@ -28,7 +29,7 @@ class RowWriter:
 
     def __init__(self, path: Path, contract: str) -> None:
         self.path, self.contract, self.count = path, contract, 0
-        self._partial = path.with_name(path.name + ".partial")
+        self._partial = files.partial(path)
         self._rows: list[Row] = []
         self._bytes = 0
 
@@ -116,10 +117,8 @@ def iterate(path: Path, contract: str) -> Iterator[Row]:
 
 def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def _rounded(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
 from editjudge.core.params import ParamsError
 from editjudge.core.records import RowWriter
 from editjudge.core.schemas import ContractError
@@ -83,7 +84,7 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: res
     def keep(name: str, outcome: Outcome) -> None:
         metas[name] = _meta(outcome)
         if outcome.lasting:
-            cache.put(name, metas[name], outcome.image)
+            metas[name] = cache.keep(name, metas[name], outcome.image)
 
     figures: dict[str, Any] = {}
     if missing:
@@ -167,7 +168,7 @@ def run(model: str) -> None:
     setting = settings.read(values, model)
     tasks = params.leaf(values, "tasks")
     prompts = Prompts(tasks, Path("data"))
-    with resume.RecordCache(Path(f"work/candidates/{model}.sqlite")) as cache:
+    with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
         made = edit_all(prompts, model, setting, cache)
         for file, part in files(made.candidates, model, tasks).items():
             with RowWriter(file, "candidates") as out:

@@ -7,7 +7,6 @@ pairs are as before is not embedded again. The embedder is loaded once, and only
 
 import argparse
 import functools
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
+from editjudge.core.files import replacing, work
 from editjudge.core.progress import progress
 from editjudge.selection import embedders
 
@@ -63,13 +63,8 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    try:
+    with replacing(out) as partial:
         _fill(partial, out, count, parts)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
@@ -137,7 +132,7 @@ def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embe
         given = embedders.precomputed(Path(setting["vectors"].replace("{task}", task)), count)
         shards = Shards(setting, lambda: given, None, counts)
     else:
-        shards = Shards(setting, model, Path(f"work/embed/{task}"), counts)
+        shards = Shards(setting, model, work("embed", task), counts)
     parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
     write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
 

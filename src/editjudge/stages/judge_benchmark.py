@@ -15,6 +15,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
 from editjudge.core.tables import TableError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
@@ -216,7 +217,7 @@ def ask_judges(
     verdicts: dict[str, Rows] = {}
     questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
             answers = [
                 answer
                 for dimension, asked in questions.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import params, records
+from editjudge.core.files import work
 from editjudge.core.tables import TableError
 from editjudge.probe import scenes
 from editjudge.sources import formats, importing, settings
@@ -31,7 +32,7 @@ def run(task: str) -> None:
         records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
         records.TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
     ):
-        report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, Path("work"))
+        report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, work())
         records.write_json(counts, report)
         if not report["records"]:
             raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from editjudge.core import images, params, records, resume
 from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.files import work
 from editjudge.core.workers import spread
 from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from editjudge.training.lora import Trained, TrainSettings
 
 PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
-WORK = Path("work/train_judge")
 SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
@@ -301,7 +301,7 @@ def train_alone_or_launch(values: dict[str, Any]) -> None:
     setting, pairs = params.leaf(values, "train_judge"), records.read(PAIRS, "train_pairs")
     shown = sorted({Path(file_of(name)) for pair in pairs for name in names_of(pair)})
     files = [PAIRS, *shown, *sorted(file for file in BASE.rglob("*") if file.is_file())]
-    run = WORK / fingerprint(setting, launch.nodes * launch.processes, files)
+    run = work("train_judge", fingerprint(setting, launch.nodes * launch.processes, files))
     if starting.node() == 0:
         prepare(pairs, run, setting["skip_failed"])
     if launch.nodes * launch.processes > 1 or settings.deepspeed:

@@ -24,6 +24,7 @@ from transformers import Qwen3VLProcessor, TrainerCallback, TrainerControl, Trai
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
+from editjudge.core.files import replacing
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.training.data import Augment, Collate, EpochOrder, Fetch, Prepare, filled, split
@@ -197,9 +198,8 @@ class Checkpoints(TrainerCallback):
         if self.held_out:
             known = {"lowest": self.held_out.lowest, "accuracy": self.held_out.accuracy}
             save_file(self.held_out.best, folder / self.BEST)
-        partial = folder / f"{self.WHOLE}.partial"
-        partial.write_text(json.dumps(known))
-        partial.replace(folder / self.WHOLE)
+        with replacing(folder / self.WHOLE) as partial:
+            partial.write_text(json.dumps(known))
 
 
 def lora(settings: TrainSettings) -> LoraConfig:
