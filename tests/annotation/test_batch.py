@@ -230,8 +230,8 @@ def test_settings_that_are_wrong_are_named() -> None:
         ({"prompts": 0}, r"measures\.prompts"),
         ({"emd_cells": "one"}, r"measures\.emd_cells must be both or reference"),
         ({"clipp": "none"}, r"measures\.clipp is unknown"),
-        ({"insightface": None}, r"measures\.insightface must be a section of its own, not None"),
-        ({"insightface": "none"}, r"measures\.insightface must be a section of its own"),
+        ({"insightface": None}, r"measures\.insightface must have fields of its own, not None"),
+        ({"insightface": "none"}, r"measures\.insightface must have fields of its own"),
     ):
         with pytest.raises(ParamsError, match=message):
             slot_settings.read(given)

@@ -356,13 +356,13 @@ def test_words_of_refusals() -> None:
         ({"benchmark": {"n": 4}}, "editors.a.benchmark.n cannot be given"),
         ({"benchmark": {"size": [1]}}, "editors.a.benchmark.size must be a text"),
         ({"data": 3}, "editors.a.data must have fields"),
-        ({"max_in_flight": 0}, "max_in_flight must be in 1..1000"),
+        ({"max_in_flight": 0}, "max_in_flight must be at least 1"),
         ({"tries": 1.5}, "tries must be a whole number"),
         ({"budget": {"money": 3.0}}, "editors.a.price is missing"),
         ({"budget": {"calls": 3}}, "editors.a.budget.calls is unknown"),
         ({"budget": 3}, "editors.a.budget must have"),
         ({"api_key": KEY}, "editors.a.api_key is unknown"),
-        ({"seed": -1}, "seed must be in"),
+        ({"seed": -1}, "seed must be at least 0"),
     ],
 )
 def test_settings_that_are_wrong_are_named(changes: dict[str, Any], words: str) -> None:

@@ -41,7 +41,7 @@ NO_VALUES = {
     "editjudge.annotation.features",
     "editjudge.annotation.recipe",
     "editjudge.core.code",
-    "editjudge.core.fields",
+    "editjudge.core.settings",
     "editjudge.core.files",
     "editjudge.core.lined_yaml",
     "editjudge.core.params",

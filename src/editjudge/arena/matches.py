@@ -25,6 +25,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from editjudge.core.errors import UserError
 from editjudge.core.winner import SIGNS
 from editjudge.statistics.ratings import Matches
 
@@ -37,7 +38,7 @@ _LONGEST_LINE = 4 << 20  # bytes
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^\s{]", re.MULTILINE)  # a line that begins with anything but a brace
 
 
-class MatchError(ValueError):
+class MatchError(UserError, ValueError):
     """A match file that cannot be read as it should; the message names the file and the line or row."""
 
 

@@ -14,16 +14,19 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from aiolimiter import AsyncLimiter
+from pydantic import AfterValidator, Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import Positive, Real, Text
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
@@ -42,7 +45,7 @@ Body: TypeAlias = bytes | aiohttp.FormData
 """What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
 
 
-class EndpointError(RuntimeError):
+class EndpointError(UserError, RuntimeError):
     """The endpoint answers no question at all: the key, the model or the address is wrong. Ends the run."""
 
 
@@ -262,9 +265,9 @@ def key_from(variable: str, model: str) -> str | None:
     return key
 
 
-def check_url(where: str, base_url: str) -> None:
-    """Raises ParamsError that names the section `where`, unless the address is an endpoint's and has no key in it."""
-    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+def _check_url(base_url: str) -> str:
+    """Raises ValueError unless the address is an endpoint's and has no key in it."""
+    wrong = ValueError("must be like http://127.0.0.1:8000/v1, without a key in it")
     try:
         url = urlsplit(base_url)
         _ = url.port
@@ -272,6 +275,13 @@ def check_url(where: str, base_url: str) -> None:
         raise wrong from None
     if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
         raise wrong
+    return base_url
+
+
+# Fields of the settings of what is asked over HTTP.
+Address: TypeAlias = Annotated[Text, AfterValidator(_check_url)]
+Seconds: TypeAlias = Annotated[Real, Field(ge=0.001, le=86_400)]
+Tries: TypeAlias = Annotated[Positive, Field(le=100)]
 
 
 def proxy_of(url: str) -> str | None:

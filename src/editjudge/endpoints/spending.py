@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from pydantic.dataclasses import dataclass as settings_class
+
+from editjudge.core.settings import FORBID, Amount, Count
+
 MILLION = 1_000_000
 SLIP = 1e-9  # of sums of money, in answers
 
@@ -29,13 +33,13 @@ class Usage:
         return Usage(*(mine + its for mine, its in pairs))
 
 
-@dataclass(frozen=True)
+@settings_class(frozen=True, config=FORBID)
 class Price:
     """Money, in any currency: per million tokens read (`input`) and written (`output`), and per image sent."""
 
-    input: float = 0.0
-    output: float = 0.0
-    image: float = 0.0
+    input: Amount = 0.0
+    output: Amount = 0.0
+    image: Amount = 0.0
 
     def of(self, usage: Usage) -> float:
         """What an answer cost."""
@@ -43,16 +47,16 @@ class Price:
         return tokens / MILLION + usage.images * self.image
 
 
-@dataclass(frozen=True)
+@settings_class(frozen=True, config=FORBID)
 class Budget:
     """The most that the answers a stage uses may cost, those kept before included; 0: no limit.
 
     questions: one order of a pair, or one edit to be scored, in one pass. money: in the currency of the price.
     """
 
-    questions: int = 0
-    tokens: int = 0
-    money: float = 0.0
+    questions: Count = 0
+    tokens: Count = 0
+    money: Amount = 0.0
 
 
 @dataclass

@@ -3,8 +3,6 @@
 `benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing.
 """
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
-from editjudge.core.tables import TableError
+from editjudge.core.main import stage
 from editjudge.core.winner import WORTH
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
@@ -199,14 +197,6 @@ def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
     return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
 
 
-def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
-    """The benchmark's items; what is wrong with it ends the stage, in one line."""
-    try:
-        return forms.load(name, setting)
-    except TableError as error:
-        sys.exit(f"judge_benchmark: {error}")
-
-
 def ask_judges(
     judges: Mapping[str, Mapping[str, Any]],
     items: Sequence[Item],
@@ -227,23 +217,26 @@ def ask_judges(
     return verdicts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--benchmark", required=True)
-    name, values = parser.parse_args().benchmark, params.load()
+def run(name: str) -> None:
+    """The stage on its files. Raises ParamsError, TableError and EndpointError."""
+    values = params.load()
     setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
-    accounts = asking.open_accounts(judges)
-    items = _load(name, setting)
+    models = slot_settings.read(params.leaf(values, "measures"))
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    contexts = contexts_of(items, recipes, slot_settings.read(params.leaf(values, "measures")))
-    verdicts = ask_judges(judges, items, contexts, accounts)
+    accounts = asking.open_accounts(judges)
+    items = forms.load(name, setting)
+    verdicts = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
     records.write(
         Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
     )
     records.write_json(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
+
+
+def main() -> None:
+    stage(__doc__, run, "benchmark")
 
 
 if __name__ == "__main__":
