@@ -27,17 +27,6 @@ from transformers import (
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # As published beside the weights, the sizes apart.
-CLIP_PROCESSOR = {
-    "crop_size": 64,
-    "do_center_crop": True,
-    "do_normalize": True,
-    "do_resize": True,
-    "feature_extractor_type": "CLIPFeatureExtractor",
-    "image_mean": CLIP_MEAN,
-    "image_std": CLIP_STD,
-    "resample": 3,
-    "size": 64,
-}
 DINO_PROCESSOR = {
     "do_normalize": True,
     "do_rescale": True,
@@ -49,33 +38,23 @@ DINO_PROCESSOR = {
     "rescale_factor": 0.00392156862745098,
     "size": {"height": 64, "width": 64},
 }
-DEPTH_PROCESSOR = {
-    "do_normalize": True,
-    "do_pad": False,
-    "do_rescale": True,
-    "do_resize": True,
-    "ensure_multiple_of": 14,
-    "image_mean": MEAN,
-    "image_processor_type": "DPTImageProcessor",
-    "image_std": STD,
-    "keep_aspect_ratio": True,
-    "resample": 3,
-    "rescale_factor": 0.00392156862745098,
-    "size": {"height": 70, "width": 70},
-    "size_divisor": None,
-}
+CLIP_PROCESSOR = {"crop_size": 64, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3}
+CLIP_PROCESSOR |= {"feature_extractor_type": "CLIPFeatureExtractor", "size": 64}
+CLIP_PROCESSOR |= {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
+DEPTH_PROCESSOR = DINO_PROCESSOR | {"do_pad": False, "image_processor_type": "DPTImageProcessor", "resample": 3}
+DEPTH_PROCESSOR |= {"ensure_multiple_of": 14, "keep_aspect_ratio": True, "size_divisor": None}
+DEPTH_PROCESSOR |= {"size": {"height": 70, "width": 70}}
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def clip() -> CLIPVisionModelWithProjection:
     """16 patches of 32, an embedding of 24."""
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return CLIPVisionModelWithProjection(CLIPVisionConfig(**sizes, image_size=64, patch_size=16, projection_dim=24))
+    return CLIPVisionModelWithProjection(CLIPVisionConfig(**SIZES, image_size=64, patch_size=16, projection_dim=24))
 
 
 def dinov3() -> DINOv3ViTModel:
     """16 patches of 32, three register tokens."""
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return DINOv3ViTModel(DINOv3ViTConfig(**sizes, image_size=64, patch_size=16, num_register_tokens=3))
+    return DINOv3ViTModel(DINOv3ViTConfig(**SIZES, image_size=64, patch_size=16, num_register_tokens=3))
 
 
 def sam2() -> Sam2Model:

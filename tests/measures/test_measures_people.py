@@ -9,6 +9,7 @@ import pytest
 from scipy.ndimage import convolve
 from scipy.spatial import procrustes
 from skimage.transform import AffineTransform, warp
+from tiny_people import complex_similarity
 
 from editjudge.core import images
 from editjudge.measures import attributes, body, face, hair, identity
@@ -49,13 +50,6 @@ def person(box: tuple[float, float, float, float], embedding: list[float]) -> Fa
 
 
 # Shapes: similarity and the Procrustes distance.
-
-
-def complex_similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """The least squares fit of w = a z + b over complex numbers: turn, scale and shift without reflection."""
-    z, w = points @ [1, 1j], targets @ [1, 1j]
-    a, b = np.linalg.lstsq(np.stack([z, np.ones_like(z)], 1), w, rcond=None)[0]
-    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12, 106])

@@ -7,9 +7,20 @@ import cv2
 import numpy as np
 import onnxruntime
 import pytest
-from tiny_people import ARCFACE, DISTANCES, GREEN, RED, SPREAD, write_buffalo, write_detector, write_recognizer
+from tiny_people import (
+    ARCFACE,
+    DISTANCES,
+    GREEN,
+    RED,
+    SPREAD,
+    complex_similarity,
+    write_buffalo,
+    write_detector,
+    write_recognizer,
+)  # fmt: skip
 
 from editjudge.core import images, params
+from editjudge.core.regions import overlaps
 from editjudge.measures import identity
 from editjudge.vision.faces_insightface import (
     InsightFaces,
@@ -57,16 +68,10 @@ def test_scores_below_the_threshold_are_no_face(folder: Path, crowd: np.ndarray)
         assert len(backend.find([crowd])[0]) == count
 
 
-def plain_similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    z, w = points @ [1, 1j], targets @ [1, 1j]
-    a, b = np.linalg.lstsq(np.stack([z, np.ones_like(z)], 1), w, rcond=None)[0]
-    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
-
-
 def plain_embedding(rgb: np.ndarray, corner: np.ndarray) -> np.ndarray:
     """What the recognizer gives for the face whose cell begins at `corner`, in pixels of the detector's input."""
     five = (corner + (SPREAD + 0.5) * 8) * [rgb.shape[1] / 64, rgb.shape[0] / (64 * rgb.shape[0] // rgb.shape[1])]
-    crop = cv2.warpAffine(rgb, plain_similarity(five, ARCFACE), (112, 112))
+    crop = cv2.warpAffine(rgb, complex_similarity(five, ARCFACE), (112, 112))
     means = ((crop.astype(np.float64) - 127.5) / 127.5).reshape(4, 28, 4, 28, 3).mean((1, 3))
     vector = means.transpose(2, 0, 1).ravel() + 0.5
     return vector / np.linalg.norm(vector)
@@ -166,17 +171,10 @@ def test_suppression_agrees_with_a_plain_loop(rng: np.random.Generator) -> None:
     while left:
         best = left.pop(0)
         kept.append(int(best))
-        left = [n for n in left if iou(boxes[best], boxes[n]) <= 0.4]
+        left = [n for n in left if overlaps(boxes[best], boxes[n])[0, 0] <= 0.4]
     assert suppressed(boxes, scores, 0.4) == kept
     assert 5 < len(kept) < 80
     assert suppressed(boxes[:0], scores[:0], 0.4) == []
-
-
-def iou(first: np.ndarray, second: np.ndarray) -> float:
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    both = max(width, 0) * max(height, 0)
-    return both / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - both)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (480, 640), (900, 300)], ids=lambda s: f"{s[0]}x{s[1]}")

@@ -125,8 +125,8 @@ def test_a_folder_of_another_model_is_one_error_by_name(
 
 def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
     code = (
-        "import sys; from editjudge.vision import folders, parsing, pose;"
-        "folders.find('a', sys.argv[1], folders.SEGFORMER); folders.find('b', sys.argv[2], folders.VITPOSE);"
+        "import sys; from editjudge.vision import folders;"
+        "[folders.find('a', f, k) for f, k in zip(sys.argv[1:], (folders.SEGFORMER, folders.VITPOSE))];"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0

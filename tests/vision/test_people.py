@@ -59,7 +59,7 @@ def source(rng: np.random.Generator) -> np.ndarray:
 
 
 def take(models: Models, source: np.ndarray, edits: list[np.ndarray], changed: tuple[str, ...] = ()) -> list[dict]:
-    asking = Asking(models, {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    asking = Asking(models, dict.fromkeys(slot_settings.SLOTS, "x"), features.FeatureStore(Path(), 0.0))
     asked = tuple(batch.Edit(images.encode_png(edit), (), changed) for edit in edits)
     rows = batch.measure_group([batch.Prompt(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
     assert [row["status"] for row in rows] == ["done"] * len(edits)
