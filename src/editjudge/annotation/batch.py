@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -24,6 +23,7 @@ from editjudge.annotation.slots import Models
 from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
 from editjudge.core.code import upstream, version
+from editjudge.core.files import work
 from editjudge.measures import attributes
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
@@ -42,6 +42,7 @@ NO_VALUES = {
     "editjudge.annotation.recipe",
     "editjudge.core.code",
     "editjudge.core.fields",
+    "editjudge.core.files",
     "editjudge.core.lined_yaml",
     "editjudge.core.params",
     "editjudge.core.progress",
@@ -49,7 +50,6 @@ NO_VALUES = {
     "editjudge.core.workers",
     "editjudge.measures.names",
 }
-FEATURES = Path("work/features")
 DECIMALS = 6
 Boxes = tuple[tuple[int, int, int, int], ...]
 
@@ -134,7 +134,7 @@ def _starter(used: Collection[str], setting: SlotSetting, versions: dict[str, st
     def start(most: int) -> Executor:
         devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
-        room = features.trim(FEATURES, setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
+        room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes
         queue = context.SimpleQueue()
         for device in devices:
@@ -152,7 +152,7 @@ class _Process:
 
 
 def _begin(queue: Any, setting: SlotSetting, versions: dict[str, str], heavy: bool, room: float) -> None:
-    _Process.asking = Asking(Models(setting, queue.get()), versions, features.FeatureStore(FEATURES, room))
+    _Process.asking = Asking(Models(setting, queue.get()), versions, features.FeatureStore(work("features"), room))
     cv2.setNumThreads(1)
     if heavy:
         import torch

@@ -5,7 +5,6 @@ processes need no locks. Worth it where a model takes longer than reading a file
 """
 
 import hashlib
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from editjudge.core.files import replacing
 
 GIGABYTE = 1e9
 Arrays = Sequence[np.ndarray]
@@ -38,12 +39,8 @@ class FeatureStore:
         size = sum(array.nbytes for array in arrays)
         if size > self.room:
             return
-        path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as file:
+        with replacing(self._path(name)) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
-        os.replace(partial, path)
         self.room -= size
 
     def _path(self, name: str) -> Path:

@@ -52,19 +52,10 @@ LISTS = {
     ("train_pairs", "deps"): [
         "data/code/train_pairs.json",
         RECIPES,
-        POOLS,
         "data/annotations/{task}.parquet",
         "data/pair_verdicts/{task}.parquet",
     ],
     ("measure_response", "deps"): ["data/code/measure_response.json", RECIPES],
-    ("train_judge", "deps"): [
-        "data/code/train_judge.json",
-        "configs/deepspeed",
-        "models/base",
-        "data/train_pairs.parquet",
-        POOLS,
-        "data/candidates/{editor}/{task}.parquet",
-    ],
     ("judge_benchmark", "deps"): [
         "data/code/judge_benchmark.json",
         RECIPES,

@@ -8,9 +8,9 @@ from editjudge.annotation import batch
 from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import resume
+from editjudge.core.winner import Winner
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.measures.names import DIRECTIONS
-from editjudge.qwen.prompt import Winner
 
 TOLERANCE = 1e-6
 Measures = Sequence[Mapping[str, Any]]

@@ -15,6 +15,7 @@ from editjudge.annotation import batch, slot_settings, slots
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, run_report
 from editjudge.grounding.grounded import Grounded
@@ -158,7 +159,7 @@ def run(task: str) -> None:
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
     prompts, candidates = _rows(task, params.leaf(values, "editors"))
-    with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
+    with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
         verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
