@@ -43,6 +43,7 @@ NO_VALUES = {
     "editjudge.core.code",
     "editjudge.core.fields",
     "editjudge.core.files",
+    "editjudge.core.files",
     "editjudge.core.lined_yaml",
     "editjudge.core.params",
     "editjudge.core.progress",
