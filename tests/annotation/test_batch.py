@@ -20,8 +20,7 @@ import tiny_models
 import tiny_people
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from skimage.data import astronaut
+from safetensors.torch import save_file
 
 from editjudge.annotation import batch, features, looking, slot_settings, slots
 from editjudge.annotation.looking import Asking
@@ -31,8 +30,7 @@ from editjudge.annotation.slots import Models
 from editjudge.core import code, images, regions, resume, schemas
 from editjudge.core.params import ParamsError
 from editjudge.grounding.grounded import Grounded
-from editjudge.measures import attributes, body, hair, patches, pixel
-from editjudge.measures.names import DIRECTIONS
+from editjudge.measures import patches, pixel
 from editjudge.stages import annotate, measure_response
 from editjudge.vision import lpips
 
@@ -474,55 +472,6 @@ def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny
         slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="gpu"), 2)
     with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
         slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="cuda:99"), 2)
-
-
-OF_ATTRIBUTES = tuple(name for names in attributes.MEASURES.values() for name in names)
-PEOPLE = Recipe(
-    "ps_human",
-    (("unedit_area", ("bg_faceID_sim",)), ("edit_area", (*OF_ATTRIBUTES, "max_match_face_ID_sim"))),
-    "edit_area",
-    pipeline="human_centric",
-    image_side=512,
-)
-HAIR_BIAS = 4.0  # so that the random parser sees hair around the face
-
-
-@pytest.fixture(scope="module")
-def people(tiny: SlotSetting, tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
-    """All slots of human-centric recipes: the cascade, GrabCut, and tiny random checkpoints."""
-    folder = tmp_path_factory.mktemp("people")
-    parser, pose = tiny_people.write_parser(folder / "parser"), tiny_people.write_pose(folder / "pose", 1)
-    weights = load_file(parser / "model.safetensors")
-    hair_class = next(n for n, label in tiny_people.NUMBERED.items() if label.startswith("hair"))
-    weights["decode_head.classifier.bias"][hair_class] += HAIR_BIAS
-    save_file(weights, parser / "model.safetensors", {"format": "pt"})
-    return SlotSetting(device="cpu", dinov3=tiny.dinov3, parsing=str(parser), pose=str(pose))
-
-
-def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSetting) -> None:
-    """The cascade has no landmarks and finds one face in this photo: two measures have reasons in place of values."""
-    photo = astronaut()[:256, 100:356].copy()
-    edit = (photo * 0.8 + 20).astype(np.uint8)
-    box = (10, 10, 246, 256)
-    asking = asking_of(people)
-    same, other = batch.measure_group([prompt_of(photo, (box,), PEOPLE, [photo, edit])], asking)
-    values = {m["measure"]: m["value"] for m in other["measures"]}
-    models = Models(people)
-    [[face], [moved]] = models.faces.find([photo, edit])
-    assert values["face_ID_sim"] == pytest.approx(face.embedding @ moved.embedding, abs=1e-5)
-    shown = models.parsing.hair([photo, edit], [face.box, moved.box])
-    assert values["hair_color_chi_square"] == pytest.approx(hair.color_chi_square(photo, edit, *shown), abs=1e-5)
-    first, second = models.pose.joints([photo, edit], [box, box])
-    expected = body.joint_error(first, second)
-    assert values["body_joint_error"] == pytest.approx(expected, abs=1e-5)
-    reasons = {m["measure"]: m["reason"] for m in same["measures"] if m["value"] is None}
-    assert reasons == {
-        "bg_faceID_sim": "no face in the source image beside the subject's",
-        "face_geometry": "the faces have no landmarks",
-    }
-    for m in same["measures"]:
-        if m["value"] is not None:
-            assert m["value"] == pytest.approx(0.0 if DIRECTIONS[m["measure"]] < 0 else 1.0, abs=1e-5), m["measure"]
 
 
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:

@@ -53,10 +53,7 @@ HUMAN = ("cref", "ps_human", "motion_change")
 # The areas and measures of the recipes before there were models behind the measures: they lead where none is set up.
 BEFORE = {
     "background_change": {"object": ["ssim", "emd", "delta_e", "object_similarity"]},
-    "color_alter": {
-        "unedit_area": ["ssim", "emd", "delta_e"],
-        "edit_area": ["L_channel_ssim", "structure_similarity"],
-    },
+    "color_alter": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["L_channel_ssim", "structure_similarity"]},
     "material_alter": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["structure_similarity"]},
     "object_extraction": {"object": ["ssim", "emd", "delta_e", "object_similarity"]},
     "size_adjustment": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["object_similarity"]},
@@ -206,11 +203,7 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
     ("old", "new", "message"),
     [
         ("prompt: decision", "prompt: decide", r":5: judge.prompt: unknown 'decide'; known: decision, reason_first"),
-        (
-            "dimension: visual_consistency",
-            "dimension: beauty",
-            ":6: judge.dimension: unknown 'beauty'; known: visual",
-        ),
+        ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
         ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
         ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
         ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),

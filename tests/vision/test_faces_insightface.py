@@ -5,7 +5,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import onnxruntime
 import pytest
 from tiny_people import (
     ARCFACE,
@@ -22,15 +21,7 @@ from tiny_people import (
 from editjudge.core import images, params
 from editjudge.core.regions import overlaps
 from editjudge.measures import identity
-from editjudge.vision.faces_insightface import (
-    InsightFaces,
-    InsightFaceSetting,
-    aligned,
-    decoded,
-    letterboxed,
-    read,
-    suppressed,
-)
+from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read, suppressed
 
 
 @pytest.fixture(scope="module")
@@ -190,18 +181,6 @@ def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tupl
     assert height / shape[0] == pytest.approx(width / shape[1], abs=1.01 / min(shape))
 
 
-def test_an_aligned_face_has_its_points_on_the_template() -> None:
-    turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
-    points = 1.7 * ARCFACE @ turn.T + [90, 20]
-    canvas = np.zeros((300, 400, 3), np.uint8)
-    for x, y in points:
-        cv2.circle(canvas, (round(x), round(y)), 5, (255, 255, 255), -1)
-    face = aligned(canvas, points)
-    assert face.shape == (112, 112, 3)
-    assert all(face[round(y), round(x), 0] > 200 for x, y in ARCFACE)
-    assert (face > 100).mean() < 0.1
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (2, 900), (900, 2), (64, 64)], ids=lambda s: f"{s[0]}x{s[1]}")
 def test_odd_images_have_no_faces_or_sound_ones(folder: Path, shape: tuple[int, int]) -> None:
     backend = InsightFaces("measures.faces", setting(folder))
@@ -276,12 +255,6 @@ def test_a_file_of_another_model_is_one_error_by_name(
     write(tmp_path / name)
     with pytest.raises(params.ParamsError, match=f"measures.faces.{said}"):
         InsightFaces("measures.faces", setting(tmp_path))
-
-
-@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU build")
-def test_a_device_that_onnxruntime_lacks_is_an_error_by_name(folder: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"measures.faces.detector: this onnxruntime cannot run on cuda:1"):
-        InsightFaces("measures.faces", setting(folder), "cuda:1")
 
 
 def test_a_face_is_less_itself_the_more_it_changes(folder: Path, crowd: np.ndarray) -> None:

@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
-from transformers import (
-    SegformerForSemanticSegmentation,
-    SegformerImageProcessorPil,
-    VitPoseForPoseEstimation,
-)
+from transformers import SegformerForSemanticSegmentation, SegformerImageProcessorPil, VitPoseForPoseEstimation
 
 from editjudge.core import params
 from editjudge.vision import folders

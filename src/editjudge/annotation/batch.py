@@ -43,7 +43,6 @@ NO_VALUES = {
     "editjudge.core.code",
     "editjudge.core.fields",
     "editjudge.core.files",
-    "editjudge.core.files",
     "editjudge.core.lined_yaml",
     "editjudge.core.params",
     "editjudge.core.progress",
