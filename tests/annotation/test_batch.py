@@ -1,13 +1,7 @@
 """The measures of many images: settings, models behind slots, what is left out, bad images, runs that are killed."""
 
 import io
-import os
-import random
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -405,62 +399,6 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
         rows = annotate.annotate([{"key": "k", "image": data}], candidates, EMBEDDED, cache, SlotSetting(), where)
     assert [row["reason"] for row in rows] == ["regions: grounder: no box", None]
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
-
-
-RUN = """
-import sys
-from pathlib import Path
-import numpy as np
-from editjudge.core import images, resume
-from editjudge.annotation import batch
-from editjudge.annotation.recipe import Recipe
-from editjudge.annotation.slot_settings import SlotSetting
-
-def main():
-    rng = np.random.default_rng(0)
-    recipe = Recipe("t", (("unedit_area", ("delta_e",)),), "edit_area")
-    prompts = []
-    for _ in range(250):
-        rgbs = rng.integers(0, 256, (9, 12, 16, 3), dtype=np.uint8)
-        source, *edits = map(images.encode_png, rgbs)
-        prompts.append(batch.Prompt(source, ((2, 2, 9, 9),), recipe, tuple(map(batch.Edit, edits))))
-    with resume.RecordCache(Path(sys.argv[1])) as cache:
-        rows = batch.measure_all(prompts, SlotSetting(), cache, "t")
-        print(cache.counts()["computed"], cache.counts()["reused"], sum(map(len, rows)))
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def kept(cache: Path) -> int:
-    if not cache.is_file():
-        return 0
-    with sqlite3.connect(f"file:{cache}?mode=ro", uri=True) as db:
-        try:
-            return db.execute("SELECT count(*) FROM records").fetchone()[0]
-        except sqlite3.OperationalError:  # no table yet
-            return 0
-
-
-def test_a_run_of_2000_records_that_is_killed_computes_only_what_was_in_flight(tmp_path: Path) -> None:
-    script, cache = tmp_path / "run.py", tmp_path / "cache.sqlite"
-    script.write_text(RUN)
-    command = [sys.executable, str(script), str(cache)]
-    run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wanted = random.Random().randrange(100, 1700)
-    deadline = time.monotonic() + 120
-    while kept(cache) < wanted and run.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
-    before = kept(cache)
-    assert wanted <= before
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    computed, reused, rows = map(int, again.stdout.split())
-    assert rows == 2000
-    assert (computed, reused) == (2000 - before, before)
-    assert kept(cache) == 2000
 
 
 def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny: SlotSetting) -> None:

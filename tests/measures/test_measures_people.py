@@ -112,6 +112,8 @@ def test_the_subjects_face_is_the_one_in_its_box_else_the_largest() -> None:
     assert identity.subject(faces, (55, 0, 130, 90)) == 2  # more of the subject's pixels, but not all
     assert identity.subject(faces, (18, 0, 30, 90)) == 0  # touched
     assert identity.subject(faces, (200, 200, 210, 210)) == 1  # none touches it
+    nearly = person((40.0, 10.0, 80.0 + 1e-12, 50.0), [1, 1])  # larger in the last bits alone: the first of equals
+    assert identity.subject([faces[1], nearly], None) == 0
     with pytest.raises(ValueError, match="no face"):
         identity.subject([], None)
 
