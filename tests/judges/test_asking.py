@@ -137,7 +137,7 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
         {"min_pixels": 9},
         {"max_pixels": 9},
         {"model": "n"},
-        {"prompt": "viescore_10"},
+        {"prompt": "reason_last"},
     ],
 )
 def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
@@ -182,7 +182,7 @@ def test_replies_are_read_when_they_are_used(
     question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real endpoint counts its requests; the second of two replies is sampled, and what it says comes to count."""
-    replies = {"q0": ["Image A wins.", "Image B wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
+    replies = {"q0": ["Image A wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
     with chat_server(replies=replies) as server:
 
         def again(**changes: Any) -> tuple[list[BothOrders], Account, int]:
