@@ -23,8 +23,8 @@ import pytest
 from tests.helpers.chat_client import chat_server, questions, setting
 
 from editjudge.core import resume
-from editjudge.judges import asking
 from editjudge.endpoints.spending import Account
+from editjudge.judges import asking
 from editjudge.judges.endpoint_judge import EndpointJudge
 from editjudge.judges.request import Task
 from editjudge.judges.settings import EndpointSetting

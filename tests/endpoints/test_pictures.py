@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from editjudge.core import images
-from editjudge.endpoints.pictures import PixelLimits, Pictures, data_url
+from editjudge.endpoints.pictures import Pictures, PixelLimits, data_url
 
 
 def stored(seed: int, kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: object) -> bytes:

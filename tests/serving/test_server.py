@@ -16,9 +16,9 @@ import openai
 import pytest
 import uvicorn
 
-from editjudge.endpoints.launch import Checkpoint
 from editjudge.core import params
 from editjudge.endpoints import launch
+from editjudge.endpoints.launch import Checkpoint
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge

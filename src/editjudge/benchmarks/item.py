@@ -1,19 +1,13 @@
 """The one row that every reward benchmark becomes, whatever its published form."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-HumanVerdict: TypeAlias = Literal["Image A", "Image B", "Tie", "Both good", "Both bad"]
-VERDICTS: tuple[HumanVerdict, ...] = get_args(HumanVerdict)
+from editjudge.core.winner import WINNERS, Winner
+
+HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
+VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
-
-
-class BenchmarkError(ValueError):
-    """A benchmark that cannot be read; the message names the file, and the row and field where there are such."""
-
-
-class RowError(ValueError):
-    """One row that cannot be used: it becomes a failed item, the others go on. The message names the field."""
 
 
 @dataclass(frozen=True)

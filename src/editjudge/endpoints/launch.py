@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from editjudge.core import params
 from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.files import work
 
-LOGS = Path("work/serve")
 LAST_LINES = 15
 RANGES: Ranges = {
     "port": (0, 65_535),
@@ -106,7 +106,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
     command = COMMANDS[how.engine](checkpoint, how, port)
-    log = LOGS / f"{Path(checkpoint.model).resolve().name}.log"
+    log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         process = subprocess.Popen(

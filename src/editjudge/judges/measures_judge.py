@@ -42,7 +42,10 @@ class MeasuresJudge:
         for q in questions:
             if q.key in self.contexts:
                 groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
-        prompts = [batch.Prompt(source, c.boxes, c.recipe, tuple(edits)) for (source, c), edits in groups.items()]
+        prompts = [
+            batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)))
+            for (source, c), edits in groups.items()
+        ]
         setting = next((c.setting for _, c in groups), SlotSetting())
         taken = batch.measure_all(prompts, setting, self.cache, "measures")
         found = {

@@ -19,10 +19,12 @@ from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
-from editjudge.arena.matches import OUTCOMES, numbered
+from editjudge.arena.matches import numbered
 from editjudge.core import params, records, resume
 from editjudge.core.fields import read_fields
+from editjudge.core.files import work
 from editjudge.core.schemas import ContractError
+from editjudge.core.winner import SIGNS
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
@@ -106,7 +108,7 @@ def ask_within(
     def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
         chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
         answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        return [OUTCOMES.get(answers[n].combined.winner or "") for n in chosen]
+        return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
     numbers = np.array([[models.index(m) for m in ab] for ab in two])
@@ -203,7 +205,7 @@ def ask_judges(
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
         setting = values["judges"][judge]
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
             ask_all = functools.partial(
                 ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
             )

@@ -10,14 +10,13 @@ an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
+from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
+
 Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
-_EXCHANGED: dict[Any, Any] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie", None: None}
-_SIGNS: dict[Any, int] = {"Image A": 1, "Tie": 0, "Image B": -1}
 _BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
 
 
@@ -239,7 +238,7 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
     if len(truths) != len(margins):
         raise ValueError(f"{len(truths)} truths and {len(margins)} margins")
     _check(truths, unread=False)
-    read = [(_SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
+    read = [(SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
     signs, values = np.array(read, float).reshape(-1, 2).T
     if not np.isfinite(values).all():
         raise ValueError("a margin is not finite")
@@ -263,7 +262,7 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
 def exchanged(winner: Winner | None) -> Winner | None:
     """The winner in the terms of the question with A and B exchanged. ValueError outside the vocabulary."""
     _check([winner])
-    return _EXCHANGED[winner]
+    return None if winner is None else OTHER_SIDE[winner]
 
 
 def report(
@@ -321,8 +320,7 @@ def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
     shares = {"consistent": consistent, "consistency": None, "first_side_preference": None, "low": None, "high": None}
     if not scored:
         return shares
-    side = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
-    preferred = sum(side[first] + side[second] for first, second in scored) / 2
+    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
     low, high = wilson_interval(preferred, len(scored))
     preference = preferred / len(scored)
     return shares | {
@@ -334,9 +332,9 @@ def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
 
 
 def _check(winners: Sequence[Any], unread: bool = True) -> None:
-    allowed = ("Image A", "Image B", "Tie", *([None] if unread else []))
+    allowed = (*WINNERS, *([None] if unread else []))
     if not len(winners):
         raise ValueError("there are no answers")
     for row, winner in enumerate(winners):
         if winner not in allowed:
-            raise ValueError(f"row {row}: the winner is {winner!r}, not one of Image A, Image B, Tie")
+            raise ValueError(f"row {row}: the winner is {winner!r}, not one of {', '.join(WINNERS)}")

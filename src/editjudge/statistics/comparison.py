@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from editjudge.statistics.agreement import Winner, resampled_means, resampled_sums
+from editjudge.core.winner import SIGNS, Winner
+from editjudge.statistics.agreement import resampled_means, resampled_sums
 
-ANSWERS: tuple[Winner, ...] = ("Image A", "Tie", "Image B")  # in order, for the ordinal alpha
+ANSWERS: tuple[Winner, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
 def cohen_kappa(
