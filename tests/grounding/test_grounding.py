@@ -32,7 +32,7 @@ from editjudge.core.params import ParamsError
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.pictures import PixelLimits, data_url
 from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import Grounding, ground, sent_size, upright_size
+from editjudge.grounding.grounding import Grounding, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting, read_grounding
 from editjudge.stages import annotate
 
@@ -198,7 +198,7 @@ def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int
     limits = PixelLimits(min(least, most) if most else least, most)
     url = data_url(images.encode_png(np.zeros((height, width, 3), np.uint8)), limits).decode()
     with urllib.request.urlopen(url) as sent, Image.open(sent) as image:
-        assert image.size == sent_size((width, height), limits)
+        assert image.size == limits.size(width, height)
 
 
 def test_a_person_has_one_box_and_the_attributes_that_change(sound: Server, tmp_path: Path) -> None:

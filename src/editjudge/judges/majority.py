@@ -14,10 +14,8 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
 
     The verdict with the most votes, which need not be half of them; a Tie if several have as many. p_a is the mean of
     the passes' p_a where all votes have one, else the share of the votes, a Tie being half a vote for each. Without any
-    vote: no winner, and each pass's reason. A single pass is given back as it is. Raises ValueError for none.
+    vote: no winner, and each pass's reason. A single pass is given back as it is.
     """
-    if not verdicts:
-        raise ValueError("no passes to take the majority of")
     if len(verdicts) == 1:
         return verdicts[0]
     votes = [verdict.winner for verdict in verdicts if verdict.winner is not None]
@@ -38,10 +36,8 @@ def _most(count: Counter[Winner]) -> Winner:
 
 def mean_score(scores: Sequence[Score]) -> Score:
     """The score over the passes of one edit: the mean of those that have one, parts alike; without any, no score and
-    each pass's reason. A single pass is given back as it is. Raises ValueError for none.
+    each pass's reason. A single pass is given back as it is.
     """
-    if not scores:
-        raise ValueError("no passes to take the mean of")
     if len(scores) == 1:
         return scores[0]
     key, replies, usage = scores[0].key, "\n".join(s.reply for s in scores), _total([s.usage for s in scores])

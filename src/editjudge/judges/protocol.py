@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from editjudge.core.winner import OTHER_SIDE, Winner
 from editjudge.endpoints.spending import Usage
 
+DECIMALS = 4  # of probabilities in records
 Rule: TypeAlias = Literal["agreement", "probability"]
 Tokens: TypeAlias = Sequence[Mapping[str, Any]]
 """A reply's tokens in the form of `choices[0].logprobs.content` of a chat completion."""
@@ -127,6 +128,17 @@ class BothOrders:
     forward: Verdict
     backward: Verdict
     combined: Verdict
+
+    def columns(self) -> dict[str, Any]:
+        """As records hold it: all winners in the forward order, p_a rounded to DECIMALS."""
+        p_a = self.combined.p_a
+        return {
+            "forward": self.forward.winner,
+            "backward": mirrored(self.backward).winner,
+            "winner": self.combined.winner,
+            "p_a": None if p_a is None else round(p_a, DECIMALS),
+            "reason": self.combined.reason,
+        }
 
 
 def swapped(question: Question) -> Question:

@@ -29,7 +29,7 @@ from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
@@ -163,11 +163,7 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
             "dimension": DIMENSION,
             "model_a": a,
             "model_b": b,
-            "forward": answer.forward.winner,
-            "backward": mirrored(answer.backward).winner,
-            "winner": answer.combined.winner,
-            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
-            "reason": answer.combined.reason,
+            **answer.columns(),
             "damage_a": gallery[a][p["key"]]["damage"],
             "damage_b": gallery[b][p["key"]]["damage"],
         }

@@ -14,7 +14,7 @@ from scipy import stats
 from editjudge.core.winner import SIGNS, Winner
 from editjudge.statistics.agreement import resampled_means, resampled_sums
 
-ANSWERS: tuple[Winner, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
+ANSWERS = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
 def cohen_kappa(
