@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chat_client import kept
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,14 +125,6 @@ def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple
 def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
     with resume.RecordCache(file) as cache:
         return ground(rows[0], rows[1], rule, how, cache, PROMPTS)
-
-
-def kept(file: Path) -> int:
-    if not file.is_file():
-        return 0
-    with contextlib.closing(sqlite3.connect(file)) as database, contextlib.suppress(sqlite3.OperationalError):
-        return database.execute("SELECT count(*) FROM records").fetchone()[0]
-    return 0
 
 
 # --- what a model is asked, and what becomes of its boxes

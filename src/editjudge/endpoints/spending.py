@@ -6,7 +6,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Any
@@ -30,6 +30,12 @@ class Usage:
 
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(*map(sub, vars(self).values(), vars(other).values()))
+
+
+def total(usages: Sequence[Usage | None]) -> Usage | None:
+    """What all of them cost together; None where that of one is unknown."""
+    known = [usage for usage in usages if usage is not None]
+    return sum(known, Usage()) if len(known) == len(usages) else None
 
 
 @dataclass(frozen=True)

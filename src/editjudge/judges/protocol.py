@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from editjudge.core.winner import OTHER_SIDE, Winner
-from editjudge.endpoints.spending import Usage
+from editjudge.endpoints.spending import Usage, total
 
 DECIMALS = 4  # of probabilities in records
 Rule: TypeAlias = Literal["agreement", "probability"]
@@ -188,8 +188,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
         winner = None
     elif rule == "probability" and p_a is not None:
         winner = _favoured(p_a, tie_margin)
-    usage = None if forward.usage is None or backward.usage is None else forward.usage + backward.usage
-    reply = f"{forward.reply}\n{backward.reply}"
+    reply, usage = f"{forward.reply}\n{backward.reply}", total([forward.usage, backward.usage])
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
 
 
