@@ -32,7 +32,7 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
             found = [shown(name).decode().split() for name in three]
             assert found == [[model, pair["prompt"]] for model in ("source", pair["model_a"], pair["model_b"])]
             assert len(shown.kept) <= 3
-            assert shown.held == len(shown.kept) * ROWS * 100
+            assert (len(shown.kept) - 1) * ROWS * 100 < shown.held <= 3 * ROWS * 100
     assert len(shown.places) == 3 * len(pairs)
 
 
@@ -59,8 +59,8 @@ def test_an_image_that_is_not_there_is_empty(name: str, folder: Path, monkeypatc
 
 
 def test_files_that_cannot_be_read_are_named(folder: Path, png: Callable[..., bytes], tmp_path: Path):
-    with pytest.raises(ContractError, match="missing.parquet not found"):
+    with pytest.raises(ContractError, match=r"missing\.parquet not found"):
         pictures.Pictures([f"{tmp_path}/missing.parquet/p1"])
     (tmp_path / "x.parquet").write_bytes(png(1))
-    with pytest.raises(ContractError, match="x.parquet: not readable as Parquet"):
+    with pytest.raises(ContractError, match=r"x\.parquet: not readable as Parquet"):
         pictures.Pictures([f"{tmp_path}/x.parquet/p1"])

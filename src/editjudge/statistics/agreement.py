@@ -24,6 +24,7 @@ def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
     """Score interval (low, high) in 0..1 for a share of k in n; z 1.96 is 95 %.
 
     Raises ValueError for n that is not positive and k outside 0..n.
+    scipy.stats has it for whole k alone, and a Tie is half a one.
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927) 209-212.
     """
     if not (n > 0 and 0 <= k <= n):
@@ -47,7 +48,12 @@ def cluster_bootstrap_interval(
     clusters of different sizes keep their weight. Independent of the rows' order.
     Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
     """
-    low, high = np.quantile(resampled_means(correct, clusters, rng, n_resamples), (0.025, 0.975))
+    return interval(resampled_means(correct, clusters, rng, n_resamples))
+
+
+def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The 95 % percentile interval of what resamples gave."""
+    low, high = np.quantile(values, (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -213,13 +219,7 @@ def tuple_accuracy(
 
 def _tuples(rows: Sequence[tuple[int, Sequence[Pair]]]) -> dict[str, Any]:
     correct = sum(all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs in rows)
-    low, high = wilson_interval(correct, len(rows))
-    return {
-        "n": len(rows),
-        "correct": correct,
-        "accuracy": correct / len(rows),
-        "low": low,
-        "high": high,
+    return _share(correct, len(rows)) | {
         "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs in rows),
         "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs in rows),
     }
@@ -287,17 +287,16 @@ def report(
 def _accuracy(rows: Sequence[tuple[Winner, Winner | None]]) -> dict[str, Any]:
     correct = sum(truth == winner for truth, winner in rows)
     answers = Counter(winner for _, winner in rows)
-    low, high = wilson_interval(correct, len(rows))
-    return {
-        "n": len(rows),
+    return _share(correct, len(rows)) | {
         "scored": len(rows) - answers[None],
         "unparsed": answers[None],
         "ties": answers["Tie"],
-        "correct": correct,
-        "accuracy": correct / len(rows),
-        "low": low,
-        "high": high,
     }
+
+
+def _share(correct: int, n: int) -> dict[str, Any]:
+    low, high = wilson_interval(correct, n)
+    return {"n": n, "correct": correct, "accuracy": correct / n, "low": low, "high": high}
 
 
 def _mean_over_tasks_interval(
@@ -311,8 +310,7 @@ def _mean_over_tasks_interval(
     )
     right, sizes = np.hsplit(sums, 2)
     shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
-    low, high = np.quantile(np.nanmean(shares, axis=1), (0.025, 0.975))
-    return float(low), float(high)
+    return interval(np.nanmean(shares, axis=1))
 
 
 def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
