@@ -28,7 +28,7 @@ from editjudge.core.winner import SIGNS
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
 
 Rows = list[records.Row]
@@ -97,8 +97,7 @@ def ask_within(
     def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
         chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
         answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        winners = [answers[n].combined.winner for n in chosen]
-        return [None if winner is None else SIGNS[winner] for winner in winners]
+        return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
     numbers = np.array([[models.index(m) for m in ab] for ab in two])
@@ -153,11 +152,7 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
             "dimension": DIMENSION,
             "model_a": a,
             "model_b": b,
-            "forward": answer.forward.winner,
-            "backward": mirrored(answer.backward).winner,
-            "winner": answer.combined.winner,
-            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
-            "reason": answer.combined.reason,
+            **answer.columns(),
             "damage_a": gallery[a][p["key"]]["damage"],
             "damage_b": gallery[b][p["key"]]["damage"],
         }

@@ -19,7 +19,7 @@ from editjudge.core.winner import WORTH
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.styles import Dimension
 from editjudge.statistics import agreement, comparison, pointwise, psychometric
 from editjudge.statistics.transitivity import transitivity
@@ -60,18 +60,14 @@ def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]
 
 
 def _verdict(judge: str, item: Item, answer: BothOrders | None) -> records.Row:
-    combined = None if answer is None else answer.combined
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a")) | {"reason": item.failed}
     return {
         "key": item.key,
         "task": item.task,
         "judge": judge,
         "truth": agreement.folded(str(item.verdict)),
         "label": item.verdict,
-        "forward": None if answer is None else answer.forward.winner,
-        "backward": None if answer is None else mirrored(answer.backward).winner,
-        "winner": None if combined is None else combined.winner,
-        "p_a": None if combined is None or combined.p_a is None else round(combined.p_a, 4),
-        "reason": item.failed if combined is None else combined.reason,
+        **(nothing if answer is None else answer.columns()),
     }
 
 

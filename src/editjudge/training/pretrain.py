@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
 
-from editjudge.qwen.prompt import Winner, completion, messages
+from editjudge.core.winner import SIDES
+from editjudge.qwen.prompt import completion, messages
 from editjudge.qwen.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
 from editjudge.training.settings import PretrainSettings
 
@@ -25,7 +26,6 @@ Samples: TypeAlias = tuple[np.ndarray, np.ndarray, list[str]]
 MakeBatch: TypeAlias = Callable[[np.random.Generator, int, float], Samples]
 """(generator, n, share of the training that is done in 0..1) to n samples."""
 
-SIDES: tuple[Winner, Winner] = ("Image A", "Image B")
 IGNORED = -100
 
 
