@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
-from editjudge.core import params, resume
+from editjudge.core import params
+from editjudge.core.code import version
 from editjudge.editors.api import settings as api
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers import settings as diffusers
@@ -66,5 +67,5 @@ def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, An
 def code(setting: Setting) -> str:
     """The version of the code that an image depends on."""
     if isinstance(setting, ProceduralSetting):
-        return resume.code_version(SHARED_CODE + PROCEDURAL_CODE)
-    return resume.code_version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))
+        return version(SHARED_CODE + PROCEDURAL_CODE)
+    return version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))
