@@ -75,7 +75,7 @@ def _check_images(folder: Path) -> None:
     with resume.RecordCache(folder / killing.CACHE) as cache:
         for prompt in killing.prompts()[::5]:
             name = candidates.name_of(prompt, killing.MODEL, killing.SETTING, code)
-            assert cache.data(name) == outcomes.attempt(editor, requested(prompt, killing.MODEL)).image
+            assert cache.data(name) == outcomes.attempt(editor.edit, requested(prompt, killing.MODEL)).image
 
 
 @pytest.fixture
