@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from editjudge.commands import serve
-from editjudge.commands.serve import Checkpoint
 from editjudge.core import params
 from editjudge.endpoints import launch
-from editjudge.endpoints.launch import Serving, ServingError, running
+from editjudge.endpoints.launch import Checkpoint, Serving, ServingError, running
 
 ROOT = Path(__file__).parents[2]
 Install = Callable[..., None]
@@ -138,11 +137,10 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
 
 STAGE = """
 import sys
-from editjudge.endpoints import launch as serving
-from editjudge.commands.serve import Checkpoint
-how = serving.Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
+from editjudge.endpoints.launch import Checkpoint, Serving, running
+how = Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
     max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
-with serving.running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
+with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
     print(server.process.pid, flush=True)
     server.process.wait()
 """

@@ -66,14 +66,8 @@ def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
 
 def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
     own = [where[row["key"], row["model"]] for row in rows]
-    return batch.Prompt(
-        p["image"],
-        own[0].source if own else (),
-        recipe,
-        tuple(row["image"] for row in rows),
-        tuple(grounded.edited for grounded in own),
-        tuple(grounded.attributes for grounded in own),
-    )
+    edits = (batch.Edit(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
+    return batch.Prompt(p["image"], own[0].source if own else (), recipe, tuple(edits))
 
 
 def _annotation(
@@ -150,8 +144,8 @@ def unanswered(task: str, accounts: Iterable[Account]) -> str:
 
 def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
     """A task's prompts and all models' candidates."""
-    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(models)]
-    candidates = [row for file in files for row in records.iterate(file, "candidates") if row["task"] == task]
+    files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(models)]
+    candidates = [row for file in files for row in records.iterate(file, "candidates")]
     return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 

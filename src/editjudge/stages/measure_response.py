@@ -121,7 +121,7 @@ def measure(
             ladder.prompt["image"],
             tuple(tuple(region["box"]) for region in ladder.prompt["regions"]),
             recipes[ladder.prompt["task"]],
-            ladder.edited,
+            tuple(batch.Edit(image) for image in ladder.edited),
         )
         for ladder in ladders
     ]
