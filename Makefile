@@ -1,33 +1,45 @@
-# make repro   sets everything up and runs the graph          make test   sets everything up and runs the tests
+# make repro   sets up what the graph needs and runs it        make test   sets up the rest and runs the tests
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
+# make check   settings, recipes and files, before anything runs
+# make verify  does this machine give what is committed?
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := true
+# On Linux PyPI's torch brings 4 GB of CUDA packages. Without an NVIDIA GPU the CPU's build is looked for first.
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url https://download.pytorch.org/whl/cpu)
+PIP := $(VENV)/bin/python -m pip install -qq --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup repro test lint graph clean
+.PHONY: setup setup-dev repro test lint graph check verify clean
 
-setup: $(VENV)/.installed
+setup: $(VENV)/.graph
+setup-dev: $(VENV)/.dev
 
-# torch first and alone: asked for beside the others, pip may take a build with several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# torch alone and first: asked for beside the others, pip may take another build.
+$(VENV)/.graph: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "editjudge needs Python 3.11: none found as $(PYTHON); say make PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $@
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV): torch, then what the graph needs (1.5 GB, a minute or two; once)"
+	@$(PIP) $(TORCH_INDEX) torch==2.13.0
+	@$(PIP) -e ".[train]"
+	@touch $@
 
-repro: setup
+$(VENV)/.dev: $(VENV)/.graph
+	@echo "Setting up $(VENV): what the tests need (0.3 GB, half a minute; once)"
+	@$(PIP) -e ".[dev]"
+	@touch $@
+
+repro: setup check
 	dvc repro
 	@echo && dvc metrics show metrics/*.json && dvc plots show -o dvc_plots >/dev/null
 	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
 
 # Two processes: one runs the whole graph, the other all else.
-test: setup
+test: setup-dev
 	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
 
-lint: setup
+lint: setup-dev
 	ruff format --check .
 	ruff check .
 	mypy
@@ -35,6 +47,12 @@ lint: setup
 
 graph: setup
 	python -m editjudge.commands.graph --write
+
+check: setup
+	python -m editjudge.commands.check
+
+verify: setup
+	python -m editjudge.commands.verify
 
 clean:
 	rm -rf $(VENV) work dvc_plots

@@ -37,7 +37,7 @@ import torch
 from random_base import SHAPES, Shape
 
 from editjudge.core import images
-from editjudge.judges.protocol import Question, ask_both_orders
+from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging.merge import merge_adapter
@@ -227,7 +227,7 @@ def judge(model: Path, pairs: Sequence[data.Sample], words: argparse.Namespace) 
     judging = TransformersJudge(net, load_processor(model), words.judge_batch, style)
     judging.compare_many(asked[:1])
     start = time.perf_counter()
-    answers = ask_both_orders(judging, asked, "probability")
+    answers = combine_all(judging.compare_many(in_both_orders(asked)), "probability")
     return len(answers) / seconds(start)
 
 

@@ -20,12 +20,15 @@ from typing import Any
 
 import openai
 import pytest
-from tests.judges.chat_client import chat_server, questions, setting
+from tests.helpers.chat_client import chat_server, questions, setting
 
 from editjudge.core import resume
+from editjudge.endpoints.spending import Account
 from editjudge.judges import asking
 from editjudge.judges.endpoint_judge import EndpointJudge
+from editjudge.judges.request import Task
 from editjudge.judges.settings import EndpointSetting
+from editjudge.judges.styles import STYLES
 
 PAIRS, IN_FLIGHT = 1_000, 64
 GOAL, SHARE = 0.85, 0.95
@@ -97,7 +100,8 @@ def test_what_a_call_costs_beside_the_openai_client(tmp_path: Path) -> None:
     with chat_server(delay=0.0, bodies=True) as server:
         plain = EndpointSetting(base_url=server.url, model="m", rule="agreement")
         start = time.process_time()
-        EndpointJudge(plain, server.url).compare_many(questions(calls))
+        judge = EndpointJudge(plain, server.url, None, STYLES["decision"], Account(), lambda *_: None)
+        judge.answer_all([Task(question.key, question) for question in questions(calls)])
         ours = time.process_time() - start
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)
         body = json.loads(server.log()["bodies"][0])

@@ -8,8 +8,8 @@ of every candidate; its models are as transformers gives them, its SSIM is sciki
 it, which other programs on the machine change less.
 
 The bound: a source and 7 edits are 8 images where the plain way has 14 a measure, so a recipe in which each model has
-one measure (color_alter) gains 14 / 8 = 1.75 from sharing, and more only by the layout of the layers' weights, by SSIM,
-by decoding and by processes in place of threads. Where measures share masks (size_adjustment) it is more. bfloat16
+one measure (color_alter) gains 14 / 8 = 1.75 from sharing, and more only by SSIM, by decoding and by processes in place
+of threads. Where measures share masks (size_adjustment) it is more. bfloat16
 halves the models' time and is no way out: it moved the EMD of slight edits by 0.4 of its value.
 """
 
@@ -77,8 +77,7 @@ def png(rgb: np.ndarray) -> bytes:
 
 def ours(asking: Asking, recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> list[dict[str, float]]:
     """The values of each edit, by measure."""
-    payloads = [(0, batch.Edit(data, (), ())) for data in prompt[1]]
-    rows = batch.measure_group([(prompt[0], (BOX,), recipe)], payloads, asking)
+    rows = batch.measure_group([batch.Prompt(prompt[0], (BOX,), recipe, tuple(map(batch.Edit, prompt[1])))], asking)
     return [{m["measure"]: m["value"] for m in row["measures"]} for row in rows]
 
 
@@ -133,7 +132,7 @@ def plain_measures(models: Models) -> dict[str, Take]:
 
     return {
         "L_channel_ssim": take_lightness,
-        "delta_e": lambda first, second: pixel.delta_e(first, second, outside),
+        "delta_e": lambda first, second: pixel.delta_e(images.delta_e(first, second), outside),
         "dinov3_structure_similarity": structure(models.dinov3),
         "emd": take_emd,
         "lpips": take_lpips,

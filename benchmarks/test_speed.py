@@ -107,7 +107,8 @@ def test_memory_of_the_whole_command(files: list[Path], tmp_path: Path) -> None:
     """Reading, fitting, 1,000 resamples and writing in a process of its own: below 1 GB at the peak."""
     words = ["--matches", *map(str, files), "--bootstrap", "1000", "--json", str(tmp_path / "board.json")]
     code = (
-        "import resource, time; from editjudge import leaderboard; start = time.perf_counter(); leaderboard.main();"
+        "import resource, time; from editjudge.stages import leaderboard;"
+        "start = time.perf_counter(); leaderboard.main();"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, time.perf_counter() - start)"
     )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)

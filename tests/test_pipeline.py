@@ -1,4 +1,7 @@
-"""The whole graph on a reduced setting, in a copy of the repository, and what DVC runs again after a change."""
+"""The whole graph on a reduced setting, in a copy of the repository, and what DVC runs again after a change.
+
+One graph is run; each test goes on from where the one before it left the copy.
+"""
 
 import json
 import os
@@ -26,8 +29,9 @@ SMALL = {
     "measure_response.per_task": 1,
     "leaderboard.bootstrap": 20,
 }
+UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
+FOLLOWS_PAIRS = {"train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models", "leaderboard"}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
-UPSTREAM = {"raw_pairs", "embed", "base_model", "vcreward_bench", "gedit_bench", "measure_response"}
 
 
 class Repository:
@@ -35,7 +39,8 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "DVC_NO_ANALYTICS": "true"}
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true"}
+        self.env.pop("PYTHONPATH", None)  # the commands of dvc.yaml say where the code is
         self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
@@ -54,10 +59,15 @@ class Repository:
         change(values)
         with file.open("w") as out:
             yaml.dump(values, out)
-        self.run(sys.executable, "-m", "editjudge.commands.graph", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.commands.graph", "--write")
 
     def json(self, name: str) -> dict:
         return json.loads((self.folder / name).read_text())
+
+    def append(self, name: str, text: str) -> None:
+        """Text at the end of a file."""
+        with (self.folder / name).open("a") as file:
+            file.write(text)
 
 
 def stages_run(output: str) -> set[str]:
@@ -101,7 +111,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
     ran = stages_run(repository.run("dvc", "repro"))
     assert "base_model" not in ran, "the committed base is used as it is"
-    assert {"raw_pairs", "leaderboard", "judge_benchmark", "merge_judge"} <= names(ran)
+    assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge"} <= names(ran)
     assert "up to date" in repository.run("dvc", "status")
     assert "up to date" in repository.run("dvc", "repro")
     board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/benchmarks/probe.json")
@@ -110,34 +120,69 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert (repository.folder / "models/judge/model.safetensors").is_file()
     assert repository.json("metrics/measure_response.json")["failed"] == 0
     repository.commit()
+    assert repository.run("git", "status", "--porcelain") == ""
+
+
+def test_a_comment_in_any_file_runs_nothing_again(repository: Repository) -> None:
+    for file in (repository.folder / "src").rglob("*.py"):
+        file.write_text(file.read_text() + "\n# Nobody is asked again for this line.\n")
+    assert stages_run(repository.run("dvc", "repro")) == {"code"}
+    assert "up to date" in repository.run("dvc", "status")
+    repository.commit()
+
+
+def test_a_measure_that_changed_runs_what_measures_and_what_follows(repository: Repository) -> None:
+    repository.append("src/editjudge/measures/pixel.py", "\nANOTHER = 1\n")
+    repository.run("dvc", "repro", "code")
+    changed = json.loads(repository.run("dvc", "status", "--json"))
+    measuring = {f"annotate@{task}" for task in TASKS} | {"measure_response", "judge_benchmark@probe", "compare_models"}
+    assert measuring <= set(changed) <= measuring | {"train_pairs"}
+    repository.run("git", "checkout", "src")
+    assert stages_run(repository.run("dvc", "repro")) <= {"code"}
 
 
 def test_another_sample_num_runs_the_filter_and_what_follows(repository: Repository) -> None:
     ran = stages_run(repository.run("dvc", "exp", "run", "-S", "filter.sample_num=4"))
-    assert {f"filter@{task}" for task in TASKS} <= ran
+    assert "filter" in ran
     assert not names(ran) & UPSTREAM
     counted = [repository.json(f"metrics/resume/annotate_{task}.json") for task in TASKS]
     assert sum(count["computed"] for count in counted) == 0, "fewer of the same records"
     repository.commit()
 
 
+def test_going_back_to_a_setting_that_was_tried_computes_nothing(repository: Repository) -> None:
+    said = repository.run("dvc", "exp", "run", "-S", "filter.sample_num=5")
+    assert stages_run(said) == set(), "the run-cache has them all"
+    assert "filter" in said
+    assert "up to date" in repository.run("dvc", "status")
+    repository.commit()
+
+
+def test_an_experiment_in_a_folder_of_its_own_runs_its_own_code(repository: Repository) -> None:
+    file = repository.folder / "src/editjudge/stages/filter.py"
+    before = file.read_text()
+    assert '"pool": pool,' in before
+    file.write_text(before.replace('"pool": pool,', '"mark": 7, "pool": pool,'))
+    repository.run("dvc", "exp", "run", "--temp", "-n", "marked", "-S", "filter.sample_num=3", "filter")
+    [ref] = repository.run("git", "for-each-ref", "--format=%(refname)", "refs/exps/*/*/marked").split()
+    report = json.loads(repository.run("git", "show", f"{ref}:metrics/filter.json"))
+    assert [(counts["mark"], counts["records"]) for counts in report.values()] == [(7, 3)] * len(TASKS)
+    assert "mark" not in (repository.folder / "metrics/filter.json").read_text(), "this folder is as it was"
+    repository.run("git", "checkout", "src")
+
+
 def test_another_threshold_runs_train_pairs_and_what_follows(repository: Repository) -> None:
     setting = "train_pairs.thresholds.color_alter.unedit_area.elite=0.1"
     ran = stages_run(repository.run("dvc", "exp", "run", "-S", setting))
     assert "train_pairs" in ran
-    assert names(ran) <= {
-        "train_pairs",
-        "train_judge",
-        "merge_judge",
-        "judge_benchmark",
-        "compare_models",
-        "leaderboard",
-    }
+    assert names(ran) <= FOLLOWS_PAIRS
     repository.commit()
 
 
 def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
-    before = {path.name: path.read_bytes() for path in (repository.folder / "data/candidates").glob("*.parquet")}
+    folder = repository.folder / "data/candidates"
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.parquet")}
+    assert len(before) == len(EDITORS) * len(TASKS)
 
     def add(values: dict) -> None:
         values["editors"]["very_leaky"] = {"kind": "leaky", "amount": 7.0, "seed": 99}
@@ -145,14 +190,27 @@ def test_another_editing_model_is_the_only_one_that_edits(repository: Repository
     repository.edit_params(add)
     ran = stages_run(repository.run("dvc", "repro"))
     assert {stage for stage in ran if stage.startswith("candidates@")} == {"candidates@very_leaky"}
-    assert before == {name: (repository.folder / "data/candidates" / name).read_bytes() for name in before}
+    assert before == {name: (folder / name).read_bytes() for name in before}
     for task in TASKS:
         counted = repository.json(f"metrics/resume/annotate_{task}.json")
-        assert (counted["computed"], counted["reused"]) == (4, 24)
+        assert (counted["computed"], counted["reused"]) == (5, 30)
     listed = repository.json("metrics/candidates.json")["per_model"]
     assert {row["model"] for row in listed} == {*EDITORS, "very_leaky"}
     assert "very_leaky" in rated(repository.json("metrics/leaderboard.json"), "measures")
     repository.commit()
+
+
+def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None:
+    """A source of its own gives one task another pool; nothing of the other tasks is edited or measured again."""
+
+    def change(values: dict) -> None:
+        values["raw_pairs"]["sources"] = {"subject_add": {"own": {"format": "probe", "most": 7}}}
+
+    repository.edit_params(change)
+    ran = stages_run(repository.run("dvc", "repro", "--glob", "annotate@*"))
+    assert {stage for stage in ran if stage.startswith("annotate@")} == {"annotate@subject_add"}
+    repository.run("git", "checkout", "params.yaml", "dvc.yaml")
+    repository.run("dvc", "repro")
 
 
 @pytest.mark.parametrize(

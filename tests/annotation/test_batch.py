@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import cv2
-import grimp
 import numpy as np
 import pytest
 import tiny_models
@@ -29,13 +28,13 @@ from editjudge.annotation.looking import Asking
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
-from editjudge.core import images, regions, resume, schemas
+from editjudge.core import code, images, regions, resume, schemas
 from editjudge.core.params import ParamsError
 from editjudge.grounding.grounded import Grounded
 from editjudge.measures import body, hair, patches, pixel
 from editjudge.measures.names import DIRECTIONS
 from editjudge.stages import annotate, measure_response
-from editjudge.vision import lpips, parsing
+from editjudge.vision import lpips
 
 ROOT = Path(__file__).parents[2]
 BOX = (30, 20, 66, 52)
@@ -80,8 +79,13 @@ def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
 
 def measured(setting: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], store: features.FeatureStore) -> list:
     asking = Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store)
-    payloads = [(0, batch.Edit(images.encode_png(edit), (), ())) for edit in edits]
-    return batch.measure_group([(images.encode_png(photo), (BOX,), EVERYTHING)], payloads, asking)
+    return batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], asking)
+
+
+def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Prompt:
+    return batch.Prompt(
+        images.encode_png(photo), boxes, recipe, tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
+    )
 
 
 def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
@@ -122,26 +126,18 @@ def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(
 ) -> None:
     store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
     rgbs = [photo, photo.copy(), edits[0]]
-    assert features.said(store, "m", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
-    assert features.said(store, "m", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
-    assert features.said(store, "other", rgbs, _count(asked), _pack, _unpack) == [3.0] * 3
+    assert features.said(store, "m", rgbs, _count(asked)) == [[3.0]] * 3
+    assert features.said(store, "m", rgbs, _count(asked)) == [[3.0]] * 3
+    assert features.said(store, "other", rgbs, _count(asked)) == [[3.0]] * 3
     assert asked == [2, 2]
 
 
-def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[float]]:
-    def ask(rgbs: list[np.ndarray]) -> list[float]:
+def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[list[np.ndarray]]]:
+    def ask(rgbs: list[np.ndarray]) -> list[list[np.ndarray]]:
         asked.append(len(rgbs))
-        return [3.0 for _ in rgbs]
+        return [[np.array(3.0)] for _ in rgbs]
 
     return ask
-
-
-def _pack(value: float) -> list[np.ndarray]:
-    return [np.array(value)]
-
-
-def _unpack(arrays: list[np.ndarray]) -> float:
-    return float(arrays[0])
 
 
 def test_the_store_stays_within_its_bytes(tmp_path: Path) -> None:
@@ -162,9 +158,9 @@ def test_a_model_that_refuses_one_image_leaves_the_others(
     """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
     asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
     large, small = photo, photo[:20, :20]
-    prompts = [(images.encode_png(rgb), ((2, 2, 9, 9),), EVERYTHING) for rgb in (large, small)]
-    payloads = [(n, batch.Edit(images.encode_png(rgb), (), ())) for n, rgb in ((0, edits[0]), (1, edits[1][:20, :20]))]
-    first, second = batch.measure_group(prompts, payloads, asking)
+    both = ((large, edits[0]), (small, edits[1][:20, :20]))
+    prompts = [prompt_of(rgb, ((2, 2, 9, 9),), EVERYTHING, [edit]) for rgb, edit in both]
+    first, second = batch.measure_group(prompts, asking)
     assert {m["reason"] for m in first["measures"]} == {None}
     reasons = {m["measure"]: m["reason"] for m in second["measures"] if m["value"] is None}
     assert set(reasons) == {"lpips"}
@@ -193,7 +189,7 @@ def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.
     asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
 
     def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
-        [row] = batch.measure_group([(data, (box,), rule)], [(0, batch.Edit(data, (), changed))], asking)
+        [row] = batch.measure_group([batch.Prompt(data, (box,), rule, (batch.Edit(data, (), changed),))], asking)
         return [m["measure"] for m in row["measures"]]
 
     assert names(BOX, ()) == ["ssim", "face_ID_sim", "face_texture_histogram", "delta_e"]
@@ -218,7 +214,7 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
 
 
 def test_a_missing_weight_is_one_error_before_any_work(photo: np.ndarray, tmp_path: Path) -> None:
-    prompt = batch.Prompt(images.encode_png(photo), (BOX,), EMBEDDED, (images.encode_png(photo),))
+    prompt = batch.Prompt(images.encode_png(photo), (BOX,), EMBEDDED, (batch.Edit(images.encode_png(photo)),))
     with resume.RecordCache(tmp_path / "a") as cache:
         with pytest.raises(ParamsError, match=r"measures\.lpips: no file nowhere"):
             batch.measure_all([prompt], SlotSetting(lpips="nowhere"), cache, "t")
@@ -252,7 +248,7 @@ def test_other_weights_in_the_same_place_are_another_version(tmp_path: Path) -> 
 
 def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarray, tmp_path: Path) -> None:
     data = images.encode_png(photo)
-    prompt = batch.Prompt(data, (BOX,), EMBEDDED, (data,))
+    prompt = batch.Prompt(data, (BOX,), EMBEDDED, (batch.Edit(data),))
     with resume.RecordCache(tmp_path / "a") as cache:
         batch.measure_all([prompt], SlotSetting(), cache, "t")
         batch.measure_all([prompt], SlotSetting(faces="none", batch_size=3, prompts=5), cache, "t")
@@ -261,18 +257,14 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
         assert cache.counts() == {"computed": 2, "reused": 1}
 
 
-# Modules under the measures that no value of a record depends on, beside what its fingerprint already holds.
-NO_VALUES = {
-    "fields", "judges.prompt", "judges.replies", "judges.styles", "lined_yaml", "measures.features", "measures.names",
-    "measures.recipe", "params", "progress", "resume", "workers",
-}  # fmt: skip
-
-
-def test_a_record_depends_on_all_the_code_that_its_values_depend_on() -> None:
-    imports = grimp.build_graph("editjudge", cache_dir=None)
-    below = {"editjudge.annotation.batch"} | imports.find_upstream_modules("editjudge.annotation.batch")
-    known = {*batch.CODE, *(name for names in batch.SLOT_CODE.values() for name in names)}
-    assert below == known | {f"editjudge.{name}" for name in NO_VALUES}
+def test_a_record_depends_on_the_code_of_its_values_and_of_the_models_that_it_asks() -> None:
+    own, below = batch.own_code(), code.upstream("editjudge.annotation.batch")
+    assert own >= {f"editjudge.{name}" for name in ("measures.pixel", "annotation.table", "vision.segmenters")}
+    apart = {name for name in below - own if name.startswith(("editjudge.vision.", "editjudge.measures."))}
+    asked = set().union(*(code.upstream(module) for module in batch.SLOT_MODULES.values()))
+    assert apart - batch.NO_VALUES <= asked
+    assert below >= batch.NO_VALUES
+    assert not own & set(batch.SLOT_MODULES.values())
 
 
 @pytest.mark.parametrize("name", ["hair_sobel_diff", "body_appearance_dino_cosine_sim"])
@@ -297,19 +289,19 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
 def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch) -> None:
     first = batch._versions(["clip", "segmenter"], SlotSetting(clip=tiny.clip))
     assert first["segmenter"] == "grabcut"
-    monkeypatch.setitem(batch.SLOT_CODE, "clip", ("editjudge.vision.loading",))
+    monkeypatch.setitem(batch.SLOT_MODULES, "clip", "editjudge.vision.loading")
     assert batch._versions(["clip"], SlotSetting(clip=tiny.clip))["clip"] != first["clip"]
 
 
 @pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
 def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
     store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
-    features.said(store, "m", [photo], _count(asked), _pack, _unpack)
+    features.said(store, "m", [photo], _count(asked))
     [file] = tmp_path.glob("*/*.npz")
     file.write_bytes(file.read_bytes()[:size])
-    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    assert features.said(store, "m", [photo], _count(asked)) == [[3.0]]
     file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
-    assert features.said(store, "m", [photo], _count(asked), _pack, _unpack) == [3.0]
+    assert features.said(store, "m", [photo], _count(asked)) == [[3.0]]
     assert asked == [1, 1, 1]
 
 
@@ -425,8 +417,8 @@ RUN = """
 import sys
 from pathlib import Path
 import numpy as np
-from editjudge import images, resume
-from editjudge.measures import batch
+from editjudge.core import images, resume
+from editjudge.annotation import batch
 from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 
@@ -437,7 +429,7 @@ def main():
     for _ in range(250):
         rgbs = rng.integers(0, 256, (9, 12, 16, 3), dtype=np.uint8)
         source, *edits = map(images.encode_png, rgbs)
-        prompts.append(batch.Prompt(source, ((2, 2, 9, 9),), recipe, tuple(edits)))
+        prompts.append(batch.Prompt(source, ((2, 2, 9, 9),), recipe, tuple(map(batch.Edit, edits))))
     with resume.RecordCache(Path(sys.argv[1])) as cache:
         rows = batch.measure_all(prompts, SlotSetting(), cache, "t")
         print(cache.counts()["computed"], cache.counts()["reused"], sum(map(len, rows)))
@@ -537,17 +529,15 @@ def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSe
     edit = (photo * 0.8 + 20).astype(np.uint8)
     box = (60, 10, 420, 512)
     asking = Asking(Models(people), {"dinov3": "d"}, features.FeatureStore(Path(), 0.0))
-    payloads = [(0, batch.Edit(images.encode_png(rgb), (), ())) for rgb in (photo, edit)]
-    same, other = batch.measure_group([(images.encode_png(photo), (box,), PEOPLE)], payloads, asking)
+    same, other = batch.measure_group([prompt_of(photo, (box,), PEOPLE, [photo, edit])], asking)
     values = {m["measure"]: m["value"] for m in other["measures"]}
     models = Models(people)
     [[face], [moved]] = models.faces.find([photo, edit])
     assert values["face_ID_sim"] == pytest.approx(face.embedding @ moved.embedding, abs=1e-5)
-    labels = models.parsing.labels([photo, edit], [face.box, moved.box])
-    shown = [parsing.part(each, "hair") for each in labels]
+    shown = models.parsing.hair([photo, edit], [face.box, moved.box])
     assert values["hair_color_chi_square"] == pytest.approx(hair.color_chi_square(photo, edit, *shown), abs=1e-5)
     first, second = models.pose.joints([photo, edit], [box, box])
-    expected = body.joint_error(first.points, second.points, first.seen, second.seen)
+    expected = body.joint_error(first, second)
     assert values["body_joint_error"] == pytest.approx(expected, abs=1e-5)
     reasons = {m["measure"]: m["reason"] for m in same["measures"] if m["value"] is None}
     assert reasons == {
@@ -562,25 +552,27 @@ def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSe
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
     """Boxes of both images are in the pixels of the source as it is stored."""
     rule = replace(EMBEDDED, image_side=48)
-    large, edit = images.encode_png(photo), images.encode_png(255 - photo)
+    edit = batch.Edit(images.encode_png(255 - photo), ((0, 0, 20, 20),))
     half = [cv2.resize(rgb, (48, 36), interpolation=cv2.INTER_AREA) for rgb in (photo, 255 - photo)]
     asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
     recipe = slot_settings.configured(rule, SlotSetting())
-    [row] = batch.measure_group([(large, (BOX,), recipe)], [(0, batch.Edit(edit, ((0, 0, 20, 20),), ()))], asking)
+    [row] = batch.measure_group([batch.Prompt(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
     inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
     assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
-    assert row["change"] == pytest.approx(pixel.delta_e(*half, inside), abs=1e-5)
+    assert row["change"] == pytest.approx(pixel.delta_e(images.delta_e(*half), inside), abs=1e-5)
     values = {m["measure"]: m["value"] for m in row["measures"]}
-    assert values["ssim"] == pytest.approx(pixel.ssim(*half, ~inside), abs=1e-5)
+    assert values["ssim"] == pytest.approx(
+        pixel.ssim(pixel.Moments(half[0].astype(np.float64)), half[1], ~inside), abs=1e-5
+    )
 
 
 def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
     asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
-    prompts = [(images.encode_png(rgb), (BOX,), EVERYTHING) for rgb in (photo, edits[0][:, ::-1].copy())]
-    payloads = [(n, batch.Edit(images.encode_png(rgb), (), ())) for n, rgb in ((0, edits[1]), (1, edits[2]))]
-    together = batch.measure_group(prompts, payloads, asking)
-    alone = [batch.measure_group(prompts, [payload], asking)[0] for payload in payloads]
+    both = ((photo, edits[1]), (edits[0][:, ::-1].copy(), edits[2]))
+    prompts = [prompt_of(rgb, (BOX,), EVERYTHING, [edit]) for rgb, edit in both]
+    together = batch.measure_group(prompts, asking)
+    alone = [batch.measure_group([prompt], asking)[0] for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
         assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

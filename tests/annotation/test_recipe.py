@@ -223,8 +223,12 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("prompt: decision", "prompt: decide", r":5: judge: unknown prompt 'decide'; known: decision, reason_first"),
-        ("dimension: visual_consistency", "dimension: beauty", ":6: judge: unknown dimension 'beauty'; known: instr"),
+        ("prompt: decision", "prompt: decide", r":5: judge.prompt: unknown 'decide'; known: decision, reason_first"),
+        (
+            "dimension: visual_consistency",
+            "dimension: beauty",
+            ":6: judge.dimension: unknown 'beauty'; known: visual",
+        ),
         ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
         ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
         ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),

@@ -66,7 +66,8 @@ def plain_allocation(fitted, pairs, n):
             e[i], e[j] = 1, -1
             gain = choosing.information(fitted.abilities[i] - fitted.abilities[j], np.exp(fitted.log_nu[0]))
             traces.append((np.trace(np.linalg.inv(precision + gain * np.outer(e, e))), gain, e))
-        best = int(np.argmin([trace for trace, _, _ in traces]))
+        sums = np.array([trace for trace, _, _ in traces])
+        best = int(np.argmax(sums <= sums.min() + 1e-12))  # the first of equals
         given[best] += 1
         precision += traces[best][1] * np.outer(traces[best][2], traces[best][2])
     return given

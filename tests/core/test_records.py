@@ -56,6 +56,30 @@ def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dic
     assert list(tmp_path.iterdir()) == [], "nothing half-written"
 
 
+@pytest.mark.parametrize("count", [0, 1, 64, 200])
+def test_rows_written_as_they_come_are_the_table_written_at_once(tmp_path: Path, count: int) -> None:
+    rows = [pair(str(number)) for number in range(count)]
+    records.write(tmp_path / "a.parquet", iter(rows), "raw_pairs")
+    table = pa.Table.from_pylist(rows, schema=schemas.arrow_schema("raw_pairs"))
+    pq.write_table(table, tmp_path / "b.parquet", row_group_size=64, compression="zstd", store_schema=False)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_a_row_that_breaks_the_contract_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"old")
+    with pytest.raises(schemas.ContractError, match="field key"):
+        records.write(tmp_path / "a.parquet", [pair("a b")], "raw_pairs")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.parquet", b"old")]
+
+
+def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "GROUPS", 4)
+    records.write(tmp_path / "a.parquet", (pair(f"k{n}") for n in range(1_500)), "raw_pairs")
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    assert (file.metadata.num_rows, file.num_row_groups < 15) == (1_500, True)
+    assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
+
+
 def test_a_broken_row_is_found_on_reading_too(tmp_path: Path) -> None:
     columns = schemas.arrow_schema("raw_pairs")
     rows = [pair(), pair("bad key with spaces")]

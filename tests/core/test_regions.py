@@ -38,3 +38,15 @@ def test_polygon_mask_fills_the_polygon() -> None:
 def test_an_empty_mask_has_no_box() -> None:
     with pytest.raises(ValueError, match="empty"):
         regions.mask_box(np.zeros((3, 3), bool))
+
+
+def test_overlaps_agree_with_counted_pixels(rng: np.random.Generator) -> None:
+    corners = rng.integers(0, 12, (2, 5, 4))
+    boxes = np.concatenate([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1)
+    masks = np.zeros((2, 5, 30, 30), bool)
+    for place in np.ndindex(2, 5):
+        x0, y0, x1, y1 = boxes[place]
+        masks[place][y0:y1, x0:x1] = True
+    expected = [[(a & b).sum() / max((a | b).sum(), 1) for b in masks[1]] for a in masks[0]]
+    assert regions.overlaps(boxes[0], boxes[1]) == pytest.approx(np.array(expected), abs=1e-12)
+    assert regions.overlaps([], boxes[0]).shape == (0, 5)

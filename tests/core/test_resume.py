@@ -1,8 +1,10 @@
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +51,32 @@ def test_code_version_follows_the_source() -> None:
     assert one != both
 
 
+def fill(folder: Path, start: Any, own: int) -> None:
+    """Puts 20 records of its own and one that all have into each of 20 caches, each opened by all at once."""
+    for number in range(20):
+        start.wait(30)
+        with resume.RecordCache(folder / f"{number}.sqlite") as cache:
+            for n in range(20):
+                cache.put(f"{own}.{n}", {"n": n}, b"x" * n)
+            assert cache.keep("of all", {"own": own}) == cache.meta("of all")
+
+
+def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) -> None:
+    context = get_context("fork")
+    start = context.Barrier(3)
+    runs = [context.Process(target=fill, args=(tmp_path, start, own)) for own in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0, 0, 0]
+    assert [count(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
+
+
 SLOW = """
 import sys, time
 from pathlib import Path
-from editjudge import resume
+from editjudge.core import resume
 
 def slow(shared, payloads):
     time.sleep(0.05)
@@ -83,8 +107,6 @@ def test_sigkill_loses_no_finished_record(tmp_path: Path) -> None:
 def count(file: Path) -> int:
     if not file.exists():
         return 0
-    import sqlite3
-
     connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
     try:
         return connection.execute("SELECT count(*) FROM records").fetchone()[0]

@@ -105,7 +105,9 @@ def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
     imports = grimp.build_graph("editjudge", cache_dir=None)
     run = imports.find_upstream_modules("editjudge.editors.procedural.editor")
     # What carries settings, requests and names, and computes no pixel.
-    carriers = {f"editjudge.{name}" for name in ("fields", "params", "progress", "resume", "workers")}
+    carriers = {
+        f"editjudge.core.{name}" for name in ("code", "fields", "files", "params", "progress", "resume", "workers")
+    }
     carriers |= {"editjudge.editors.request", "editjudge.editors.procedural.settings", "editjudge.editors"}
-    carriers |= {"editjudge", "editjudge.probe"}
+    carriers |= {"editjudge", "editjudge.probe", "editjudge.core", "editjudge.editors.procedural"}
     assert run - carriers <= set(settings.SHARED_CODE + settings.PROCEDURAL_CODE)

@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from editjudge.commands import serve
-from editjudge.commands.serve import Checkpoint
 from editjudge.core import params
 from editjudge.endpoints import launch
-from editjudge.endpoints.launch import Serving, ServingError, running
+from editjudge.endpoints.launch import Checkpoint, Serving, ServingError, running
 
 ROOT = Path(__file__).parents[2]
 Install = Callable[..., None]
@@ -90,7 +89,7 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
         "--mm-processor-kwargs": '{"size": {"shortest_edge": 262144, "longest_edge": 1310720}}',
     }
     assert server.process.returncode == -signal.SIGTERM
-    assert server.log == Path("work/serve/judge.log")
+    assert server.log == Path(f"work/serve/judge-{port}.log")
     assert "--mm-processor-kwargs" not in launch.vllm_command(checkpoint, how, 1)
 
 
@@ -112,7 +111,7 @@ def test_a_death_at_the_start_is_told_with_its_last_words(vllm: Install, how: Se
     vllm(first="print('no CUDA device'); sys.exit(3)")
     start = time.monotonic()
     with (
-        pytest.raises(ServingError, match=r"(?s)code 3 while starting.*work/serve/judge.log.*no CUDA device"),
+        pytest.raises(ServingError, match=r"(?s)code 3 while starting.*work/serve/judge-\d+.log.*no CUDA device"),
         launch.running(checkpoint, how),
     ):
         pytest.fail("it is dead")
@@ -138,11 +137,10 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
 
 STAGE = """
 import sys
-from editjudge.judges import serving
-from editjudge.commands.serve import Checkpoint
-how = serving.Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
+from editjudge.endpoints.launch import Checkpoint, Serving, running
+how = Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
     max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
-with serving.running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
+with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
     print(server.process.pid, flush=True)
     server.process.wait()
 """

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from editjudge.core import images
-from editjudge.endpoints.pictures import Limits, Pictures, data_url
+from editjudge.endpoints.pictures import Pictures, PixelLimits, data_url
 
 
 def stored(seed: int, kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: object) -> bytes:
@@ -29,12 +29,12 @@ def sent(url: bytes) -> tuple[str, bytes]:
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_images_inside_the_limits_are_sent_as_they_are_stored(kind: str, mode: str) -> None:
     data = stored(1, kind, mode=mode)
-    assert sent(data_url(data, Limits(60 * 40, 60 * 40))) == (kind.lower(), data)
-    assert sent(data_url(data, Limits())) == (kind.lower(), data)
+    assert sent(data_url(data, PixelLimits(60 * 40, 60 * 40))) == (kind.lower(), data)
+    assert sent(data_url(data, PixelLimits())) == (kind.lower(), data)
 
 
-@pytest.mark.parametrize("limits", [Limits(0, 600), Limits(9600, 0), Limits(9600, 9700)])
-def test_images_outside_are_resized_with_their_aspect(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [PixelLimits(0, 600), PixelLimits(9600, 0), PixelLimits(9600, 9700)])
+def test_images_outside_are_resized_with_their_aspect(limits: PixelLimits) -> None:
     kind, data = sent(data_url(stored(1, "JPEG"), limits))
     height, width, _ = images.decode(data).shape
     assert kind == "png"
@@ -47,7 +47,7 @@ def test_what_readers_show_differently_is_sent_plain() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     for data in (stored(1, "JPEG", exif=exif), stored(1, "PNG", mode="RGBA"), stored(1, "PNG", mode="I;16")):
-        kind, plain = sent(data_url(data, Limits()))
+        kind, plain = sent(data_url(data, PixelLimits()))
         assert kind == "png"
         assert np.array_equal(images.decode(plain), images.decode(data))
 
@@ -55,9 +55,9 @@ def test_what_readers_show_differently_is_sent_plain() -> None:
 def test_broken_and_foreign_images_are_errors(png: Callable[..., bytes]) -> None:
     for data in (b"", b"text", png(1)[:-40], stored(1, "JPEG")[:300], stored(1, "BMP")):
         with pytest.raises(images.ImageError):
-            data_url(data, Limits())
+            data_url(data, PixelLimits())
         with pytest.raises(images.ImageError):
-            asyncio.run(Pictures(Limits()).url(data))
+            asyncio.run(Pictures(PixelLimits()).url(data))
 
 
 def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Callable[..., bytes]) -> None:
@@ -65,11 +65,11 @@ def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Ca
     assert len(large) > 100_000
 
     async def ask() -> None:
-        pictures = Pictures(Limits())
+        pictures = Pictures(PixelLimits())
         urls = await asyncio.gather(*(pictures.url(data) for data in [*small, large] * 20))
         assert pictures.encoded == 5
-        assert urls[:5] == [data_url(data, Limits()) for data in [*small, large]]
-        tight = Pictures(Limits(), kept=2 * len(urls[0]) + 100)
+        assert urls[:5] == [data_url(data, PixelLimits()) for data in [*small, large]]
+        tight = Pictures(PixelLimits(), kept=2 * len(urls[0]) + 100)
         for data in [*small, *small]:
             await tight.url(data)
         assert tight.encoded == 8

@@ -30,7 +30,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, resume
 from editjudge.core.params import ParamsError
 from editjudge.endpoints.client import EndpointError
-from editjudge.endpoints.pictures import Limits, data_url
+from editjudge.endpoints.pictures import PixelLimits, data_url
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground, sent_size, upright_size
 from editjudge.grounding.settings import GroundingSetting, read_grounding
@@ -195,7 +195,7 @@ def test_the_size_from_the_header_is_that_of_the_decoded_image(kind: str, orient
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40_000), st.integers(0, 40_000))
 def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int, least: int, most: int) -> None:
-    limits = Limits(min(least, most) if most else least, most)
+    limits = PixelLimits(min(least, most) if most else least, most)
     url = data_url(images.encode_png(np.zeros((height, width, 3), np.uint8)), limits).decode()
     with urllib.request.urlopen(url) as sent, Image.open(sent) as image:
         assert image.size == sent_size((width, height), limits)
@@ -326,7 +326,7 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tm
         for role in ("parsers", "grounders"):
             (changed / role).mkdir(parents=True)
             for file in (PROMPTS / role).glob("*.yaml"):
-                (changed / role / file.name).write_text(file.read_text().replace("version: 1", "version: 2"))
+                (changed / role / file.name).write_text(file.read_text() + "  Think twice.\n")
         with resume.RecordCache(tmp_path / "c") as cache:
             ground(rows[0], rows[1], REPLACE, at(server.url), cache, changed)
         assert sum(server.log()["kinds"].values()) == 3 * asked + 12
@@ -372,7 +372,7 @@ def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path)
 CLIENT = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = sys.argv[3:]
 import test_grounding as t
 t.run(t.pool(60, "subject_replace", 2)[:2], t.REPLACE, t.at(sys.argv[1], max_in_flight=4), Path(sys.argv[2]))
 """
@@ -381,7 +381,9 @@ t.run(t.pool(60, "subject_replace", 2)[:2], t.REPLACE, t.at(sys.argv[1], max_in_
 def test_a_killed_run_asks_again_only_what_was_in_flight(tmp_path: Path) -> None:
     rows, file = pool(60, "subject_replace", 2), tmp_path / "c"
     with serving(delay=0.02) as server:
-        client = subprocess.Popen([sys.executable, "-c", CLIENT, server.url, str(file), str(SERVER.parent)])
+        client = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, server.url, file, SERVER.parent, Path(__file__).parent]
+        )
         deadline = time.monotonic() + 60
         while kept(file) < 90 and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -209,11 +209,11 @@ def test_a_grounder_is_told_the_names_and_its_coordinates(file: Path, coordinate
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("version: 1\ntext: x\n", ":1: the file: 'form' is a required property"),
-        ("version: one\nform: objects\ntext: x\n", ":1: version: 'one' is not of type 'integer'"),
-        ("version: 1\nform: boxes\ntext: x\n", ":2: form: unknown 'boxes'; known: objects, replacement"),
-        ("version: 1\nform: objects\ntext: ' '\n", ":3: text: "),
-        ("version: 1\nform: objects\ntext: x\none: true\n", ":4: unknown key 'one'; known: form, text, version"),
+        ("text: x\n", ":1: the file: 'form' is a required property"),
+        ("form: objects\ntext: 1\n", ":2: text: 1 is not of type 'string'"),
+        ("text: x\nform: boxes\n", ":2: form: unknown 'boxes'; known: objects, replacement"),
+        ("form: objects\ntext: ' '\n", ":2: text: "),
+        ("form: objects\ntext: x\none: true\n", ":3: unknown key 'one'; known: form, text"),
     ],
     ids=range(5),
 )

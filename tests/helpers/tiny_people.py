@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
-from editjudge.vision import parsing, pose
+from editjudge.vision.folders import JOINTS
 
 RED, GREEN = (230, 20, 20), (20, 230, 20)
 # Where insightface's alignment puts eyes, nose and the mouth's corners in 112 x 112.
@@ -117,9 +117,13 @@ def write_buffalo(folder: Path) -> Path:
 
 
 SIDE = 64
+LABELS = (  # the classes of CelebAMask-HQ
+    "background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear", "mouth", "u_lip",
+    "l_lip", "hair", "hat", "ear_r", "neck_l", "neck", "cloth",
+)  # fmt: skip
 # The published files number the classes in other ways, and one writes them as file names.
-NUMBERED = {n: f"{label}.png" if n % 2 else label for n, label in enumerate(reversed((*parsing.LABELS, "ribbon")))}
-COCO = ("Nose", "L_Eye", "R_Eye", "L_Ear", "R_Ear", *pose.JOINTS)
+NUMBERED = {n: f"{label}.png" if n % 2 else label for n, label in enumerate(reversed((*LABELS, "ribbon")))}
+COCO = ("Nose", "L_Eye", "R_Eye", "L_Ear", "R_Ear", *JOINTS)
 
 
 def write_parser(folder: Path) -> Path:

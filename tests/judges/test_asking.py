@@ -6,16 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from chat_client import ask, chat_server, questions
+from chat_client import setting as endpoint
 
 from editjudge.annotation.recipe import load_recipe
 from editjudge.core import images, params, resume
 from editjudge.endpoints.spending import Account, Budget, Usage
-from editjudge.judges import asking, chat
+from editjudge.judges import asking, styles
 from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting
 from editjudge.judges.styles import CRITERIA, STYLES
 from editjudge.judges.viescore import POINTWISE
+from editjudge.qwen import prompt
 from editjudge.qwen.chat_model import ChatModel
 
 ROOT = Path(__file__).parents[2]
@@ -88,23 +91,17 @@ def differing(question: Question, count: int) -> list[Question]:
     return [replace(question, key=f"k{n}", instruction=f"Make it {n}.") for n in range(count)]
 
 
-def asked(how: dict, questions: list[Question], file: Path) -> tuple[list[BothOrders], Account]:
-    account = asking.open_accounts({"j": how})["j"]
-    with resume.RecordCache(file) as cache:
-        return asking.ask(how, questions, {}, cache, account), account
-
-
 def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
     question: Question, base_dir: Path, tmp_path: Path
 ) -> None:
     how = setting(base_dir) | {"temperature": 1.0, "passes": 2, "price": {"image": 0.5}}
     broken = replace(question, key="broken", a=b"no image")
-    first, account = asked(how, [*differing(question, 2), broken], tmp_path / "c")
+    first, account = ask(how, [*differing(question, 2), broken], tmp_path / "c")
     assert (account.asked, account.failures, account.cost()["images"]) == (8, {"image": 4}, 24)
     assert account.cost()["money"] == 12.0
     assert account.cost()["tokens_in"] > 0
     assert "a: not a PNG" in first[2].forward.reason
-    again, account = asked(how | {"passes": 3}, differing(question, 2), tmp_path / "c")
+    again, account = ask(how | {"passes": 3}, differing(question, 2), tmp_path / "c")
     assert (account.reused, account.asked) == (8, 4)
     assert again[0].forward.reply.startswith(first[0].forward.reply)
     assert len(set(again[0].forward.reply.splitlines())) > 1, "passes are drawn apart"
@@ -112,11 +109,11 @@ def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
 
 def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
     how = setting(base_dir) | {"budget": {"questions": 3}}
-    answers, account = asked(how, differing(question, 3), tmp_path / "c")
+    answers, account = ask(how, differing(question, 3), tmp_path / "c")
     assert (account.asked, account.unasked, account.cost()["answers"]) == (3, 3, 3)
     assert "budget spent" in answers[2].combined.reason
     most = account.cost()["tokens_in"] + account.cost()["tokens_out"]
-    _, account = asked(how | {"budget": {"tokens": 2 * most}}, differing(question, 9), tmp_path / "c")
+    _, account = ask(how | {"budget": {"tokens": 2 * most}}, differing(question, 9), tmp_path / "c")
     assert account.unasked > 0
     assert account.cost()["tokens_in"] + account.cost()["tokens_out"] <= 2 * most
 
@@ -124,7 +121,7 @@ def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir:
 def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
     how = setting(base_dir) | {"prompt": "viescore_25"}
     turned = replace(question, key="t", a=question.b, b=question.a)
-    answers, account = asked(how, [question, turned], tmp_path / "c")
+    answers, account = ask(how, [question, turned], tmp_path / "c")
     assert account.asked == 2
     assert all(answer.combined.winner or answer.combined.reason for answer in answers)
     assert [answer.backward for answer in answers] == [mirrored(answer.forward) for answer in answers]
@@ -144,11 +141,11 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
     ],
 )
 def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
-    plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", rule="agreement")
-    elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
+    plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", rule="agreement", temperature=1.0)
+    elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3, rule="probability")
 
     def name(how: EndpointSetting) -> str:
-        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
+        return asking.tasks_of(how, asking.form(how.prompt, asking.CONSISTENCY), [question])[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -163,7 +160,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
-        return asking._tasks(how, asking.CONSISTENCY, [question])[0].name
+        return asking.tasks_of(how, asking.form(how.prompt, asking.CONSISTENCY), [question])[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
     others = [
@@ -174,22 +171,45 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
     assert len({name(), name(engine="vllm"), *(name(**other) for other in others)}) == 5
 
 
-@pytest.mark.parametrize("prompt", [*STYLES, *POINTWISE])
-def test_each_dimension_is_asked_in_its_own_words(prompt: str) -> None:
-    forms = {dimension: asking.form(prompt, dimension) for dimension in CRITERIA}
-    assert len({form.version for form in forms.values()}) == 3
-    assert len({str(form.messages("Make it red.")) for form in forms.values()}) == 3
-    plain, consistency = chat.form(prompt), forms[asking.CONSISTENCY]
-    assert plain.version == consistency.version, "answers kept from before are found again"
-    assert plain.messages("Make it red.") == consistency.messages("Make it red.")
-    assert {form.max_new_tokens for form in forms.values()} == {plain.max_new_tokens}
+@pytest.mark.parametrize("name", [*STYLES, *POINTWISE])
+def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
+    forms = [asking.form(name, dimension) for dimension in CRITERIA]
+    assert len({str(form.messages("Make it red.")) for form in forms}) == 3
+    assert len({form.max_new_tokens for form in forms}) == 1
 
 
-@pytest.mark.parametrize("prompt", ["reason_last", "viescore_25"])
-def test_an_answer_about_one_dimension_is_none_about_another(
-    prompt: str, question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_replies_are_read_when_they_are_used(
+    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how, asked = setting(base_dir) | {"prompt": prompt}, []
+    """A real endpoint counts its requests; the second of two replies is sampled, and what it says comes to count."""
+    replies = {"q0": ["Image A wins.", "Image B wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
+    with chat_server(replies=replies) as server:
+
+        def again(**changes: Any) -> tuple[list[BothOrders], Account, int]:
+            server.log(forget=True)
+            how = endpoint(server.url, reply_tries=2, max_in_flight=1) | changes
+            answers, account = ask(how, questions(2), tmp_path / "c")
+            return answers, account, server.log()["kinds"].get("200", 0)
+
+        first, account, sent = again()
+        assert (sent, account.asked, first[0].combined.winner) == (6, 4, None)
+        for changes in ({"rule": "agreement"}, {"tie_margin": 0.4}, {"reply_tries": 1}, {"score_margin": 1.0}):
+            assert again(**changes)[2] == 0
+        plain = styles.read_decision
+        monkeypatch.setattr(styles, "read_decision", lambda t: (t[:7], None) if t.endswith("wins.") else plain(t))
+        mended, account, sent = again()
+        assert (sent, account.reused, account.cost()["unread"]) == (0, 4, 1)
+        assert mended[0].forward.winner == "Image A", "the first reply is readable now"
+        assert mended[1] == first[1]
+        monkeypatch.setattr(prompt, "QUESTION", prompt.QUESTION.replace("better", "best"))
+        assert again()[2] > 0, "another word is another question"
+
+
+@pytest.mark.parametrize("name", ["reason_last", "viescore_25"])
+def test_an_answer_about_one_dimension_is_none_about_another(
+    name: str, question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how, asked = setting(base_dir) | {"prompt": name}, []
     render = ChatModel.render
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
@@ -201,7 +221,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(
             asking.ask(how, [question], {}, cache, account, dimension)
             counts.append((account.asked, account.reused))
     assert counts == [(2, 0), (2, 0), (0, 2)]
-    quality, following = asking.form(prompt, "visual_quality"), asking.form(prompt, "instruction_following")
+    quality, following = asking.form(name, "visual_quality"), asking.form(name, "instruction_following")
     words = [str(form.messages(question.instruction)) for form in (quality, following)]
     assert [words.index(text) for text in asked] == [0, 0, 1, 1], "the model was asked in these words"
 
@@ -226,11 +246,11 @@ def test_a_served_model_answers_over_http_what_it_answers_in_this_process(
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": values["serve"] | {"port": 0}}))
     monkeypatch.chdir(tmp_path)
     how = setting(base_dir) | {"backend": "served", "reply_tries": 1}
-    served, account = asked(how, differing(question, 2), tmp_path / "c")
+    served, account = ask(how, differing(question, 2), tmp_path / "c")
     assert (account.asked, account.failures.total()) == (4, 0)
-    local, _ = asked(setting(base_dir), differing(question, 2), tmp_path / "d")
+    local, _ = ask(setting(base_dir), differing(question, 2), tmp_path / "d")
     assert [answer.combined.reply for answer in served] == [answer.combined.reply for answer in local]
     monkeypatch.setattr(subprocess, "Popen", None)
-    again, account = asked(how, differing(question, 2), tmp_path / "c")
+    again, account = ask(how, differing(question, 2), tmp_path / "c")
     assert again == served, "nothing is served where nothing is asked"
     assert account.reused == 4

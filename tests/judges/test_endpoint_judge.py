@@ -21,8 +21,13 @@ from chat_client import Server, ask, chat_server, picture, questions, setting
 from editjudge.core.params import ParamsError
 from editjudge.endpoints import client as endpoint
 from editjudge.endpoints.client import EndpointError, read_completion, retry_after
+from editjudge.endpoints.spending import Account
 from editjudge.judges import asking
+from editjudge.judges.endpoint_judge import EndpointJudge
 from editjudge.judges.protocol import Question
+from editjudge.judges.request import Task
+from editjudge.judges.settings import EndpointSetting
+from editjudge.judges.styles import STYLES
 from editjudge.qwen.prompt import messages
 
 KEY = "sk-secret-0123456789"
@@ -457,14 +462,10 @@ def test_missing_fields_are_named() -> None:
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
-    from editjudge.judges.endpoint_judge import EndpointJudge, Task
-    from editjudge.judges.settings import EndpointSetting
-
-    judge = EndpointJudge(EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2), sound.url)
+    how = EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2)
     alive: list[int] = []
-
-    def count(task: Task) -> None:
-        alive.append(len(asyncio.all_tasks()))
-
-    judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))], count)
+    judge = EndpointJudge(
+        how, sound.url, None, STYLES["decision"], Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
+    )
+    judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))])
     assert max(alive) <= 2 * 4 + 2

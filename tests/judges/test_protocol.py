@@ -1,10 +1,8 @@
 """One verdict from both orders."""
 
-from collections.abc import Sequence
-
 import pytest
 
-from editjudge.judges.protocol import Question, Verdict, ask_both_orders, combine, mirrored, swapped
+from editjudge.judges.protocol import Question, Verdict, combine, combine_all, in_both_orders, mirrored, swapped
 
 QUESTION = Question("k", "Remove the cup", b"source", b"a", b"b")
 
@@ -81,23 +79,17 @@ def test_bad_arguments():
         combine(verdict("Tie"), verdict("Tie"), "probability", tie_margin=0.6)
 
 
-class Recorder:
-    """Prefers the image b"a", or always the first side."""
-
-    def __init__(self, biased: bool) -> None:
-        self.biased, self.asked = biased, []
-
-    def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
-        self.asked.extend(questions)
-        first = [self.biased or question.a == b"a" for question in questions]
-        return [verdict("Image A" if yes else "Image B", 0.8 if yes else 0.2) for yes in first]
+def preferring(question: Question, biased: bool) -> Verdict:
+    """Of one who prefers the image b"a", or always the first side."""
+    yes = biased or question.a == b"a"
+    return verdict("Image A" if yes else "Image B", 0.8 if yes else 0.2)
 
 
 @pytest.mark.parametrize("rule", ["agreement", "probability"])
 def test_both_orders_cancel_a_position_bias(rule):
-    fair, biased = Recorder(False), Recorder(True)
-    assert ask_both_orders(fair, [QUESTION], rule)[0].combined.winner == "Image A"
-    answer = ask_both_orders(biased, [QUESTION, QUESTION], rule)[1]
-    assert (answer.forward.winner, answer.backward.winner) == ("Image A", "Image A")
-    assert answer.combined.winner == "Tie"
-    assert biased.asked == [QUESTION, swapped(QUESTION)] * 2
+    asked = in_both_orders([QUESTION, QUESTION])
+    assert asked == [QUESTION, swapped(QUESTION)] * 2
+    fair, biased = (combine_all([preferring(each, bias) for each in asked], rule)[1] for bias in (False, True))
+    assert fair.combined.winner == "Image A"
+    assert (biased.forward.winner, biased.backward.winner) == ("Image A", "Image A")
+    assert biased.combined.winner == "Tie"

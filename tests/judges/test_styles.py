@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editjudge.judges.styles import ANSWERS, CRITERIA, MAX_NEW_TOKENS, STYLES, read_decision, style
-from editjudge.qwen.prompt import PROMPT_VERSION, WINNERS, completion, messages
+from editjudge.qwen.prompt import WINNERS, completion, messages
 
 REASONED = ["reason_first", "reason_last"]
 EVERY = [(name, dimension) for name in ANSWERS for dimension in CRITERIA]
@@ -53,15 +53,12 @@ def test_general_prompts_name_each_image_before_it(name):
 
 
 def test_the_trained_judges_question_is_its_own():
-    assert STYLES["decision"].version == PROMPT_VERSION
     assert STYLES["decision"].messages("Remove the cup") == messages("Remove the cup")
     assert STYLES["decision"].read is read_decision
 
 
-def test_versions_tell_the_texts_apart():
-    versions = [style(name, dimension).version for name, dimension in EVERY]
+def test_every_text_is_another():
     assert len({texts(style(name, dimension).messages("x")) for name, dimension in EVERY}) == len(EVERY)
-    assert len(set(versions)) == len(EVERY)
 
 
 @pytest.mark.parametrize("bad", [("votes", "visual_quality"), ("decision", "beauty")])

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ from PIL import Image
 from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import PointQuestion, Question, swapped
 from editjudge.judges.styles import STYLES
-from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
+from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.judges.viescore import POINTWISE, pointwise
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import completion, messages
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def judge(base_dir: Path) -> TransformersJudge:
     """Trained on nothing: its replies are noise."""
-    return TransformersJudge(load_model(base_dir), load_processor(base_dir), batch_size=2, style=SHORT)
+    return TransformersJudge(load_model(base_dir), load_processor(base_dir), batch_size=2, form=SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_a_probability_is_read_where_the_winner_is_written(
         '{"reason": "Image B lost \u00e9clat", "winner": "Image A"}',
         '{"winner": "Image B", "reason": "Image A is dim"}',
     ]
-    monkeypatch.setattr(judge, "style", replace(STYLES["decision"], max_new_tokens=80, read=read_any))
+    monkeypatch.setattr(judge, "form", replace(STYLES["decision"], max_new_tokens=80, read=read_any))
     say(judge, replies, monkeypatch)
     first, last = judge.compare_many(questions[:2])
     assert (first.winner, last.winner) == ("Image A", "Image B")
@@ -101,9 +102,7 @@ def test_no_probability_where_two_places_name_a_winner_or_other_tokens_do(
     judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
     replies = ['{"reason": "winner: Image B at first", "winner": "Image A"}', '{"winner": "Image  A"}']
-    monkeypatch.setattr(
-        judge, "style", replace(STYLES["decision"], max_new_tokens=80, read=lambda _: ("Image A", None))
-    )
+    monkeypatch.setattr(judge, "form", replace(STYLES["decision"], max_new_tokens=80, read=lambda _: ("Image A", None)))
     say(judge, replies, monkeypatch)
     verdicts = judge.compare_many(questions[:2])
     assert [(v.winner, v.p_a) for v in verdicts] == [("Image A", None)] * 2
@@ -174,7 +173,7 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
 
 
 def test_bfloat16(base_dir: Path, questions: list[Question]):
-    judge = TransformersJudge(load_model(base_dir, "bfloat16"), load_processor(base_dir), style=SHORT)
+    judge = TransformersJudge(load_model(base_dir, "bfloat16"), load_processor(base_dir), form=SHORT)
     assert len(judge.compare_many(questions[:2])) == 2
 
 
@@ -202,32 +201,17 @@ def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
     assert replies(asked, [0, 1, 0, 0], 1, 16) != first
 
 
-@dataclass(frozen=True)
-class Points:
-    """Any reply scores its length."""
-
-    images: tuple[str, ...] = ("source", "edited")
-    max_new_tokens: int = 4
-
-    def messages(self, instruction: str) -> list[dict]:
-        content = [{"type": "text", "text": instruction}, *[{"type": "image"}] * len(self.images)]
-        return [{"role": "user", "content": content}]
-
-    def read(self, text: str) -> tuple:
-        return (float(len(text)),), float(len(text)), None
-
-
 def test_scores(base_dir: Path, png: Callable[..., bytes]):
-    scorer = TransformersScorer(load_model(base_dir), load_processor(base_dir), Points(), batch_size=2)
+    form = replace(POINTWISE["viescore_10"], max_new_tokens=4, read=lambda text: ((3.0,), float(len(text)), None))
+    scorer = TransformersJudge(load_model(base_dir), load_processor(base_dir), 2, form)
     asked = [PointQuestion("good", "x", png(0), png(1)), PointQuestion("bad", "x", png(0), b"no image")]
-    good, bad = scorer.score_many(asked)
-    assert (good.value, good.parts) == (len(good.reply), (len(good.reply),))
-    assert good.usage is not None
+    good, bad = scorer.compare_many(asked)
+    assert (good.value, good.parts) == (len(good.reply), (3.0,))
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
     assert (bad.key, bad.value, bad.parts, bad.usage) == ("bad", None, (), None)
     assert str(bad.reason).startswith("edited: ")
-    alone = TransformersScorer(scorer.chat_model.model, scorer.chat_model.processor, Points(images=("edited",)))
-    assert alone.score_many(asked[:1])[0].usage.images == 1  # type: ignore[union-attr]
+    scorer.form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
+    assert scorer.compare_many(asked[:1])[0].usage.images == 1
 
 
 def test_the_committed_base_answers_as_by_plain_generation(png: Callable[..., bytes]):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from editjudge.judges.protocol import Score
 from editjudge.judges.styles import CRITERIA
-from editjudge.judges.viescore import POINTWISE, overall, pointwise, winner_of
+from editjudge.judges.viescore import POINTWISE, pointwise, winner_of
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
 SCALES = [10, 25]
@@ -90,12 +90,8 @@ def test_every_chat_shows_its_images_and_names_its_scale(scale, aspect):
         assert "Source:[image]Edit:[image]" in text
 
 
-def test_versions_tell_the_texts_apart():
+def test_every_text_is_another():
     assert len({texts(pointwise(*each).messages("x")) for each in EVERY}) == len(EVERY)
-    assert len({pointwise(*each).version for each in EVERY}) == len(EVERY)
-    assert {name: style.version for name, style in POINTWISE.items()} == {
-        f"viescore_{scale}": pointwise(scale, "visual_consistency").version for scale in SCALES
-    }
 
 
 @pytest.mark.parametrize("name", POINTWISE)
@@ -189,15 +185,6 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
         assert parts == numbers
         assert value == pytest.approx(min(numbers) / (scale / 10))
         assert 0 <= value <= 10
-
-
-def test_overall_is_the_geometric_mean():
-    assert overall(4, 9) == 6
-    assert overall(10, 10) == 10
-    assert overall(0, 10) == 0
-    for bad in ((-1, 5), (5, 10.1), (math.nan, 5)):
-        with pytest.raises(ValueError, match=r"0\.\.10"):
-            overall(*bad)
 
 
 def scored(value: float | None, reason: str | None = None) -> Score:

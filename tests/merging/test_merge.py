@@ -493,7 +493,7 @@ def test_a_disk_that_is_too_small(
 SLOW = """
 import sys, time
 from pathlib import Path
-from editjudge.judges import merge
+from editjudge.merging import merge
 write = merge.write_piece
 def slowly(*arguments):
     time.sleep(0.2)

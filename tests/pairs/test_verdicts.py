@@ -302,8 +302,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING, task)
     assert left_out["dropped_unedited"] == 4 * 3, "doing nothing is no virtue"
     assert chosen
-    by_key = {(row["model"], row["key"]): row["image"] for row in edits}
-    pairs = train_pairs.to_rows(chosen, {row["key"]: row for row in pool}, by_key, 42)
+    pairs = train_pairs.to_rows(chosen, {row["key"]: row["instruction"] for row in pool}, 42)
     schemas.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
     assert train_pairs.truth(chosen)["share_right"] > 0.5

@@ -16,9 +16,9 @@ import openai
 import pytest
 import uvicorn
 
-from editjudge.commands.serve import Checkpoint
 from editjudge.core import params
 from editjudge.endpoints import launch
+from editjudge.endpoints.launch import Checkpoint
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
@@ -35,7 +35,7 @@ class Running:
     """A server in a thread, on a free port of loopback, and the batches that it answered."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = server.Server(chat_model.load(folder), "judge", server.Limits(16, 48_000, 3))
+        self.server = server.Server(chat_model.load(folder), "judge", server.ServerLimits(16, 48_000, 3))
         self.batches: list[int] = []
         answer = self.server.answer
         self.server.answer = lambda batch: self.batches.append(len(batch)) or answer(batch)  # type: ignore[method-assign,func-returns-value]

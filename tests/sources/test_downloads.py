@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from editjudge.core import images
+from editjudge.core.tables import RowError
 from editjudge.sources import downloads, formats, importing, settings
 from editjudge.sources.downloads import Downloads, is_public
-from editjudge.sources.record import RowError
 from editjudge.sources.settings import Limits
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def fetch(server: ThreadingHTTPServer, folder: Path, path: str, **limits: object
 
 
 def left(folder: Path) -> list[str]:
-    return sorted(file.suffix for file in folder.rglob("*") if file.is_file())
+    return sorted(file.suffix for file in folder.rglob("*") if file.is_file() and file.name != "lock")
 
 
 def test_an_image_is_fetched_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -79,10 +80,12 @@ def _check_images(folder: Path) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, pairs: list[dict]) -> Path:
-    """A folder with a pool, an arena and a table of one good and one broken editing model."""
+    """A folder with two pools, an arena and a table of one good and one broken editing model."""
     table = {"leaky": LEAKY, "broken": {"kind": "perfect"}}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"tasks": {"color_alter": "x"}, "editors": table}))
-    records.write(tmp_path / "data/pools/color_alter.parquet", pairs, "pools")
+    tasks = {"color_alter": pairs[:4], "tone_transfer": scenes.make_pairs("tone_transfer", "train", 2, 48, 0)}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"tasks": dict.fromkeys(tasks, "x"), "editors": table}))
+    for task, rows in tasks.items():
+        records.write(tmp_path / f"data/pools/{task}.parquet", rows, "pools")
     records.write(tmp_path / "data/gedit_bench.parquet", [published(pairs[0] | {"key": "arena"})], "gedit_bench")
     return tmp_path
 
@@ -103,11 +106,20 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-WRITTEN = {f"data/{folder}/leaky.parquet" for folder in ("candidates", "gallery")}
-WRITTEN |= {"metrics/candidates/leaky.json", "metrics/resume/candidates_leaky.json", "work/candidates/leaky.sqlite"}
+DATA = [
+    f"data/{name}.parquet"
+    for name in ("candidates/leaky/color_alter", "candidates/leaky/tone_transfer", "gallery/leaky")
+]
+WRITTEN = {
+    *DATA,
+    "metrics/candidates/leaky.json",
+    "metrics/resume/candidates_leaky.json",
+    "work/candidates/leaky.sqlite",
+    "work/candidates/lock",
+}
 
 
-def test_a_second_run_makes_nothing_and_writes_the_same_bytes(repository: Path) -> None:
+def test_another_run_makes_what_changed_and_gives_the_other_files_the_same_bytes(repository: Path) -> None:
     before = files(repository)
     first = stage(repository)
     assert first.returncode == 0, first.stderr
@@ -117,12 +129,36 @@ def test_a_second_run_makes_nothing_and_writes_the_same_bytes(repository: Path) 
     written = files(repository) - before
     assert written - WRITTEN <= {"work/candidates/leaky.sqlite-shm", "work/candidates/leaky.sqlite-wal"}
     assert written >= WRITTEN
-    bytes_before = {name: (repository / name).read_bytes() for name in WRITTEN if name.startswith("data")}
+    assert [pq.read_metadata(repository / name).num_rows for name in DATA] == [4, 2, 1]
+    color, _, gallery = ((repository / name).read_bytes() for name in DATA)
+    changed = scenes.make_pairs("tone_transfer", "train", 3, 48, 0)[1:]
+    records.write(repository / "data/pools/tone_transfer.parquet", changed, "pools")
     assert stage(repository).returncode == 0
-    assert bytes_before == {name: (repository / name).read_bytes() for name in bytes_before}
+    after = [(repository / name).read_bytes() for name in DATA]
+    assert (after[0], after[2]) == (color, gallery)
+    assert [row["key"] for row in records.read(repository / DATA[1], "candidates")] == [row["key"] for row in changed]
     counts = json.loads((repository / "metrics/resume/candidates_leaky.json").read_text())
-    assert counts == {"computed": 0, "reused": 7}
-    assert pq.read_metadata(repository / "data/gallery/leaky.parquet").num_rows == 1
+    assert counts | {"seconds": 0} == {"computed": 1, "reused": 6, "seconds": 0, "workers": 1, "workers_replaced": 0}
+
+
+def test_two_experiments_may_share_the_folder_of_what_is_finished(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    other = shutil.copytree(repository, shared / "other")
+    env = ENV | {"EDITJUDGE_WORK": str(shared / "work")}
+    command = [sys.executable, "-m", "editjudge.stages.candidates", "--model", "leaky"]
+    running = [
+        subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+        for folder in (repository, other)
+    ]
+    assert [(process.communicate(timeout=60)[1], process.returncode)[1] for process in running] == [0, 0]
+    assert all((repository / name).read_bytes() == (other / name).read_bytes() for name in DATA)
+    assert not [*repository.rglob("*.partial"), *(repository / "work").rglob("*")]
+    with resume.RecordCache(shared / "work/candidates/leaky.sqlite") as cache:
+        for name in DATA:
+            assert all(row["status"] == "done" for row in records.read(other / name, "candidates"))
+        assert cache._db.execute("SELECT count(*), count(data) FROM records").fetchone() == (7, 7)
 
 
 def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -> None:
@@ -183,7 +219,7 @@ def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
         made = candidates.edit_all([candidates.Prompt("data", row) for row in read], "m", SETTING, cache)
     for candidate in made.candidates:
         assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "color_alter", "data"]
-    assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite"}
+    assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite", "work/lock"}
 
 
 def test_seeds_differ_by_record_and_model_and_stay_the_same() -> None:

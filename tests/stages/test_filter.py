@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +31,16 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     return rows
 
 
-def run(monkeypatch: pytest.MonkeyPatch, **changes: object) -> tuple[list[str], dict, list[dict]]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, tasks: Sequence[str] = ("t",), **changes: object
+) -> tuple[list[str], dict, list[dict]]:
     """The keys that the stage keeps, its metrics and its curve."""
-    Path("params.yaml").write_text(yaml.safe_dump({"filter": SECTION | changes}))
-    filter.run("t")
-    with Path("plots/coverage/t.csv").open() as file:
+    Path("params.yaml").write_text(yaml.safe_dump({"tasks": list(tasks), "filter": SECTION | changes}))
+    filter.run()
+    with Path("plots/coverage.csv").open() as file:
         curve = list(csv.DictReader(file))
     keys = [row["key"] for row in records.read(Path("data/pools/t.parquet"), "pools")]
-    return keys, json.loads(Path("metrics/filter/t.json").read_text()), curve
+    return keys, json.loads(Path("metrics/filter.json").read_text())["t"], curve
 
 
 def test_the_kept_pairs_and_their_coverage(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +56,18 @@ def test_the_kept_pairs_and_their_coverage(pool: list[dict], monkeypatch: pytest
     assert float(curve[4]["radius"]) == pytest.approx(metrics["covering_radius"], abs=1e-5)
     assert float(curve[4]["random_mean_distance"]) == pytest.approx(metrics["random_mean_distance"], abs=1e-5)
     assert all(value for row in curve for value in row.values()), "a gap would be drawn as 0"
-    before = Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage/t.csv").read_bytes()
+    before = Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage.csv").read_bytes()
     run(monkeypatch)
-    assert before == (Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage/t.csv").read_bytes())
+    assert before == (Path("data/pools/t.parquet").read_bytes(), Path("plots/coverage.csv").read_bytes())
+
+
+def test_every_task_has_its_pool_and_its_curve(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    records.write(Path("data/raw_pairs/u.parquet"), pool, "raw_pairs")
+    np.save("data/embeddings/u.npy", np.load("data/embeddings/t.npy")[::-1])
+    _, _, curve = run(monkeypatch, tasks=["t", "u"])
+    assert len(records.read(Path("data/pools/u.parquet"), "pools")) == 5
+    assert [row["task"] for row in curve] == ["t"] * 10 + ["u"] * 10
+    assert json.loads(Path("metrics/filter.json").read_text()).keys() == {"t", "u"}
 
 
 def test_more_than_the_pool_keeps_all_and_says_so(
@@ -144,7 +156,7 @@ def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatc
         with pytest.raises(ValueError, match=r"data/embeddings/t.npy: not readable as .npy"):
             run(monkeypatch)
     Path("data/embeddings/t.npy").unlink()
-    monkeypatch.setattr(sys, "argv", ["filter", "--task", "t"])
+    monkeypatch.setattr(sys, "argv", ["filter"])
     with pytest.raises(SystemExit, match=r"^filter: data/embeddings/t.npy not found: run `dvc repro`"):
         filter.main()
     np.save("data/embeddings/t.npy", np.ones((12, 4)))
@@ -155,6 +167,6 @@ def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatc
 
 def test_a_long_curve_is_thinned() -> None:
     values = np.linspace(1, 0, 1000)
-    rows = filter.curve(*(filter.Coverage(values, values) for _ in "ab"))
+    rows = filter.curve("t", *(filter.Coverage(values, values) for _ in "ab"))
     assert len(rows) == filter.POINTS
     assert (rows[0]["centres"], rows[-1]["centres"]) == (1, 1000)

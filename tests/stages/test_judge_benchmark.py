@@ -180,7 +180,7 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     judge_benchmark.main()
     rows = records.read(repository / "data/verdicts/small.parquet", "verdicts")
     assert [row["judge"] for row in rows] == ["measures"] * 3
-    metrics = json.loads((repository / "metrics/small.json").read_text())
+    metrics = json.loads((repository / "metrics/benchmarks/small.json").read_text())
     assert metrics["accuracy"]["measures"] == 1
     assert metrics["benchmark"][0]["items"] == 3
     assert all(isinstance(metrics[key], list) for key in set(metrics) - {"accuracy", "accuracy_low"})

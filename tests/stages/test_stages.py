@@ -100,7 +100,7 @@ def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
 ) -> None:
     setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
     tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
-    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "vcreward_bench": setting}
+    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "probe_bench": setting}
     (tmp_path / "params.yaml").write_text(json.dumps(values))
     monkeypatch.chdir(tmp_path)
     probe_bench.main()

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import training_pairs
 import yaml
-from datasets import Dataset
 
 from editjudge.core import images, params, records
 from editjudge.qwen.processor import load_processor
@@ -44,25 +44,16 @@ OUTPUTS = (
 VALUES = params.load(ROOT / "params.yaml")
 
 
-def picture(seed: int) -> bytes:
-    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8))
+def picture(seed: int, height: int = 32) -> bytes:
+    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (height, 32, 3), dtype=np.uint8))
 
 
-def pair(number: int) -> records.Row:
-    """The winner is the source."""
-    source, other, first = picture(number), picture(1000 + number), number % 2 == 0
-    a, b = (source, other) if first else (other, source)
-    known = {
-        "damage_a": None,
-        "damage_b": None,
-        "margin": 1.0,
-        "model_a": "a",
-        "model_b": "b",
-        "tiers": "t",
-        "task": "t",
-    }
-    known |= {"key": f"k{number}", "prompt": f"p{number // 2}", "instruction": "Remove the cup", "source_image": source}
-    return known | {"image_a": a, "image_b": b, "winner": "Image A" if first else "Image B"}
+def pictures(count: int) -> dict[tuple[str, str], bytes | None]:
+    """The good edit is the source."""
+    shown: dict[tuple[str, str], bytes | None] = {}
+    for i in range(count):
+        shown |= {(name, f"p{i}"): picture(i) for name in ("source", "good")} | {("bad", f"p{i}"): picture(1000 + i)}
+    return shown
 
 
 Project = Callable[..., Path]
@@ -70,21 +61,23 @@ Project = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """project(name, pairs, **settings): a folder with params, pairs and the tiny base, and the working directory."""
+    """project(name, images, **settings): a folder with params, pairs and the tiny base, and the working directory."""
     for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **train_judge.ENVIRONMENT}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
 
-    def make(name: str, pairs: list[records.Row], **settings: object) -> Path:
+    def make(name: str, shown: dict[tuple[str, str], bytes | None], **settings: object) -> Path:
         folder = tmp_path / name
         (folder / "models").mkdir(parents=True)
         (folder / "plots").mkdir()
         (folder / "models/base").symlink_to(ROOT / "models/base")
         (folder / "configs").symlink_to(ROOT / "configs")
         (folder / "params.yaml").write_text(yaml.safe_dump(values_with(**settings)))
-        records.write(folder / "data/train_pairs.parquet", pairs, "train_pairs")
+        training_pairs.write(
+            folder, [training_pairs.pair(int(key[1:])) for model, key in shown if model == "good"], shown
+        )
         monkeypatch.chdir(folder)
         return folder
 
@@ -110,7 +103,7 @@ def losses(folder: Path) -> np.ndarray:
 
 def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     """SIGKILL at a random moment after a random checkpoint; 24 pairs are 5 steps an epoch, the last one of 3 pairs."""
-    pairs = [pair(i) for i in range(24)]
+    pairs = pictures(24)
     whole = project("whole", pairs)
     train_judge.train_alone_or_launch(params.load())
     assert json.loads((whole / "metrics/resume/train_judge.json").read_text())["resumed_from"] is None
@@ -133,14 +126,14 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
 
 
 def test_two_processes_train_as_one_does(project: Project):
-    """ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
-    setting = {"lora_dropout": 0.0, "deepspeed": "zero2", "max_steps": 20, "eval_every": 20, "save_every": 10}
-    pairs = [pair(i) for i in range(24)]
+    """By ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
+    setting = {"lora_dropout": 0.0, "max_steps": 8, "eval_every": 8, "save_every": 8}
+    pairs = pictures(24)
     one = project("one", pairs, **setting)
     train_judge.train_alone_or_launch(params.load())
-    two = project("two", pairs, **setting, batch_size=2, launch={"processes": 2})
+    two = project("two", pairs, **setting, batch_size=2, deepspeed="zero2", launch={"processes": 2})
     train_judge.train_alone_or_launch(params.load())
-    assert len(losses(one)) == 20
+    assert len(losses(one)) == 8
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
 
 
@@ -148,7 +141,7 @@ def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monk
     code = """import os, time
 if os.environ["RANK"] == "0":
     time.sleep(300)
-from editjudge.judges import sft_launch
+from editjudge.training import launch as sft_launch
 def fail():
     raise ValueError("training sample k7: a: broken image")
 sft_launch.worker(fail)
@@ -162,43 +155,49 @@ sft_launch.worker(fail)
 
 
 def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(project: Project):
-    broken = pair(3) | {"image_a": picture(3)[:200]}
-    slender = pair(5) | {"image_b": images.encode_png(np.zeros((1, 201, 3), np.uint8))}
-    pairs = [*(pair(i) for i in range(3)), broken, pair(4), slender]
-    folder = project("broken", pairs)
-    for row in (broken, slender):
-        name = "a" if row is broken else "b"
-        with pytest.raises(ValueError, match=f"training sample {row['key']}: {name}"):
-            data.Prepare(load_processor("models/base"), 0, None).load(row["key"], name, row[f"image_{name}"])
-    with pytest.raises(ValueError, match=r"2 training samples cannot be used .* k3: image_a: broken image"):
-        train_judge.prepare(train_judge.PAIRS, folder / "run", skip_failed=False)
+    shown = pictures(7)
+    shown |= {("bad", "p3"): picture(3)[:200], ("good", "p5"): images.encode_png(np.zeros((1, 201, 3), np.uint8))}
+    shown |= {("bad", "p1"): None}
+    del shown["source", "p6"]
+    folder = project("broken", shown)
+    pairs = records.read(train_judge.PAIRS, "train_pairs")
+    with pytest.raises(ValueError, match=r"4 training samples cannot be used .* k3: a: broken image"):
+        train_judge.prepare(pairs, folder / "run", skip_failed=False)
     assert not (folder / "run").exists()
-    train_judge.prepare(train_judge.PAIRS, folder / "run", skip_failed=True)
-    assert Dataset.from_file("run/pairs.arrow")["key"][:] == ["k0", "k1", "k2", "k4"]
+    train_judge.prepare(pairs, folder / "run", skip_failed=True)
     skipped = json.loads(Path("run/skipped.json").read_text())
-    assert [row["key"] for row in skipped] == ["k3", "k5"]
-    assert skipped[1]["reason"] == "image_b: 201 x 1 pixels, more slender than 1 to 200"
+    assert [sample.key for sample in train_judge.samples_of(pairs, skipped)] == ["k0", "k2", "k4"]
+    reasons = {row["key"]: row["reason"] for row in skipped}
+    assert list(reasons) == ["k1", "k3", "k5", "k6"]
+    assert reasons["k1"] == "a: not a PNG, JPEG or WebP image"
+    assert reasons["k5"] == "b: 201 x 1 pixels, more slender than 1 to 200"
+    assert reasons["k6"] == "source: missing from data/pools/subject_remove.parquet"
+    for key, name in (("k3", "bad"), ("k5", "good")):
+        with pytest.raises(ValueError, match=f"training sample {key}: a"):
+            data.Prepare(load_processor("models/base"), lambda _, n=name, k=key: shown[n, f"p{k[1]}"], 0, None).resized(
+                key, "a", "x"
+            )
     row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
     trained = Trained([row], steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1)
-    details = train_judge.report(trained, 4, skipped)["details"][0]
+    details = train_judge.report(trained, 3, skipped)["details"][0]
     assert (details["skipped"], details["steps"]) == (skipped, 5)
 
 
-def test_a_changed_training_has_another_name(project: Project, tmp_path: Path):
-    pairs = project("named", [pair(0)]) / "data/train_pairs.parquet"
-    setting, base = VALUES["train_judge"], ROOT / "models/base"
-    name = train_judge.fingerprint(setting, 1, pairs, base)
+def test_a_changed_training_has_another_name(tmp_path: Path):
+    setting, files = VALUES["train_judge"], [tmp_path / "pairs", tmp_path / "images"]
+    for file in files:
+        file.write_text("a")
+    name = train_judge.fingerprint(setting, 1, files)
     same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": setting["launch"] | {"port": 1}}
-    assert train_judge.fingerprint(same, 1, pairs, base) == name
-    other = tmp_path / "other.parquet"
-    records.write(other, [pair(1)], "train_pairs")
+    assert train_judge.fingerprint(same, 1, files) == name
     names = {
         name,
-        train_judge.fingerprint(setting | {"learning_rate": 1.0}, 1, pairs, base),
-        train_judge.fingerprint(setting, 2, pairs, base),
-        train_judge.fingerprint(setting, 1, other, base),
-        train_judge.fingerprint(setting, 1, pairs, ROOT / "configs"),
+        train_judge.fingerprint(setting | {"learning_rate": 1.0}, 1, files),
+        train_judge.fingerprint(setting, 2, files),
+        train_judge.fingerprint(setting, 1, files[:1]),
     }
+    files[1].write_text("b")
+    names.add(train_judge.fingerprint(setting, 1, files))
     assert len(names) == 5
 
 

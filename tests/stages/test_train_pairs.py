@@ -1,10 +1,8 @@
-import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from editjudge.annotation.recipe import Judging, Recipe
 from editjudge.core import params, records, schemas
@@ -64,13 +62,9 @@ def test_truth_counts_equal_damage_as_not_right() -> None:
 
 
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "PNG")
     annotations = [row for key in keys for row in prompt(key)]
     chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
-    prompts = {key: {"instruction": "Add a cup.", "image": buffer.getvalue()} for key in keys}
-    edits = {(row["model"], row["key"]): buffer.getvalue() for row in annotations}
-    return train_pairs.to_rows(chosen, prompts, edits, seed)
+    return train_pairs.to_rows(chosen, dict.fromkeys(keys, "Add a cup."), seed)
 
 
 def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
@@ -86,12 +80,10 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
 
 
 def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
-    prompts = {"p" * 120: {"instruction": "Add a cup.", "image": b"x"}}
     models = [f"{'m' * 45}{n}" for n in range(3)]
     pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
     chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
-    edits = {(model, "p" * 120): b"x" for model in models}
-    rows = train_pairs.to_rows(chosen, prompts, edits, seed=42)
+    rows = train_pairs.to_rows(chosen, {"p" * 120: "Add a cup."}, seed=42)
     schemas.check("train_pairs", rows, "pairs")
     assert len({row["key"] for row in rows}) == len(pairs)
     assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import SeedableRandomSampler
-from datasets import Dataset
 from peft import get_peft_model
 from safetensors import safe_open
 from torch.nn.functional import cross_entropy
@@ -37,15 +37,40 @@ SETTINGS = sft.TrainSettings(
 
 
 @pytest.fixture(scope="module")
-def samples(png: Callable[..., bytes]) -> list[data.Sample]:
+def pictures(png: Callable[..., bytes]) -> dict[str, bytes]:
+    return {str(i): png(i) for i in (*range(16), *range(100, 116))} | {"nothing": b"nothing"}
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[data.Sample]:
     """Sixteen pairs of eight prompts; the winner is the source."""
     made = []
     for i in range(16):
-        source, other, first = png(i), png(100 + i), i % 2 == 0
+        source, other, first = str(i), str(100 + i), i % 2 == 0
         a, b = (source, other) if first else (other, source)
         winner = "Image A" if first else "Image B"
         made.append(data.Sample(f"k{i}", f"p{i // 2}", "Remove the cup", source, a, b, winner))
     return made
+
+
+@pytest.fixture
+def train(base_dir: Path, pictures: dict[str, bytes]) -> Callable[..., sft.Trained]:
+    """train(samples, folder, settings, augment, checkpoints)"""
+
+    def run(samples: list[data.Sample], *rest: Any) -> sft.Trained:
+        return sft.train_adapter(base_dir, data.dataset(samples), pictures.__getitem__, *rest)
+
+    return run
+
+
+@pytest.fixture
+def prepare(base_dir: Path, pictures: dict[str, bytes]) -> Callable[..., data.Prepare]:
+    """prepare(augment, cache_bytes)"""
+
+    def make(augment: data.Augment | None = None, cache_bytes: int = data.CACHE_BYTES) -> data.Prepare:
+        return data.Prepare(load_processor(base_dir), pictures.__getitem__, 0, augment, cache_bytes)
+
+    return make
 
 
 def adapted_modules(model: torch.nn.Module) -> set[str]:
@@ -91,9 +116,11 @@ def test_adapters_of_the_8b_model():
         assert adapted_modules(model) == expected
 
 
-def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, samples: list[data.Sample]):
+def test_loss_on_the_reply_only_and_mm_token_types(
+    base_dir: Path, samples: list[data.Sample], prepare: Callable[..., data.Prepare]
+):
     processor = load_processor(base_dir)
-    rows = data.dataset(samples[:3]).with_transform(data.Prepare(processor, 0, None))
+    rows = data.dataset(samples[:3]).with_transform(prepare())
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)([*rows])
     for labels, sample in zip(batch["labels"], samples, strict=False):
         text = processor.tokenizer.decode(labels[labels >= 0])
@@ -103,10 +130,10 @@ def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, samples: list
 
 @pytest.mark.parametrize("shape", [(64, 64), (100, 75), (31, 200), (3, 9)])
 def test_images_are_resized_as_the_processor_resizes_them(
-    base_dir: Path, png: Callable[..., bytes], shape: tuple[int, int]
+    base_dir: Path, prepare: Callable[..., data.Prepare], png: Callable[..., bytes], shape: tuple[int, int]
 ):
     processor = load_processor(base_dir)
-    ours = data.Prepare(processor, 0, None).load("k", "source", png(1, *shape))
+    ours = prepare().load(png(1, *shape))
     theirs = processor.image_processor(
         [images.decode(png(1, *shape))], input_data_format="channels_last", return_tensors="pt"
     )
@@ -132,9 +159,11 @@ def test_split_keeps_prompts_together_whatever_the_order(samples: list[data.Samp
         data.split(data.dataset(samples), 1.0, 1)
 
 
-def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(base_dir: Path, samples: list[data.Sample]):
+def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(
+    prepare: Callable[..., data.Prepare], samples: list[data.Sample]
+):
     row = vars(samples[0])
-    first, again = (data.Prepare(load_processor(base_dir), 0, data.flips) for _ in range(2))
+    first, again = (prepare(data.flips) for _ in range(2))
     drawn = []
     for epoch in range(8):
         first.epoch.fill_(epoch)
@@ -147,16 +176,18 @@ def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(base
             assert all(np.array_equal(x, y) for x, y in zip(drawn[epoch], again.shown(row), strict=True))
 
 
-def test_decoded_images_are_kept_up_to_so_many_bytes(base_dir: Path, samples: list[data.Sample]):
-    room = 3 * 64 * 64 * 3
-    prepare = data.Prepare(load_processor(base_dir), 0, None, cache_bytes=2 * room + room // 2)
+def test_decoded_images_are_kept_up_to_so_many_bytes(prepare: Callable[..., data.Prepare], samples: list[data.Sample]):
+    image = 64 * 64 * 3
+    limited = prepare(cache_bytes=4 * image + image // 2)
     for _ in range(2):
         for sample in samples[:4]:
-            prepare.shown(vars(sample))
-    assert list(prepare.cache) == ["k0", "k1"]
+            limited.shown(vars(sample))
+    assert list(limited.cache) == ["0", "100", "1", "101"]  # a pair's winner is its source
 
 
-def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, samples: list[data.Sample]):
+def test_processes_that_share_an_epoch_out_see_its_batches(
+    base_dir: Path, samples: list[data.Sample], prepare: Callable[..., data.Prepare]
+):
     """Thirteen rows, four a step: the last step has one row and three fillers, on which there is no loss."""
     rows = data.dataset(samples[:13])
     assert data.filled(rows, 1) is rows
@@ -168,18 +199,10 @@ def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, sampl
         order.epoch = epoch
         assert list(order) == [*theirs, 13, 14, 15]
     processor = load_processor(base_dir)
-    shown = table.with_transform(data.Prepare(processor, 0, None))
+    shown = table.with_transform(prepare())
     collate = data.Collate(DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True))
     labels = collate([shown[i] for i in (12, 13, 14, 15)])["labels"]
     assert (labels >= 0).any(1).tolist() == [True, False, False, False]
-
-
-def test_a_table_on_disk_is_the_table_in_memory(samples: list[data.Sample], tmp_path: Path):
-    data.write(iter(samples), tmp_path / "pairs.arrow")
-    table = Dataset.from_file(str(tmp_path / "pairs.arrow"))
-    assert table.cache_files, "mapped, not read"
-    assert table.to_list() == data.dataset(samples).to_list()
-    assert [path.name for path in tmp_path.iterdir()] == ["pairs.arrow"]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -187,14 +210,20 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def test_the_loss_is_that_of_the_reply(base_dir: Path, samples: list[data.Sample], tmp_path: Path):
+def test_the_loss_is_that_of_the_reply(
+    base_dir: Path,
+    prepare: Callable[..., data.Prepare],
+    train: Callable[..., sft.Trained],
+    samples: list[data.Sample],
+    tmp_path: Path,
+):
     """The trainer's loss of the untrained adapter, against transformers' own of the base over the reply's tokens."""
     settings = replace(SETTINGS, max_steps=1, eval_steps=1)
-    trained = sft.train_adapter(base_dir, data.dataset(samples), tmp_path / "adapter", settings)
+    trained = train(samples, tmp_path / "adapter", settings)
     processor, model = load_processor(base_dir), load_model(base_dir)
     _, held = data.split(data.dataset(samples), settings.held_out_share, settings.seed)
     assert held is not None
-    rows = [*held.with_transform(data.Prepare(processor, 0, None))]
+    rows = [*held.with_transform(prepare())]
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)(rows)
     reply = len(processor.tokenizer(completion("Image A") + "<|im_end|>\n").input_ids)
     with torch.no_grad():
@@ -206,9 +235,9 @@ def test_the_loss_is_that_of_the_reply(base_dir: Path, samples: list[data.Sample
     assert trained.history[0]["eval_loss"] == pytest.approx(float(torch.stack(losses).mean()), abs=1e-5)
 
 
-def test_training_learns_and_repeats(base_dir: Path, samples: list[data.Sample], tmp_path: Path):
-    table = data.dataset(samples)
-    one, two = (sft.train_adapter(base_dir, table, tmp_path / name, SETTINGS, data.flips) for name in ("one", "two"))
+def test_training_learns_and_repeats(train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path):
+    table = samples
+    one, two = (train(table, tmp_path / name, SETTINGS, data.flips) for name in ("one", "two"))
     history = one.history
     assert (history, one.tokens) == (two.history, two.tokens)
     assert {p.name for p in (tmp_path / "one").iterdir()} == {
@@ -224,19 +253,19 @@ def test_training_learns_and_repeats(base_dir: Path, samples: list[data.Sample],
 
 
 def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
-    base_dir: Path, samples: list[data.Sample], tmp_path: Path
+    train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path
 ):
     """From the middle of the second epoch, from the end of the first, and past a checkpoint that is half-written."""
-    table, folder = data.dataset(samples[:15]), tmp_path / "checkpoints"
+    table, folder = samples[:15], tmp_path / "checkpoints"
     settings = replace(SETTINGS, max_steps=6, batch_size=4, eval_steps=2, logging_steps=1, save_steps=1)
     settings = replace(settings, kept_checkpoints=9)
-    plain = sft.train_adapter(base_dir, table, tmp_path / "plain", settings, data.flips)
-    saved = sft.train_adapter(base_dir, table, tmp_path / "saved", settings, data.flips, folder)
+    plain = train(table, tmp_path / "plain", settings, data.flips)
+    saved = train(table, tmp_path / "saved", settings, data.flips, folder)
     assert (saved.history, saved.tokens) == (plain.history, plain.tokens), "saving changes nothing"
     assert not (folder / "checkpoint-6").exists()
     for step in (5, 3):
         (folder / f"checkpoint-{step + 1}" / "whole.json").unlink(missing_ok=True)
-        again = sft.train_adapter(base_dir, table, tmp_path / f"from{step}", settings, data.flips, folder)
+        again = train(table, tmp_path / f"from{step}", settings, data.flips, folder)
         assert again.resumed_from == step
         assert (again.history, again.tokens) == (plain.history, plain.tokens)
         assert 0 < again.tokens_now < again.tokens
@@ -246,62 +275,51 @@ def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
             (folder / f"checkpoint-{later}" / "whole.json").unlink(missing_ok=True)
 
 
-def test_the_best_adapter_is_kept(base_dir: Path, samples: list[data.Sample], tmp_path: Path):
-    """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
-    settings = replace(SETTINGS, max_steps=4, eval_steps=2, learning_rate=100.0)
-    for name, keep_best in (("best", True), ("last", False)):
-        run = replace(settings, keep_best=keep_best)
-        history = sft.train_adapter(base_dir, data.dataset(samples), tmp_path / name, run).history
-        untrained, *later = [row["eval_loss"] for row in history if row["eval_loss"] is not None]
-        assert len(later) == 2
-        assert untrained < min(later)
-    assert all(not value.any() for name, value in weights(tmp_path / "best").items() if "lora_B" in name)
-    assert any(value.any() for name, value in weights(tmp_path / "last").items() if "lora_B" in name)
-
-
-def test_a_training_that_went_on_knows_the_best_adapter_of_before(
-    base_dir: Path, samples: list[data.Sample], tmp_path: Path
+def test_the_best_adapter_is_kept_also_by_a_training_that_went_on(
+    train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path
 ):
-    """The learning rate is ruinous: the best adapter is the untrained one, which only the checkpoint knows."""
+    """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
     settings = replace(SETTINGS, max_steps=4, eval_steps=2, logging_steps=1, save_steps=1, learning_rate=100.0)
-    table, folder = data.dataset(samples), tmp_path / "checkpoints"
-    sft.train_adapter(base_dir, table, tmp_path / "whole", settings, None, folder)
-    again = sft.train_adapter(base_dir, table, tmp_path / "again", settings, None, folder)
+    whole = train(samples, tmp_path / "whole", settings, None, tmp_path / "checkpoints")
+    untrained, *later = [row["eval_loss"] for row in whole.history if row["eval_loss"] is not None]
+    assert len(later) == 2
+    assert untrained < min(later)
+    again = train(samples, tmp_path / "again", settings, None, tmp_path / "checkpoints")
     assert again.resumed_from == 3
-    assert all(not value.any() for name, value in weights(tmp_path / "again").items() if "lora_B" in name)
+    for name in ("whole", "again"):
+        assert all(not value.any() for key, value in weights(tmp_path / name).items() if "lora_B" in key)
 
 
-def test_images_are_bounded_by_the_settings(base_dir: Path, samples: list[data.Sample]):
-    processor = load_processor(base_dir)
-    row = data.dataset(samples)[0]
-    before = data.Prepare(processor, 0, None).shown(row)[0].shape
+def test_images_are_bounded_by_the_settings(base_dir: Path, samples: list[data.Sample], pictures: dict[str, bytes]):
+    processor, row = load_processor(base_dir), vars(samples[0])
+    before = data.Prepare(processor, pictures.__getitem__, 0, None).shown(row)[0].shape
     sft.bound_pixels(processor, 0, 32 * 32)
     assert before == (64, 64, 3)
-    assert data.Prepare(processor, 0, None).shown(row)[0].shape == (32, 32, 3)
+    assert data.Prepare(processor, pictures.__getitem__, 0, None).shown(row)[0].shape == (32, 32, 3)
 
 
-def test_a_broken_sample_is_named(base_dir: Path, samples: list[data.Sample], tmp_path: Path):
-    broken = [*samples[:-1], replace(samples[-1], key="bad", b=b"nothing")]
-    with pytest.raises(ValueError, match="training sample bad: b: not a PNG"):
-        sft.train_adapter(base_dir, data.dataset(broken), tmp_path / "adapter", SETTINGS)
-    with pytest.raises(ValueError, match="winner must be one of"):
-        sft.train_adapter(
-            base_dir,
-            data.dataset([replace(sample, winner="A") for sample in samples]),  # type: ignore[arg-type]
-            tmp_path / "adapter",
-            SETTINGS,
-        )
-    with pytest.raises(ValueError, match="1 of 17 training samples repeat a key"):
-        sft.train_adapter(base_dir, data.dataset([*samples, samples[0]]), tmp_path / "adapter", SETTINGS)
+def test_a_broken_sample_is_named(
+    train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path, pictures: dict[str, bytes]
+):
+    broken = [*samples[:-1], replace(samples[-1], key="bad", b="nothing")]
+    for faulty, message in (
+        (broken, "training sample bad: b: not a PNG"),
+        ([replace(sample, winner="A") for sample in samples], "winner must be one of"),  # type: ignore[arg-type]
+        ([*samples, samples[0]], "1 of 17 training samples repeat a key"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(faulty, tmp_path / "adapter", SETTINGS)
     assert not (tmp_path / "adapter").exists()
 
 
-def test_no_held_out_rows_with_bf16_and_checkpointing(base_dir: Path, samples: list[data.Sample], tmp_path: Path):
+def test_no_held_out_rows_with_bf16_and_checkpointing(
+    train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path
+):
     settings = replace(
         SETTINGS, held_out_share=0.0, max_steps=2, logging_steps=1, bf16=True, gradient_checkpointing=True
     )
-    history = sft.train_adapter(base_dir, data.dataset(samples), tmp_path, settings).history
+    history = train(samples, tmp_path, settings).history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None
-    silent = sft.train_adapter(base_dir, data.dataset(samples), tmp_path, replace(settings, logging_steps=10))
+    silent = train(samples, tmp_path, replace(settings, logging_steps=10))
     assert (silent.steps, silent.history) == (2, [])

@@ -8,8 +8,9 @@ import pytest
 from skimage import data
 
 from editjudge.core import images
+from editjudge.core.regions import overlaps
 from editjudge.measures import identity
-from editjudge.vision.faces import CROP, GRID, PATTERNS, LbpFaces, described, grouped, overlaps
+from editjudge.vision.faces import CROP, GRID, PATTERNS, LbpFaces, described, grouped
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +84,6 @@ def test_a_window_belongs_to_one_face_alone() -> None:
     windows = np.array([(x, 0, x + 100, 100) for x, count in row for _ in range(count)])
     [(_, count)] = grouped(windows)
     assert count == 15
-
-
-def test_overlaps_agree_with_counted_pixels(rng: np.random.Generator) -> None:
-    corners = rng.integers(0, 12, (2, 5, 4))
-    boxes = np.concatenate([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1)
-    masks = np.zeros((2, 5, 30, 30), bool)
-    for place in np.ndindex(2, 5):
-        x0, y0, x1, y1 = boxes[place]
-        masks[place][y0:y1, x0:x1] = True
-    expected = [[(a & b).sum() / max((a | b).sum(), 1) for b in masks[1]] for a in masks[0]]
-    assert overlaps(boxes[0], boxes[1]) == pytest.approx(np.array(expected), abs=1e-12)
-    assert overlaps([], boxes[0]).shape == (0, 5)
 
 
 def test_the_embedding_agrees_with_patterns_counted_one_by_one(rng: np.random.Generator) -> None:

@@ -3,24 +3,10 @@
 import numpy as np
 import pytest
 import tiny_models
-import torch
 from PIL import Image
 
 from editjudge.vision import loading
 from editjudge.vision.folders import Scaling
-
-AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
-
-
-@pytest.mark.skipif(not AVX512, reason="linear layers are packed on processors with AVX-512")
-@pytest.mark.parametrize("shape", [(1, 24), (7, 24), (2, 5, 24), (2, 3, 5, 24)], ids=str)
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_layer_is_the_layer(shape: tuple[int, ...], bias: bool) -> None:
-    with torch.inference_mode():
-        linear, values = torch.nn.Linear(24, 40, bias), torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        torch.testing.assert_close(loading.PackedLinear(linear)(values), linear(values), atol=1e-6, rtol=1e-6)
-        turned = values.transpose(0, -2)
-        torch.testing.assert_close(loading.PackedLinear(linear)(turned), linear(turned), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 50), (64, 64), (97, 131), (20, 20)], ids=str)

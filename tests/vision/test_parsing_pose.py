@@ -18,9 +18,9 @@ from transformers import (
 )
 
 from editjudge.core import params
-from editjudge.vision import folders, parsing, pose
-from editjudge.vision.parsing_segformer import FaceParser
-from editjudge.vision.pose_vitpose import VitPose
+from editjudge.vision import folders
+from editjudge.vision.parsing import FaceParser
+from editjudge.vision.pose import VitPose
 
 
 def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -46,47 +46,40 @@ def parser(parser_folder: Path) -> FaceParser:
     return FaceParser("measures.parsing", str(parser_folder), batch_size=2)
 
 
-def test_labels_agree_with_the_librarys_own_processing(
+def test_hair_agrees_with_the_librarys_own_processing(
     parser: FaceParser, parser_folder: Path, pictures: list[np.ndarray]
 ) -> None:
     processor = SegformerImageProcessorPil.from_pretrained(parser_folder)
     model = SegformerForSemanticSegmentation.from_pretrained(parser_folder).eval()
-    for rgb, labels in zip(pictures, parser.labels(pictures), strict=True):
+    shares = []
+    for rgb, found in zip(pictures, parser.hair(pictures, [None] * len(pictures)), strict=True):
         inputs = processor([rgb], return_tensors="pt", input_data_format="channels_last")
         with torch.no_grad():
             output = model(**inputs)
         [ids] = processor.post_process_semantic_segmentation(output, target_sizes=[rgb.shape[:2]])
-        names = [NUMBERED[int(n)].removesuffix(".png") for n in ids.ravel()]
-        expected = [parsing.LABELS.index(name) if name in parsing.LABELS else 0 for name in names]
-        assert labels.dtype == np.uint8
-        assert labels.shape == rgb.shape[:2]
-        assert (labels.ravel() == expected).mean() > 0.999  # Pillow's resizing is scaled in another order
-    assert len(np.unique(parser.labels(pictures[:1])[0])) > 3
+        expected = [NUMBERED[int(n)].removesuffix(".png") == "hair" for n in ids.ravel()]
+        assert found.dtype == bool
+        assert found.shape == rgb.shape[:2]
+        assert (found.ravel() == expected).mean() > 0.999  # Pillow's resizing is scaled in another order
+        shares.append(found.mean())
+    assert 0.05 < shares[0] < 0.95
 
 
 def test_only_the_surroundings_of_a_face_are_parsed(parser: FaceParser, pictures: list[np.ndarray]) -> None:
     box = (40.0, 30.0, 60.0, 50.0)  # the square of 2.5 sides: 25..75, 15..65
-    [labels] = parser.labels(pictures[:1], [box])
-    [alone] = parser.labels([pictures[0][15:65, 25:75]])
-    assert np.array_equal(labels[15:65, 25:75], alone)
-    labels[15:65, 25:75] = 0
-    assert not labels.any()
+    [found] = parser.hair(pictures[:1], [box])
+    [alone] = parser.hair([pictures[0][15:65, 25:75]], [None])
+    assert np.array_equal(found[15:65, 25:75], alone)
+    found[15:65, 25:75] = False
+    assert not found.any()
     assert alone.any()
 
 
 def test_the_surroundings_of_a_face_are_clipped_to_the_image(parser: FaceParser, pictures: list[np.ndarray]) -> None:
-    labels, whole = parser.labels(pictures[:2], [(-10.0, -10.0, 20.0, 20.0), None])
-    [alone] = parser.labels([pictures[0][:43, :43]])  # 5 - 37.5 .. 5 + 37.5
-    assert np.array_equal(labels[:43, :43], alone)
-    assert np.array_equal(whole, parser.labels(pictures[1:2])[0])
-
-
-def test_parts_are_the_pixels_of_their_classes() -> None:
-    labels = np.arange(len(parsing.LABELS), dtype=np.uint8).reshape(1, -1)
-    for name, expected in (("hair", {"hair"}), ("skin", {"skin", "nose"}), ("body", {"neck", "neck_l", "cloth"})):
-        mask = parsing.part(labels, name)
-        assert mask.shape == labels.shape
-        assert {parsing.LABELS[n] for n in np.flatnonzero(mask)} == expected
+    found, whole = parser.hair(pictures[:2], [(-10.0, -10.0, 20.0, 20.0), None])
+    [alone] = parser.hair([pictures[0][:43, :43]], [None])  # 5 - 37.5 .. 5 + 37.5
+    assert np.array_equal(found[:43, :43], alone)
+    assert np.array_equal(whole, parser.hair(pictures[1:2], [None])[0])
 
 
 def changed(folder: Path, target: Path, name: str, change: Callable[[dict], object]) -> Path:
@@ -111,7 +104,7 @@ PREPROCESSOR = "preprocessor_config.json"
     ("name", "change", "said"),
     [
         ("config.json", lambda c: c.update(model_type="vitpose"), "holds a model of type 'vitpose', not segformer"),
-        ("config.json", unnamed, "has no class cloth, hair, neck, neck_l, nose, skin: not a face-parsing model"),
+        ("config.json", unnamed, "has no class hair: not a face-parsing model"),
         ("config.json", lambda c: c.pop("id2label"), "has no id2label"),
         ("config.json", lambda c: c.update(depths=[2, 1, 1, 1]), "lacks [0-9]+ weights"),
         (PREPROCESSOR, lambda c: c.pop("image_mean"), "image_mean must be three numbers"),
@@ -127,13 +120,13 @@ def test_a_folder_of_another_model_is_one_error_by_name(
         FaceParser("measures.parsing", str(folder))
     if "weights" not in said:  # seen before any work; weights are when they are loaded
         with pytest.raises(params.ParamsError, match=f"measures.parsing: .*{said}"):
-            folders.find("measures.parsing", str(folder), parsing.KIND)
+            folders.find("measures.parsing", str(folder), folders.SEGFORMER)
 
 
 def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
     code = (
-        "import sys; from editjudge import model_folders, parsing, pose;"
-        "model_folders.find('a', sys.argv[1], parsing.KIND); model_folders.find('b', sys.argv[2], pose.KIND);"
+        "import sys; from editjudge.vision import folders, parsing, pose;"
+        "folders.find('a', sys.argv[1], folders.SEGFORMER); folders.find('b', sys.argv[2], folders.VITPOSE);"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0
@@ -173,7 +166,7 @@ def test_scores_are_the_heatmaps_peaks_in_the_box_as_the_model_is_fed(
         batch = torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float()
         with torch.no_grad():
             maps = model(batch, dataset_index=torch.zeros(1, dtype=torch.long)).heatmaps[0].numpy()
-        for n, joint in enumerate(pose.JOINTS):
+        for n, joint in enumerate(folders.JOINTS):
             x, y = matrix @ [*found.points[n], 1] * [11 / 47, 15 / 63]  # in cells of the heatmap
             within = -1 <= x <= 12 and -1 <= y <= 16
             assert found.scores[n] == pytest.approx(maps[COCO.index(joint)].max() if within else 0, abs=0.02)
@@ -189,7 +182,7 @@ def test_joints_lie_on_the_heatmaps_peaks(pose_folder: Path, rng: np.random.Gene
     rgb, boxes = textured(rng, 120, 140), [(30, 15, 60, 65), (20, 40, 110, 70)]
     for found, box in zip(backend.joints([rgb, rgb], boxes), boxes, strict=True):
         _, matrix = cut(rgb, box)
-        for n, joint in enumerate(pose.JOINTS):
+        for n, joint in enumerate(folders.JOINTS):
             keypoint = COCO.index(joint)
             cell = matrix @ [*found.points[n], 1] / [47 / 11, 63 / 15]
             assert cell == pytest.approx(centres[keypoint], abs=0.1)

@@ -60,8 +60,8 @@ def source(rng: np.random.Generator) -> np.ndarray:
 
 def take(models: Models, source: np.ndarray, edits: list[np.ndarray], changed: tuple[str, ...] = ()) -> list[dict]:
     asking = Asking(models, {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
-    payloads = [(0, batch.Edit(images.encode_png(edit), (), changed)) for edit in edits]
-    rows = batch.measure_group([(images.encode_png(source), (PERSON,), EVERYTHING)], payloads, asking)
+    asked = tuple(batch.Edit(images.encode_png(edit), (), changed) for edit in edits)
+    rows = batch.measure_group([batch.Prompt(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
     assert [row["status"] for row in rows] == ["done"] * len(edits)
     return [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in rows]
 
@@ -113,8 +113,8 @@ def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() ->
     edits = [(rgb + rng.normal(0, sigma, rgb.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
     recipe = Recipe("t", (("image", ("face_ID_sim", *attributes.MEASURES["face_texture"])),), "image")
     asking = Asking(Models(SlotSetting(device="cpu")), {"faces": "lbp"}, features.FeatureStore(Path(), 0.0))
-    payloads = [(0, batch.Edit(images.encode_png(edit), (), ())) for edit in edits]
-    rows = batch.measure_group([(images.encode_png(rgb), ((40, 30, 190, 200),), recipe)], payloads, asking)
+    asked = tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
+    rows = batch.measure_group([batch.Prompt(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], asking)
     for n, name in enumerate(recipe.areas[0][1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name

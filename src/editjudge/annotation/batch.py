@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -23,83 +22,62 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
+from editjudge.core.code import upstream, version
+from editjudge.core.files import work
 from editjudge.measures import attributes
 
-CODE = (
-    "editjudge.measures.attributes",
-    "editjudge.annotation.batch",
-    "editjudge.measures.body",
-    "editjudge.measures.face",
-    "editjudge.measures.hair",
-    "editjudge.measures.identity",
-    "editjudge.annotation.looking",
-    "editjudge.vision.lpips",
-    "editjudge.measures.masks",
-    "editjudge.measures.patches",
-    "editjudge.annotation.picture",
-    "editjudge.measures.pixel",
-    "editjudge.annotation.slot_settings",
-    "editjudge.annotation.slots",
-    "editjudge.annotation.table",
-    "editjudge.vision.encoders",
-    "editjudge.vision.faces",
-    "editjudge.core.images",
-    "editjudge.vision.parsing",
-    "editjudge.vision.pose",
-    "editjudge.core.regions",
-    "editjudge.vision.segmenters",
-    "editjudge.vision.shapes",
-)
-# The code of the models in torch and onnxruntime, which only records depend on that they were asked about.
-SLOT_CODE = {
-    "clip": ("editjudge.vision.encoders_transformers", "editjudge.vision.folders", "editjudge.vision.loading"),
-    "dinov3": ("editjudge.vision.encoders_transformers", "editjudge.vision.folders", "editjudge.vision.loading"),
-    "segmenter": ("editjudge.vision.segmenters_sam2", "editjudge.vision.folders", "editjudge.vision.loading"),
-    "lpips": ("editjudge.vision.lpips_torch", "editjudge.vision.loading"),
-    "depth": ("editjudge.vision.depth", "editjudge.vision.folders", "editjudge.vision.loading"),
-    "faces": ("editjudge.vision.faces_insightface",),
-    "parsing": ("editjudge.vision.parsing_segformer", "editjudge.vision.folders", "editjudge.vision.loading"),
-    "pose": ("editjudge.vision.pose_vitpose", "editjudge.vision.loading"),
+SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
+    "clip": "editjudge.vision.encoders_transformers",
+    "dinov3": "editjudge.vision.encoders_transformers",
+    "segmenter": "editjudge.vision.segmenters_sam2",
+    "lpips": "editjudge.vision.lpips_torch",
+    "depth": "editjudge.vision.depth",
+    "faces": "editjudge.vision.faces_insightface",
+    "parsing": "editjudge.vision.parsing",
+    "pose": "editjudge.vision.pose",
 }
-FEATURES = Path("work/features")
+# What is used on the way and no value depends on, beside what a record's fingerprint already holds.
+NO_VALUES = {
+    "editjudge.annotation.features",
+    "editjudge.annotation.recipe",
+    "editjudge.core.code",
+    "editjudge.core.fields",
+    "editjudge.core.files",
+    "editjudge.core.lined_yaml",
+    "editjudge.core.params",
+    "editjudge.core.progress",
+    "editjudge.core.resume",
+    "editjudge.core.workers",
+    "editjudge.measures.names",
+}
 DECIMALS = 6
-NOTHING: dict[str, Any] = {"change": None, "edited_area_ratio": None, "measures": []}
 Boxes = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A source image (encoded), the boxes of what was to be edited, and the edited images (encoded) to be measured.
+class Edit:
+    """An edited image (encoded).
 
-    boxes: in the source. edited_boxes: for each edited image, the boxes in it, in pixels of the source as it is stored;
-    where there are none, the source's boxes are taken for both. attributes: for each edited image, those of a person
-    (measures.attributes) that its instruction changes, whose measures are left out.
+    boxes: those in it, in pixels of the source as it is stored; where there are none, the source's are taken for both.
+    attributes: those of a person (measures.attributes) that its instruction changes, whose measures are left out.
     """
+
+    image: bytes
+    boxes: Boxes = ()
+    attributes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A source image (encoded), the boxes in it of what was to be edited, and its edits that are to be measured."""
 
     source: bytes
     boxes: Boxes
     recipe: Recipe
-    edited: tuple[bytes, ...]
-    edited_boxes: tuple[Boxes, ...] = ()
-    attributes: tuple[tuple[str, ...], ...] = ()
-
-    def edits(self) -> list["Edit"]:
-        """Each edited image with what belongs to it."""
-        boxes = self.edited_boxes or ((),) * len(self.edited)
-        changed = self.attributes or ((),) * len(self.edited)
-        return [Edit(*each) for each in zip(self.edited, boxes, changed, strict=True)]
+    edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True)
-class Edit:
-    """An edited image (encoded); its boxes and the changed attributes as in Prompt."""
-
-    image: bytes
-    boxes: Boxes
-    attributes: tuple[str, ...]
-
-
-Shared = tuple[SlotSetting, dict[str, str], tuple[tuple[bytes, Boxes, Recipe], ...]]
+Shared = tuple[SlotSetting, dict[str, str], tuple[Prompt, ...]]
 Payload = tuple[int, Edit]  # of the group's prompts which, and its edit
 
 
@@ -119,26 +97,32 @@ def measure_all(
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
     results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting))
     metas = iter([meta for group in results for meta, _ in group])
-    return [[next(metas) for _ in prompt.edited] for prompt in prompts]
+    return [[next(metas) for _ in prompt.edits] for prompt in prompts]
 
 
 def _versions(used: Collection[str], setting: SlotSetting) -> dict[str, str]:
     """What stands for each slot's answers in the names of records and of kept features: its weights and its code."""
     heavy, weights = slot_settings.torch_slots(used, setting), slots.version(used, setting)
-    code = {slot: resume.code_version(SLOT_CODE[slot]) for slot in heavy}
-    return {slot: f"{version} {code[slot]}" if slot in heavy else version for slot, version in weights.items()}
+    code = {slot: version(upstream(SLOT_MODULES[slot]) - NO_VALUES) for slot in heavy}
+    return {slot: f"{own} {code[slot]}" if slot in heavy else own for slot, own in weights.items()}
+
+
+def own_code() -> set[str]:
+    """The modules that every record's values depend on."""
+    apart = set(SLOT_MODULES.values()) | {"editjudge.vision.folders", "editjudge.vision.loading"}
+    return upstream("editjudge.annotation.batch") - apart - NO_VALUES
 
 
 def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
-    own_code, records = resume.code_version(CODE), []
-    shared = tuple((p.source, p.boxes, slot_settings.configured(p.recipe, setting)) for p in prompts)
+    code, records = version(own_code()), []
+    shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
     for number, prompt in enumerate(prompts):
         used = slot_settings.used(prompt.recipe, setting)
         models = {slot: versions[slot] for slot in sorted(used)}
-        recipe = asdict(shared[number][2])
-        common = resume.fingerprint(own_code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
-        for edit in prompt.edits():
+        recipe = asdict(shared[number].recipe)
+        common = resume.fingerprint(code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
+        for edit in prompt.edits:
             name = resume.fingerprint(common, edit.image, edit.boxes, edit.attributes)
             records.append((name, (number, edit)))
     return resume.Job((setting, versions, shared), tuple(records))
@@ -150,7 +134,7 @@ def _starter(used: Collection[str], setting: SlotSetting) -> Callable[[int], Exe
     def start(most: int) -> Executor:
         devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
-        room = features.trim(FEATURES, setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
+        room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes
         queue = context.SimpleQueue()
         for device in devices:
@@ -184,66 +168,47 @@ def _begin(queue: Any, heavy: bool, room: float) -> None:
 def _asking(setting: SlotSetting, versions: dict[str, str]) -> Asking:
     """This process's models, loaded once: all jobs of a pool have one setting."""
     if _here.asking is None:
-        store = features.FeatureStore(FEATURES, _here.room)
+        store = features.FeatureStore(work("features"), _here.room)
         _here.asking = Asking(Models(setting, _here.device), versions, store)
     return _here.asking
 
 
 def _measure_group(shared: Shared, payloads: list[Payload]) -> list[resume.Result]:
     setting, versions, prompts = shared
-    asking = _asking(setting, versions)
-    return [(meta, None) for meta in measure_group(prompts, payloads, asking)]
+    edits: list[list[Edit]] = [[] for _ in prompts]
+    for number, edit in payloads:  # in the order of the prompts
+        edits[number].append(edit)
+    asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
+    return [(meta, None) for meta in measure_group(asked, _asking(setting, versions))]
 
 
-def measure_group(
-    prompts: Sequence[tuple[bytes, Boxes, Recipe]], payloads: Sequence[Payload], asking: Asking
-) -> list[dict[str, Any]]:
-    """The results of the edits of some prompts (source, boxes, recipe), in this process."""
-    scenes = {number: _scene(*prompts[number]) for number in sorted({number for number, _ in payloads})}
-    pairs = [_pair(scenes[number], edit) for number, edit in payloads]
-    sound = [pair for pair in pairs if isinstance(pair, _Asked)]
-    for recipe in dict.fromkeys(asked.recipe for asked in sound):
-        _look([asked.pair for asked in sound if asked.recipe == recipe], recipe, asking)
-    return [_measured(pair, asking.models) if isinstance(pair, _Asked) else failed(str(pair)) for pair in pairs]
+def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, Any]]:
+    """The results of all edits of some prompts, prompt by prompt, in this process."""
+    pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
+    sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
+    for recipe in dict.fromkeys(recipe for _, recipe in sound):
+        _look([pair for pair, own in sound if own == recipe], recipe, asking)
+    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """A source and the areas of its edits, by their boxes. scale: of the boxes, which came in the source's pixels."""
-
-    source: Picture
-    scale: float
-    recipe: Recipe
-    areas: dict[Boxes, Areas]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A pair and what is to be measured of it."""
-
-    pair: Pair
-    recipe: Recipe
-
-
-def _scene(data: bytes, boxes: Boxes, recipe: Recipe) -> _Scene | ValueError:
+def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
+    """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
-        rgb, scale = shrunk(images.decode(data), recipe.image_side)
-        return _Scene(Picture(rgb, _scaled(boxes, scale)), scale, recipe, {})
+        rgb, scale = shrunk(images.decode(prompt.source), prompt.recipe.image_side)
+        source = Picture(rgb, _scaled(prompt.boxes, scale))
     except ValueError as error:
-        return ValueError(f"source: {error}")
-
-
-def _pair(scene: _Scene | ValueError, edit: Edit) -> _Asked | ValueError:
-    if isinstance(scene, ValueError):
-        return scene
-    try:
-        own = _scaled(edit.boxes, scene.scale) or scene.source.boxes
-        edited = Picture(fitted(images.decode(edit.image), scene.source), own)
-    except ValueError as error:
-        return error
-    areas = scene.areas.setdefault(edited.boxes, Areas(scene.source, edited.boxes))
-    pair = Pair(scene.source, edited, areas)
-    return _Asked(pair, _left(pair, scene.recipe, edit.attributes))
+        return [ValueError(f"source: {error}")] * len(prompt.edits)
+    areas: dict[Boxes, Areas] = {}
+    found: list[tuple[Pair, Recipe] | ValueError] = []
+    for edit in prompt.edits:
+        try:
+            edited = Picture(fitted(images.decode(edit.image), source), _scaled(edit.boxes, scale) or source.boxes)
+        except ValueError as error:
+            found.append(error)
+            continue
+        pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
+        found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
+    return found
 
 
 def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
@@ -271,23 +236,21 @@ def _look(pairs: Sequence[Pair], recipe: Recipe, asking: Asking) -> None:
             look_at_pairs(pairs, area, asking.models)
 
 
-def _measured(asked: _Asked, models: Models) -> dict[str, Any]:
-    pair, recipe = asked.pair, asked.recipe
+def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
+    """change: how much the image changed where the edit must show: mean ΔE over `changed_area`; near 0, nothing was
+    edited.
+    """
     try:
-        return {
-            "status": "done",
-            "reason": None,
-            "change": change(pair, recipe, models),
-            "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS),
-            "measures": take(pair, recipe, models),
-        }
+        change = TABLE["delta_e"](pair, recipe.changed_area, models)
     except ValueError as error:
         return failed(str(error))
-
-
-def change(pair: Pair, recipe: Recipe, models: Models) -> float:
-    """How much the image changed where the edit must show: mean ΔE over `changed_area`; near 0, nothing was edited."""
-    return round(TABLE["delta_e"].function(pair, recipe.changed_area, models), DECIMALS)
+    return {
+        "status": "done",
+        "reason": None,
+        "change": round(change, DECIMALS),
+        "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS),
+        "measures": take(pair, recipe, models),
+    }
 
 
 def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
@@ -306,7 +269,7 @@ def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
 
 def _attempt(name: str, area: str, pair: Pair, models: Models) -> tuple[float | None, str | None]:
     try:
-        value = TABLE[name].function(pair, area, models)
+        value = TABLE[name](pair, area, models)
     except ValueError as error:
         return None, str(error)
     return (round(value, DECIMALS), None) if np.isfinite(value) else (None, f"not finite: {value}")
@@ -314,4 +277,4 @@ def _attempt(name: str, area: str, pair: Pair, models: Models) -> tuple[float | 
 
 def failed(reason: str) -> dict[str, Any]:
     """What stands in the place of measures that could not be taken."""
-    return {"status": "failed", "reason": reason} | NOTHING
+    return {"status": "failed", "reason": reason, "change": None, "edited_area_ratio": None, "measures": []}

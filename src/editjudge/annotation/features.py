@@ -5,18 +5,18 @@ processes need no locks. Worth it where a model takes longer than reading a file
 """
 
 import hashlib
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
+from editjudge.core.files import replacing
+
 GIGABYTE = 1e9
-Said = TypeVar("Said")
+Arrays = Sequence[np.ndarray]
 
 
 @dataclass
@@ -34,17 +34,13 @@ class FeatureStore:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
 
-    def put(self, name: str, arrays: Sequence[np.ndarray]) -> None:
+    def put(self, name: str, arrays: Arrays) -> None:
         """Keep up to 10 arrays, unless there is no more room."""
         size = sum(array.nbytes for array in arrays)
         if size > self.room:
             return
-        path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as file:
+        with replacing(self._path(name)) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
-        os.replace(partial, path)
         self.room -= size
 
     def _path(self, name: str) -> Path:
@@ -55,24 +51,21 @@ def said(
     store: FeatureStore,
     model: str,
     rgbs: Sequence[np.ndarray],
-    ask: Callable[[list[np.ndarray]], Sequence[Said]],
-    pack: Callable[[Said], Sequence[np.ndarray]],
-    unpack: Callable[[list[np.ndarray]], Said],
-) -> list[Said]:
+    ask: Callable[[list[np.ndarray]], Sequence[Arrays]],
+) -> list[Arrays]:
     """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
 
-    model: a hash of all but the image that the answer depends on. pack, unpack: an answer to arrays and back.
+    model: a hash of all but the image that the answer depends on.
     """
     names = [_name(model, rgb) for rgb in rgbs]
-    found: dict[str, Said] = {}
+    found: dict[str, Arrays] = {}
     if store.room > 0:
-        kept = {name: store.get(name) for name in names}
-        found = {name: unpack(arrays) for name, arrays in kept.items() if arrays is not None}
+        found = {name: arrays for name in names if (arrays := store.get(name)) is not None}
     missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
     if missing:
         for name, answer in zip(missing, ask(list(missing.values())), strict=True):
             found[name] = answer
-            store.put(name, pack(answer))
+            store.put(name, answer)
     return [found[name] for name in names]
 
 

@@ -7,16 +7,21 @@ others: what was refused stands in its place and is raised where a measure asks 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from editjudge.annotation import features
 from editjudge.annotation.picture import Pair, Picture
 from editjudge.annotation.slots import Models
+from editjudge.core.regions import Box
 from editjudge.measures import identity
-from editjudge.vision import lpips, pose
+from editjudge.vision import lpips
 from editjudge.vision.encoders import Encoded
+from editjudge.vision.faces import Face
+
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.pose import Joints
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,14 @@ class Asking:
 
 
 def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None:
-    """Ask what is `wanted` (keys of LOOKS) of all pictures of the pairs."""
-    pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
+    """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone."""
     sources = list({id(pair.source): pair.source for pair in pairs}.values())
+    pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
     for what, ask in LOOKS.items():
-        if what in wanted:
-            ask(asking, sources if what == "source_masks" else pictures)
+        asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
+        new = [picture for picture in asked if what not in picture.found]
+        for picture, answer in zip(new, _each(partial(ask, asking), new), strict=True):
+            picture.found[what] = answer
 
 
 def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
@@ -62,106 +69,74 @@ def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[A
         return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 
 
-def _tell(what: str, pictures: Sequence[Picture], ask: Callable[[list[Picture]], Sequence[Any]]) -> None:
-    """Ask about the pictures that have not been asked about, and put the answers into them."""
-    new = [picture for picture in pictures if what not in picture.found]
-    for picture, answer in zip(new, _each(ask, new), strict=True):
-        picture.found[what] = answer
-
-
 def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-    return features.said(
+    found = features.said(
         asking.store,
         asking.versions[slot],
         rgbs,
-        lambda missing: asking.models.encoder(slot).encode(missing),
-        lambda encoded: (encoded.cls, encoded.patches),
-        lambda arrays: Encoded(*arrays),
+        lambda missing: [(each.cls, each.patches) for each in asking.models.encoder(slot).encode(missing)],
     )
+    return [Encoded(*arrays) for arrays in found]
 
 
-def _clip(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _tell("clip", pictures, lambda new: _encode(asking, "clip", [p.rgb for p in new]))
+def _pictures(slot: str) -> Callable[[Asking, list[Picture]], list[Encoded]]:
+    """The encodings of whole pictures."""
+    return lambda asking, pictures: _encode(asking, slot, [p.rgb for p in pictures])
 
 
-def _dinov3(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _tell("dinov3", pictures, lambda new: _encode(asking, "dinov3", [p.rgb for p in new]))
-
-
-def _masks(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _tell("masks", pictures, lambda new: asking.models.segmenter.masks([p.rgb for p in new], [p.boxes for p in new]))
-
-
-def _objects(asking: Asking, slot: str, pictures: Sequence[Picture]) -> None:
+def _objects(slot: str) -> Callable[[Asking, list[Picture]], list[list[Encoded]]]:
     """The encodings of each box's object, all pictures' objects together."""
 
-    def ask(new: list[Picture]) -> list[list[Encoded]]:
-        cuts = [picture.objects for picture in new]
+    def ask(asking: Asking, pictures: list[Picture]) -> list[list[Encoded]]:
+        cuts = [picture.objects for picture in pictures]
         found = iter(_encode(asking, slot, [cut for own in cuts for cut in own]))
         return [[next(found) for _ in own] for own in cuts]
 
-    _tell(f"{slot}_objects", pictures, ask)
+    return ask
 
 
-def _clip_objects(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _objects(asking, "clip", pictures)
+def _masks(asking: Asking, pictures: list[Picture]) -> list[list[np.ndarray]]:
+    return asking.models.segmenter.masks([p.rgb for p in pictures], [p.boxes for p in pictures])
 
 
-def _dinov3_objects(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _objects(asking, "dinov3", pictures)
+def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+    rgbs, version, maps = [p.rgb for p in pictures], asking.versions["depth"], asking.models.depth.maps
+    return [depth for [depth] in features.said(asking.store, version, rgbs, lambda new: [(d,) for d in maps(new)])]
 
 
-def _depth(asking: Asking, pictures: Sequence[Picture]) -> None:
-    def ask(new: list[Picture]) -> list[np.ndarray]:
-        rgbs, version = [p.rgb for p in new], asking.versions["depth"]
-        maps = asking.models.depth.maps
-        return features.said(asking.store, version, rgbs, maps, lambda depth: (depth,), lambda arrays: arrays[0])
-
-    _tell("depth", pictures, ask)
+def _faces(asking: Asking, pictures: list[Picture]) -> list[list[Face]]:
+    return asking.models.faces.find([p.rgb for p in pictures])
 
 
-def _faces(asking: Asking, pictures: Sequence[Picture]) -> None:
-    _tell("faces", pictures, lambda new: asking.models.faces.find([p.rgb for p in new]))
+def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+    """Whether each pixel around the subject's face shows hair."""
+    faces = [subject_face(p) for p in pictures]
+    return asking.models.parsing.hair([p.rgb for p in pictures], [face and face.box for face in faces])
 
 
-def _parsing(asking: Asking, pictures: Sequence[Picture]) -> None:
-    """Labels of each pixel around the subject's face."""
-
-    def ask(new: list[Picture]) -> list[np.ndarray]:
-        return asking.models.parsing.labels([p.rgb for p in new], [subject_face_box(p) for p in new])
-
-    _tell("parsing", pictures, ask)
+def _pose(asking: Asking, pictures: list[Picture]) -> "list[Joints]":
+    return asking.models.pose.joints([p.rgb for p in pictures], [_subject_box(p) for p in pictures])
 
 
-def _pose(asking: Asking, pictures: Sequence[Picture]) -> None:
-    def ask(new: list[Picture]) -> list[pose.Joints]:
-        return asking.models.pose.joints([p.rgb for p in new], [subject_box(p) for p in new])
-
-    _tell("pose", pictures, ask)
-
-
-def subject_box(picture: Picture) -> tuple[int, int, int, int]:
-    """The box of the one person that the edit is about. Raises ValueError where the record has none."""
-    if not picture.boxes:
+def _subject_box(picture: Picture) -> Box:
+    if picture.subject_box is None:
         raise ValueError("the record has no box")
-    return picture.boxes[0]
+    return picture.subject_box
 
 
-def subject_face_box(picture: Picture) -> tuple[float, float, float, float] | None:
-    """The box of the subject's face; None where no face was looked for or found."""
+def subject_face(picture: Picture) -> Face | None:
+    """The subject's face; None where no face was looked for or found."""
     faces = picture.said("faces") if "faces" in picture.found else []
-    box = picture.boxes[0] if picture.boxes else None
-    return faces[identity.subject(faces, box)].box if faces else None
+    return faces[identity.subject(faces, picture.subject_box)] if faces else None
 
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
-LOOKS: dict[str, Callable[[Asking, Sequence[Picture]], None]] = {
-    "clip": _clip,
-    "dinov3": _dinov3,
-    "source_masks": _masks,
+LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
+    "clip": _pictures("clip"),
+    "dinov3": _pictures("dinov3"),
     "masks": _masks,
-    "clip_objects": _clip_objects,
-    "dinov3_objects": _dinov3_objects,
+    "clip_objects": _objects("clip"),
+    "dinov3_objects": _objects("dinov3"),
     "depth": _depth,
     "faces": _faces,
     "parsing": _parsing,

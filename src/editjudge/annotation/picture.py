@@ -32,6 +32,11 @@ class Picture:
             raise found
         return found
 
+    @property
+    def subject_box(self) -> regions.Box | None:
+        """The box of the one person that the edit is about; None where the record has none."""
+        return self.boxes[0] if self.boxes else None
+
     @cached_property
     def lab(self) -> np.ndarray:
         """CIELAB, float32, (H, W, 3)."""
@@ -120,14 +125,11 @@ class Areas:
         if not self.boxes:
             raise ValueError("the record has no box")
         if area == "object":
-            return np.logical_or.reduce(self._objects())
+            if not self.source.boxes:
+                raise ValueError("the source has no box")
+            return np.logical_or.reduce(self.source.said("masks"))
         inside = regions.boxes_mask(self.boxes, height, width)
         return inside if area == "edit_area" else ~inside
-
-    def _objects(self) -> list[np.ndarray]:
-        if not self.source.boxes:
-            raise ValueError("the source has no box")
-        return self.source.said("masks")
 
 
 class Pair:

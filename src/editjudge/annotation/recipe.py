@@ -47,7 +47,7 @@ class Recipe:
     """How one task is annotated.
 
     areas: (area, measures), the first measure that is configured being the area's primary one; empty where a VLM
-    judges. changed_area: where the edit must show, see batch.change. image_side: pixels of the long side to which
+    judges. changed_area: where the edit must show, in batch the `change`. image_side: pixels of the long side to which
     larger images are scaled down. regions: None where no measure needs boxes. skip_unedited_from: the
     edited_area_ratio from which unedit_area is left out; None: never. judge: None unless a VLM judges.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
-from editjudge.vision import folders as model_folders
+from editjudge.vision import folders
 from editjudge.vision import lpips as lpips_file
 from editjudge.vision.encoders import Encoder
 from editjudge.vision.segmenters import GrabCut, Segmenter
@@ -19,10 +19,18 @@ if TYPE_CHECKING:  # they load torch
     from editjudge.vision.faces import LbpFaces
     from editjudge.vision.faces_insightface import InsightFaces
     from editjudge.vision.lpips_torch import Lpips
-    from editjudge.vision.parsing_segformer import FaceParser
-    from editjudge.vision.pose_vitpose import VitPose
+    from editjudge.vision.parsing import FaceParser
+    from editjudge.vision.pose import VitPose
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
+ARCHITECTURES = {
+    "clip": folders.CLIP,
+    "dinov3": folders.DINOV3,
+    "segmenter": folders.SAM2,
+    "depth": folders.DEPTH_ANYTHING,
+    "parsing": folders.SEGFORMER,
+    "pose": folders.VITPOSE,
+}
 
 
 def check(slots: Collection[str], setting: SlotSetting) -> None:
@@ -43,8 +51,8 @@ def check(slots: Collection[str], setting: SlotSetting) -> None:
 def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
     """The setting with each model of the slots by its local folder: no process needs to ask the hub."""
     heavy = torch_slots(slots, setting) - {"faces"}
-    folders: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
-    return replace(setting, **folders)
+    found: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
+    return replace(setting, **found)
 
 
 def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
@@ -80,20 +88,7 @@ def _weights(slot: str, setting: SlotSetting) -> Path:
         from editjudge.vision import faces_insightface
 
         return Path(faces_insightface.read("measures.insightface", setting.insightface).folder)
-    return model_folders.find(where, model, _kind(slot))
-
-
-def _kind(slot: str) -> model_folders.Kind:
-    if slot == "parsing":
-        from editjudge.vision import parsing_segformer
-
-        return parsing_segformer.KIND
-    if slot == "pose":
-        from editjudge.vision import pose_vitpose
-
-        return pose_vitpose.KIND
-    known = {"clip": "CLIP", "dinov3": "DINOV3", "segmenter": "SAM2", "depth": "DEPTH_ANYTHING"}
-    return getattr(model_folders, known[slot])
+    return folders.find(where, model, ARCHITECTURES[slot])
 
 
 def devices(slots: Collection[str], setting: SlotSetting, cores: int) -> list[str]:
@@ -177,13 +172,13 @@ class Models:
 
     @cached_property
     def parsing(self) -> "FaceParser":
-        from editjudge.vision.parsing_segformer import FaceParser
+        from editjudge.vision.parsing import FaceParser
 
         return FaceParser("measures.parsing", self.setting.parsing, **self._torch())
 
     @cached_property
     def pose(self) -> "VitPose":
-        from editjudge.vision.pose_vitpose import VitPose
+        from editjudge.vision.pose import VitPose
 
         return VitPose("measures.pose", self.setting.pose, **self._torch())
 

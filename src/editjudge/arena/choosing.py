@@ -19,6 +19,7 @@ import numpy as np
 from editjudge.statistics import ratings
 
 STEPS = 100  # times that a round looks again for the best pair
+TIE = 1e-9  # pairs whose worths differ by a smaller share are equal: processors differ in the last bits
 Ask = Callable[[np.ndarray, np.ndarray], Sequence[int | None]]
 
 
@@ -47,7 +48,8 @@ def information(difference: np.ndarray, nu: float) -> np.ndarray:
 def allocate(fitted: ratings.Fit, pairs: np.ndarray, room: np.ndarray, n: int) -> np.ndarray:
     """How many of `n` questions each pair gets, (Q,) int: greedily the pair that lowers the sum of variances most.
 
-    pairs: (Q, 2) int. room: (Q,) int, questions that are left of each pair. Fewer than n are given where room ends.
+    pairs: (Q, 2) int, the first of them where several are as good. room: (Q,) int, questions that are left of each
+    pair. Fewer than n are given where room ends.
     """
     gain = information(fitted.abilities[pairs[:, 0]] - fitted.abilities[pairs[:, 1]], float(np.exp(fitted.log_nu[0])))
     covariance, left = fitted.covariance.copy(), room.astype(int).copy()
@@ -58,7 +60,7 @@ def allocate(fitted: ratings.Fit, pairs: np.ndarray, room: np.ndarray, n: int) -
         columns = np.arange(len(pairs))
         within = along[pairs[:, 0], columns] - along[pairs[:, 1], columns]  # e' V e
         worth = np.where(left > 0, gain * (along**2).sum(axis=0) / (1 + gain * within), -1.0)
-        best = int(worth.argmax())
+        best = int(np.argmax(worth >= worth.max() * (1 - TIE)))
         count = min(step, int(todo), int(left[best]))
         given[best] += count
         left[best] -= count

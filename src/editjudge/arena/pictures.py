@@ -1,6 +1,5 @@
 """The images of a gallery: as files named by their key, one folder a model, or in Parquet; read and written safely."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,8 +9,9 @@ import pyarrow.parquet as pq
 
 from editjudge.arena.metadata import GalleryError
 from editjudge.core import images, records
+from editjudge.core.files import replacing
+from editjudge.core.tables import RowError
 from editjudge.sources.pictures import local
-from editjudge.sources.record import RowError
 
 NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # of a key or model that becomes a file's or a folder's name
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
@@ -36,10 +36,8 @@ def check_name(name: str, what: str) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """The file, through a temporary name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_bytes(data)
 
 
 def as_png(data: bytes) -> bytes:
@@ -67,16 +65,13 @@ def export_parquet(rows: Iterable[records.Row], model: str, folder: Path) -> Ite
     Gives its key and its path in a gallery of files.
     """
     check_name(model, "model")
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{model}.parquet.partial"
-    with pq.ParquetWriter(partial, FORM, compression="zstd") as file:
+    with replacing(folder / f"{model}.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
         for group in _groups(row for row in rows if row["status"] == "done"):
             paths = [f"{model}/{row['key']}.png" for row in group]
             shown = [{"bytes": as_png(row["image"]), "path": path} for row, path in zip(group, paths, strict=True)]
             columns = {"image": shown, "key": [row["key"] for row in group], "model": [model] * len(group)}
             file.write_table(pa.Table.from_pydict(columns, schema=FORM))
             yield from zip(columns["key"], paths, strict=True)
-    os.replace(partial, folder / f"{model}.parquet")
 
 
 def _groups(rows: Iterable[records.Row]) -> Iterator[list[records.Row]]:

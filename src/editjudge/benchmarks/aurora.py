@@ -8,34 +8,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item, RowError
+from editjudge.benchmarks import reading
+from editjudge.benchmarks.item import HumanVerdict, Item
 from editjudge.benchmarks.points import Point, pairs
+from editjudge.core.tables import RowError, TableError
 
 TIES: Mapping[str, HumanVerdict] = {"tie": "Tie", "both_good": "Both good", "both_bad": "Both bad"}
 DIMENSION = "overall"
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """The benchmark's items; rated edits as all pairs of a prompt. Raises BenchmarkError."""
-    records = tables.read(setting)
+def load(setting: reading.Setting) -> list[Item]:
+    """The benchmark's items; rated edits as all pairs of a prompt. Raises TableError."""
+    records = reading.read(setting)
     first = next(records, None)
     if first is None:
         return []
     every = chain([first], records)
     if "gen" in first.values:
         return pairs(_merged(every), DIMENSION)
-    return tables.collect(every, _item)
+    return reading.collect(every, _item)
 
 
-def _item(record: tables.Record) -> Item:
+def _item(record: reading.Record) -> Item:
     edited, models = record["gens"], record["models"]
     if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
         raise RowError("fields gens and models: two of each expected")
     models = [str(model) for model in models]
     instruction, (source, a, b), failed = record.shown("prompt", record["input"], *edited)
     return Item(
-        key=tables.row_key(record),
+        key=reading.row_key(record),
         task=str(record.values.get("task") or "image_editing"),
         dimension=DIMENSION,
         instruction=instruction,
@@ -55,26 +56,26 @@ def _verdict(winner: str, models: list[str]) -> HumanVerdict:
     return TIES[winner]
 
 
-def _merged(records: Iterable[tables.Record]) -> list[Point]:
-    """The rated edits; a second row on one edit is another rater's. Raises BenchmarkError where its images differ."""
+def _merged(records: Iterable[reading.Record]) -> list[Point]:
+    """The rated edits; a second row on one edit is another rater's. Raises TableError where its images differ."""
     points: dict[tuple[str, str], Point] = {}
     for record in records:
         point = _point(record)
         known = points.setdefault((point.prompt, point.model), point)
         if (known.source, known.edited) != (point.source, point.edited):
-            raise BenchmarkError(f"{record.file}: row {record.number}: field gen: rated before, as another image")
+            raise TableError(f"{record.file}: row {record.number}: field gen: rated before, as another image")
         if known is not point:
             points[point.prompt, point.model] = replace(known, ratings=known.ratings + point.ratings)
     return list(points.values())
 
 
-def _point(record: tables.Record) -> Point:
+def _point(record: reading.Record) -> Point:
     """A rated edit. What is broken in it is an error, for without it no pair of the prompt has a verdict."""
     try:
         instruction, model = record.text("prompt"), record.text("model")
-        score = tables.number(record["score"], "score")
+        score = reading.number(record["score"], "score")
     except RowError as error:
-        raise BenchmarkError(f"{record.file}: row {record.number}: {error}") from error
+        raise TableError(f"{record.file}: row {record.number}: {error}") from error
     (source, edited), failed = record.pictures(record["input"], record["gen"])
     return Point(
         prompt=f"{record['input']}: {instruction}",

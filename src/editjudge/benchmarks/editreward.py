@@ -16,9 +16,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import HumanVerdict, Item, RowError
+from editjudge.benchmarks import reading
+from editjudge.benchmarks.item import HumanVerdict, Item
 from editjudge.core.keys import plain
+from editjudge.core.tables import RowError
 
 SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
@@ -28,23 +29,23 @@ NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of i
 RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """The benchmark's items. Raises BenchmarkError."""
-    items = tables.collect(tables.read(setting), _item)
+def load(setting: reading.Setting) -> list[Item]:
+    """The benchmark's items. Raises TableError."""
+    items = reading.collect(reading.read(setting), _item)
     return _sized(_once(items))
 
 
-def _item(record: tables.Record) -> Item:
+def _item(record: reading.Record) -> Item:
     """The record's item; a broken one keeps its tuple, which cannot be right without it."""
     hub = "candidate_1" in record.values
     try:
         return _of_hub(record) if hub else _of_jsonl(record)
     except RowError as error:
-        item = tables.failed_item(record, str(error))
+        item = reading.failed_item(record, str(error))
         return _placed(item, record, hub)
 
 
-def _placed(item: Item, record: tables.Record, hub: bool) -> Item:
+def _placed(item: Item, record: reading.Record, hub: bool) -> Item:
     """A failed item in its tuple, where the record says which."""
     try:
         if hub:
@@ -56,7 +57,7 @@ def _placed(item: Item, record: tables.Record, hub: bool) -> Item:
         return item
 
 
-def _of_hub(record: tables.Record) -> Item:
+def _of_hub(record: reading.Record) -> Item:
     group, size = _hub_tuple(record)
     left, right = _sides(record.values.get("comparison_type"))
     images = ("source_image", "candidate_1", "candidate_2")
@@ -78,14 +79,14 @@ def _of_hub(record: tables.Record) -> Item:
     )
 
 
-def _hub_tuple(record: tables.Record) -> tuple[str, int]:
+def _hub_tuple(record: reading.Record) -> tuple[str, int]:
     """The tuple that a row of the hub belongs to, and how many edits it has."""
     identity, dataset = record.text("id"), record.choice("dataset", SIZES)
     named = NAMED.fullmatch(identity)
     return f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
 
 
-def _of_jsonl(record: tables.Record) -> Item:
+def _of_jsonl(record: reading.Record) -> Item:
     key, edited = record.key("key"), record["edited_image_paths"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_image_paths: two images expected")
@@ -109,7 +110,7 @@ def _of_jsonl(record: tables.Record) -> Item:
     )
 
 
-def _jsonl_tuple(record: tables.Record) -> tuple[str, tuple[str, str]]:
+def _jsonl_tuple(record: reading.Record) -> tuple[str, tuple[str, str]]:
     """The tuple that a row of the JSONL belongs to, and which of its edits are compared."""
     key = record.text("key")
     named = NAMED.fullmatch(key)

@@ -9,23 +9,24 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.benchmarks import reading
+from editjudge.benchmarks.item import Item
 from editjudge.core.keys import plain
+from editjudge.core.tables import RowError, TableError
 
 DIMENSIONS = ("consistency", "prompt_following", "overall")
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """The items of one dimension. Raises BenchmarkError, also where `dimension` is not one of the benchmark's."""
+def load(setting: reading.Setting) -> list[Item]:
+    """The items of one dimension. Raises TableError, also where `dimension` is not one of the benchmark's."""
     if setting.dimension not in DIMENSIONS:
-        raise BenchmarkError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
-    shuffle = None if setting.shuffle is None else tables.json_map(Path(setting.shuffle))
-    records = (record for record in tables.read(setting) if record["dimension"] == setting.dimension)
-    return tables.collect(records, lambda record: _item(record, shuffle))
+        raise TableError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
+    shuffle = None if setting.shuffle is None else reading.json_map(Path(setting.shuffle))
+    records = (record for record in reading.read(setting) if record["dimension"] == setting.dimension)
+    return reading.collect(records, lambda record: _item(record, shuffle))
 
 
-def _item(record: tables.Record, shuffle: dict[str, Any] | None) -> Item:
+def _item(record: reading.Record, shuffle: dict[str, Any] | None) -> Item:
     names, edited, task = record["key"], record["output_images"], record.text("task_type")
     if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
         raise RowError("fields key and output_images: two of each expected")

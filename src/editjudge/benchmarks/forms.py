@@ -6,8 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from editjudge.benchmarks import aurora, editreward, editscore, genai, imagenhub, vcreward
-from editjudge.benchmarks.item import BenchmarkError, Item
-from editjudge.benchmarks.tables import Setting
+from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.reading import Setting
+from editjudge.core.tables import TableError
 
 SHOWN = 20
 FORMS: dict[str, Callable[[Setting], list[Item]]] = {
@@ -23,21 +24,21 @@ FORMS: dict[str, Callable[[Setting], list[Item]]] = {
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
-    Raises BenchmarkError for no settings, an unknown form or key, a missing file, a field that the form lacks, and no
+    Raises TableError for no settings, an unknown form or key, a missing file, a field that the form lacks, and no
     item with people's verdict.
     """
     if not isinstance(setting, Mapping):
-        raise BenchmarkError(f"benchmarks.{name}: form and path or hub expected, not {setting!r:.80}")
+        raise TableError(f"benchmarks.{name}: form and path or hub expected, not {setting!r:.80}")
     unknown = sorted(set(setting) - {field.name for field in fields(Setting)})
     if unknown:
-        raise BenchmarkError(f"benchmarks.{name}: unknown {', '.join(unknown)}")
+        raise TableError(f"benchmarks.{name}: unknown {', '.join(unknown)}")
     if setting.get("form") not in FORMS:
-        raise BenchmarkError(f"benchmarks.{name}.form is {setting.get('form')!r}; known: {', '.join(FORMS)}")
+        raise TableError(f"benchmarks.{name}.form is {setting.get('form')!r}; known: {', '.join(FORMS)}")
     items = FORMS[setting["form"]](Setting(**setting))
     if not items:
-        raise BenchmarkError(f"benchmarks.{name}: no rows")
+        raise TableError(f"benchmarks.{name}: no rows")
     if all(item.verdict is None for item in items):
-        raise BenchmarkError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
+        raise TableError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
     return items
 
 

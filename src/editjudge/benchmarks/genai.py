@@ -6,7 +6,7 @@ Fields: instruct_prompt, source_image, left_output_image, right_output_image, le
 
 from collections.abc import Mapping
 
-from editjudge.benchmarks import tables
+from editjudge.benchmarks import reading
 from editjudge.benchmarks.item import HumanVerdict, Item
 
 VOTES: Mapping[str, HumanVerdict] = {
@@ -17,15 +17,15 @@ VOTES: Mapping[str, HumanVerdict] = {
 }
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """The benchmark's items. Raises BenchmarkError."""
-    return tables.collect(tables.read(setting), _item)
+def load(setting: reading.Setting) -> list[Item]:
+    """The benchmark's items. Raises TableError."""
+    return reading.collect(reading.read(setting), _item)
 
 
-def _item(record: tables.Record) -> Item:
+def _item(record: reading.Record) -> Item:
     images = ("source_image", "left_output_image", "right_output_image")
     instruction, (source, a, b), failed = record.shown("instruct_prompt", *(record[field] for field in images))
-    key = tables.row_key(record)
+    key = reading.row_key(record)
     return Item(
         key=key,
         task="image_editing",

@@ -10,19 +10,20 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, Item
+from editjudge.benchmarks import reading
+from editjudge.benchmarks.item import Item
 from editjudge.benchmarks.points import Point, pairs
+from editjudge.core.tables import TableError
 
 DIMENSION = "overall"
 Ratings = dict[tuple[str, str], list[float]]
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """All pairs of rated edits of each prompt. Raises BenchmarkError that names file, row and model."""
-    root = tables.locate(setting)
+def load(setting: reading.Setting) -> list[Item]:
+    """All pairs of rated edits of each prompt. Raises TableError that names file, row and model."""
+    root = reading.locate(setting)
     ratings = _ratings(sorted(root.glob(setting.files or "**/*.tsv")), root)
-    lookup = tables.json_map(_lookup(root))
+    lookup = reading.json_map(_lookup(root))
     images = Path(setting.images) if setting.images else root
     return pairs([_point(uid, model, scores, lookup, images) for (uid, model), scores in ratings.items()], DIMENSION)
 
@@ -34,12 +35,12 @@ def _lookup(root: Path) -> Path:
 def _ratings(files: list[Path], root: Path) -> Ratings:
     """Every rater's score (0..1) of each (uid, model); an edit that a rater left out has fewer."""
     if not files:
-        raise BenchmarkError(f"{root}: no file *.tsv with ratings")
+        raise TableError(f"{root}: no file *.tsv with ratings")
     ratings: Ratings = defaultdict(list)
     for file in files:
-        for number, row in enumerate(tables.tsv(file)):
+        for number, row in enumerate(reading.tsv(file)):
             if "uid" not in row:
-                raise BenchmarkError(f"{file}: row {number}: no field uid")
+                raise TableError(f"{file}: row {number}: no field uid")
             for model, cell in row.items():
                 if model != "uid" and cell:
                     ratings[row["uid"], model].append(_score(cell, f"{file}: row {number}, field {model}"))
@@ -51,16 +52,16 @@ def _score(cell: str, where: str) -> float:
         consistency, quality = json.loads(cell)
         score = math.sqrt(consistency * quality)
     except (ValueError, TypeError) as error:
-        raise BenchmarkError(f"{where}: two numbers in brackets expected, not {cell!r:.80}") from error
+        raise TableError(f"{where}: two numbers in brackets expected, not {cell!r:.80}") from error
     if not (0 <= consistency <= 1 and 0 <= quality <= 1):
-        raise BenchmarkError(f"{where}: {cell!r:.80} is outside 0..1")
+        raise TableError(f"{where}: {cell!r:.80} is outside 0..1")
     return score
 
 
 def _point(uid: str, model: str, scores: list[float], lookup: dict, images: Path) -> Point:
     entry = lookup.get(uid)
     if not isinstance(entry, dict) or not entry.get("instruction"):
-        raise BenchmarkError(f"dataset_lookup.json: no instruction for {uid}")
-    record = tables.Record(images, 0, {}, images)
+        raise TableError(f"dataset_lookup.json: no instruction for {uid}")
+    record = reading.Record(images, 0, {}, images)
     (source, edited), failed = record.pictures(f"input/{uid}", f"{model}/{uid}")
     return Point(uid, model, "text_guided_editing", entry["instruction"], source, edited, tuple(scores), failed)

@@ -8,14 +8,6 @@ VERDICTS: tuple[HumanVerdict, ...] = get_args(HumanVerdict)
 Box: TypeAlias = tuple[int, int, int, int]
 
 
-class BenchmarkError(ValueError):
-    """A benchmark that cannot be read; the message names the file, and the row and field where there are such."""
-
-
-class RowError(ValueError):
-    """One row that cannot be used: it becomes a failed item, the others go on. The message names the field."""
-
-
 @dataclass(frozen=True)
 class Item:
     """One comparison of two edits of an image, with what people said of it.

@@ -6,8 +6,9 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from editjudge.benchmarks.item import BenchmarkError, HumanVerdict, Item
+from editjudge.benchmarks.item import HumanVerdict, Item
 from editjudge.core.keys import plain
+from editjudge.core.tables import TableError
 
 LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
 WORD = "A-Za-z0-9.-"
@@ -31,12 +32,12 @@ def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
     """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
 
     Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict. The only edit of a
-    prompt is a failed item, without a verdict. Raises BenchmarkError where no prompt has two.
+    prompt is a failed item, without a verdict. Raises TableError where no prompt has two.
     """
     ordered = sorted(points, key=lambda point: (point.prompt, point.model))
     prompts = [list(members) for _, members in groupby(ordered, key=lambda point: point.prompt)]
     if ordered and max(map(len, prompts)) < 2:
-        raise BenchmarkError("no prompt has two rated edits")
+        raise TableError("no prompt has two rated edits")
     return [item for edits in prompts for item in _of_prompt(edits, dimension)]
 
 

@@ -6,19 +6,20 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 
 from typing import Any
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import Box, HumanVerdict, Item, RowError
+from editjudge.benchmarks import reading
+from editjudge.benchmarks.item import Box, HumanVerdict, Item
+from editjudge.core.tables import RowError
 
 DIMENSION = "visual_consistency"
 WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 
 
-def load(setting: tables.Setting) -> list[Item]:
-    """The benchmark's items. Raises BenchmarkError."""
-    return tables.collect(tables.read(setting), _item)
+def load(setting: reading.Setting) -> list[Item]:
+    """The benchmark's items. Raises TableError."""
+    return reading.collect(reading.read(setting), _item)
 
 
-def _item(record: tables.Record) -> Item:
+def _item(record: reading.Record) -> Item:
     edited = record["edited_images"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_images: two images expected")
@@ -54,7 +55,7 @@ def _damages(values: Any) -> tuple[float, float] | None:
         case [None, None]:
             return None
         case [a, b]:
-            damages = tables.number(a, "damages"), tables.number(b, "damages")
+            damages = reading.number(a, "damages"), reading.number(b, "damages")
             if min(damages) < 0:
                 raise RowError(f"field damages: numbers of 0 or more expected, not {values!r:.80}")
             return damages
@@ -72,6 +73,6 @@ def _boxes(regions: Any) -> tuple[Box, ...] | None:
 def _box(region: Any) -> Box:
     match region:
         case {"box": [x0, y0, x1, y1]}:
-            x0, y0, x1, y1 = (round(tables.number(edge, "regions")) for edge in (x0, y0, x1, y1))
+            x0, y0, x1, y1 = (round(reading.number(edge, "regions")) for edge in (x0, y0, x1, y1))
             return x0, y0, x1, y1
     raise RowError(f"field regions: boxes of four numbers expected, not {region!r:.80}")

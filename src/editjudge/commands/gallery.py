@@ -20,7 +20,6 @@ from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
 from editjudge.core.keys import plain
 from editjudge.core.progress import progress
-from editjudge.core.writing import RowWriter, TableWriter
 
 METADATA = "metadata.jsonl"
 REFUSED = ("model", "key", "reason")
@@ -113,9 +112,9 @@ def import_models(options: argparse.Namespace) -> str:
         raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
     check_free(options.out / METADATA, options.overwrite, source)
     tasks, failed = tasks_of(lines, options.prompts), Counter[str]()
-    with TableWriter(options.out / "refused.csv", REFUSED) as refused:
+    with records.TableWriter(options.out / "refused.csv", REFUSED) as refused:
         for model, name in names.items():
-            with RowWriter(options.out / f"{name}.parquet", "candidates") as out:
+            with records.RowWriter(options.out / f"{name}.parquet", "candidates") as out:
                 for row in progress(imported(lines, model, tasks, options.gallery), len(lines), f"images of {model}"):
                     if row["reason"] is not None:
                         failed[model] += 1

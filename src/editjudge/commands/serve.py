@@ -7,34 +7,24 @@
 import argparse
 import dataclasses
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from editjudge.core import params
 from editjudge.endpoints import launch
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A folder to be served, and how it is computed."""
-
-    model: str
-    dtype: str
-    batch_size: int
-
-
-def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> Checkpoint:
+def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
     """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
     how = launch.read_serving(values)
     if judge is None:
-        return Checkpoint(str(model), how.dtype, how.max_num_seqs)
+        return launch.Checkpoint(str(model), how.dtype, how.max_num_seqs)
     backend = params.leaf(values, f"judges.{judge}.backend")
     if backend not in ("served", "transformers"):
         raise params.ParamsError(
             f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
         )
-    names = [field.name for field in dataclasses.fields(Checkpoint)]
-    return Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+    names = [field.name for field in dataclasses.fields(launch.Checkpoint)]
+    return launch.Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
 
 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:

@@ -1,37 +1,93 @@
-"""Rows and their Parquet form. The same rows give the same bytes: sorted columns, fixed row groups, no timestamps."""
+"""Rows and their Parquet form. The same rows give the same bytes: sorted columns, no timestamps."""
 
 import csv
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import schemas
+from editjudge.core import files, schemas
+from editjudge.core.files import replacing
 
 ROW_GROUP = 64
+GROUP_BYTES, GROUP_ROWS = 64_000_000, 4_096
+GROUPS = 256  # the file's footer is in memory: large files get larger row groups, not more and more of them
 DECIMALS = 6
 Row = dict[str, Any]
 
 
-def write(path: Path, rows: list[Row], contract: str) -> None:
+class RowWriter:
+    """Writes rows as they come, checked, to a temporary name until all are there; a row group is in memory.
+
+    Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS or GROUP_BYTES.
+    """
+
+    def __init__(self, path: Path, contract: str) -> None:
+        self.path, self.contract, self.count = path, contract, 0
+        self._partial = files.partial(path)
+        self._rows: list[Row] = []
+        self._bytes = 0
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._schema = schemas.arrow_schema(self.contract)
+        self._file = pq.ParquetWriter(self._partial, self._schema, compression="zstd", store_schema=False)
+        return self
+
+    def add(self, row: Row) -> None:
+        """Check one row and keep it for the next row group. Raises ContractError that names the row and the field."""
+        schemas.check(self.contract, [row], str(self.path), self.count)
+        self._rows.append(row)
+        self._bytes += _size(row)
+        self.count += 1
+        enough = len(self._rows) >= max(ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
+        if enough or (self._bytes >= GROUP_BYTES and len(self._rows) >= ROW_GROUP):
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._file.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise schemas.ContractError(f"{self.path}: {error}") from error
+        self._rows, self._bytes = [], 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and (self._rows or not self.count):  # a file without rows has an empty row group
+                self._flush()
+        except schemas.ContractError:
+            self._partial.unlink()
+            raise
+        finally:
+            self._file.close()
+        if kind is None:
+            os.replace(self._partial, self.path)
+        else:
+            self._partial.unlink()
+
+
+def _size(value: Any) -> int:
+    """Bytes of all images in a row, or in a part of one."""
+    if isinstance(value, (dict, list)):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, bytes) else 0
+
+
+def write(path: Path, rows: Iterable[Row], contract: str) -> None:
     """Check the rows against `stages/<contract>.schema.json` and write them, through a temporary name.
 
     Raises ContractError that names the row and the field; the file under `path` is then as it was.
     """
-    schemas.check(contract, rows, str(path))
-    schema = schemas.arrow_schema(contract)
-    try:
-        table = pa.Table.from_pylist(rows, schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise schemas.ContractError(f"{path}: {error}") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="zstd", store_schema=False)
-    os.replace(partial, path)
+    with RowWriter(path, contract) as out:
+        for row in rows:
+            out.add(row)
 
 
 def read(path: Path, contract: str) -> list[Row]:
@@ -61,10 +117,8 @@ def iterate(path: Path, contract: str) -> Iterator[Row]:
 
 def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def _rounded(value: Any) -> Any:
@@ -80,11 +134,31 @@ def prompt_of(row: Row) -> Row:
     return row | {"image": row["source_image"]["bytes"], "edit": row.get("edit")}
 
 
+class TableWriter:
+    """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too."""
+
+    def __init__(self, path: Path, columns: Iterable[str]) -> None:
+        self.path, self.columns = path, columns
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+        self._table = csv.DictWriter(self._file, list(self.columns), lineterminator="\n")
+        self._table.writeheader()
+        return self
+
+    def add(self, row: Row) -> None:
+        """Floats with six significant digits."""
+        self._table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
 def write_csv(path: Path, rows: list[Row]) -> None:
-    """Plot data: the keys of the first row are the columns, in order; floats with six significant digits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
+    """Plot data: the keys of the first row are the columns, in order."""
+    with TableWriter(path, rows[0]) as out:
         for row in rows:
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            out.add(row)

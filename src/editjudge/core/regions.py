@@ -6,6 +6,8 @@ import cv2
 import numpy as np
 
 Box = tuple[int, int, int, int]
+FloatBox = tuple[float, float, float, float]
+Boxes = np.ndarray | Sequence[FloatBox]
 
 
 def clip_box(box: Sequence[float], height: int, width: int) -> Box:
@@ -21,6 +23,25 @@ def pad_box(box: Sequence[float], share: float, height: int, width: int) -> Box:
     """`box` grown on each side by `share` of its own width and height (negative: shrunk), clipped to the image."""
     dx, dy = (box[2] - box[0]) * share, (box[3] - box[1]) * share
     return clip_box((box[0] - dx, box[1] - dy, box[2] + dx, box[3] + dy), height, width)
+
+
+def intersections(first: Boxes, second: Boxes) -> np.ndarray:
+    """The areas that boxes (n, 4) share with boxes (m, 4): float64, (n, m)."""
+    one, two = np.reshape(first, (-1, 1, 4)).astype(np.float64), np.reshape(second, (1, -1, 4)).astype(np.float64)
+    sides = np.minimum(one[..., 2:], two[..., 2:]) - np.maximum(one[..., :2], two[..., :2])
+    return np.maximum(sides, 0).prod(-1)
+
+
+def areas(boxes: Boxes) -> np.ndarray:
+    """The areas of boxes (n, 4): float64, (n,)."""
+    corners = np.reshape(boxes, (-1, 4)).astype(np.float64)
+    return np.maximum(corners[:, 2:] - corners[:, :2], 0).prod(-1)
+
+
+def overlaps(first: Boxes, second: Boxes) -> np.ndarray:
+    """Intersection over union of boxes (n, 4) with boxes (m, 4): float64, (n, m), 0 for boxes without area."""
+    both = intersections(first, second)
+    return both / np.maximum(areas(first)[:, None] + areas(second) - both, 1e-12)
 
 
 def boxes_mask(boxes: Iterable[Sequence[float]], height: int, width: int) -> np.ndarray:

@@ -1,22 +1,24 @@
 """The record cache in work/: what a stage has finished, kept apart from its outputs, so that a killed or repeated
 stage computes only what is missing. One SQLite file an item; a record is found by the fingerprint of all it depends on.
+Several runs may use one at a time.
 """
 
 import hashlib
-import importlib.util
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from editjudge.core.code import version as code_version  # noqa: F401
+from editjudge.core.files import held
 from editjudge.core.progress import progress
 from editjudge.core.workers import processes
 
-CODE_CHARS = 16
+BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
 
 
 def fingerprint(*parts: Any) -> str:
@@ -29,28 +31,17 @@ def fingerprint(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def code_version(modules: Iterable[str]) -> str:
-    """A short hash of the source of the named modules: a change of the code that computes records makes them anew."""
-    sources = []
-    for name in sorted(modules):
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"no module {name!r}")
-        sources.append(Path(spec.origin).read_bytes())
-    return fingerprint(*sources)[:CODE_CHARS]
-
-
 class RecordCache:
     """Finished records by fingerprint. Each is committed when it is put, so that SIGKILL loses none of them."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.reused = 0
         self.computed = 0
-        self._db = sqlite3.connect(path)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, meta TEXT, data BLOB)")
+        with held(path.parent / "lock"):  # SQLite waits for nobody where the log is begun
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, meta TEXT, data BLOB)")
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +76,13 @@ class RecordCache:
         self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, json.dumps(meta), data))
         self._db.commit()
         self.computed += 1
+
+    def keep(self, key: str, meta: dict[str, Any], data: bytes | None = None) -> dict[str, Any]:
+        """As `put`, but where another run has kept the record meanwhile, that one stays; the JSON part that is kept."""
+        self._db.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?)", (key, json.dumps(meta), data))
+        self._db.commit()
+        self.computed += 1
+        return json.loads(self._db.execute("SELECT meta FROM records WHERE key = ?", (key,)).fetchone()[0])
 
     def counts(self) -> dict[str, int]:
         """How many records were taken from the cache and how many computed since it was opened."""

@@ -48,10 +48,13 @@ def validator(name: str) -> Any:
     return _Validator(load(name))
 
 
-def check(name: str, rows: Iterable[dict[str, Any]], where: str) -> None:
-    """Raise ContractError for the first row that does not fit the contract; `where` is the file it came from."""
+def check(name: str, rows: Iterable[dict[str, Any]], where: str, first: int = 0) -> None:
+    """Raise ContractError for the first row that does not fit the contract.
+
+    where: the file that the rows are of; first: the number of the first of them there.
+    """
     rule = validator(name)
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, first):
         error = jsonschema.exceptions.best_match(rule.iter_errors(row))
         if error is not None:
             field = ".".join(str(part) for part in error.absolute_path) or "(the row)"

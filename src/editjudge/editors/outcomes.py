@@ -1,5 +1,6 @@
 """What became of one edit: an image that passed the checks, or why there is none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,36 +50,21 @@ def failed(error: EditFailed) -> Outcome:
     return Outcome(None, kind=error.kind, reason=str(error))
 
 
-def attempt(editor: Editor, request: Request) -> Outcome:
+def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
     """Have one edit made and check it. A source that cannot be decoded is not asked for."""
     try:
         source = checks.source_of(request.image)
-        edited = _edit(editor, request)
+        edited = _edited(edit, request)
         checks.check(source, edited.image)
     except EditFailed as error:
         return failed(error)
-    return _done(edited)
-
-
-def settle(request: Request, edited: Edited | EditFailed) -> Outcome:
-    """The outcome of an edit that was made elsewhere, checked as `attempt` does."""
-    if isinstance(edited, EditFailed):
-        return failed(edited)
-    try:
-        checks.check(checks.source_of(request.image), edited.image)
-    except EditFailed as error:
-        return failed(error)
-    return _done(edited)
-
-
-def _done(edited: Edited) -> Outcome:
     damage = None if edited.damage is None else round(edited.damage, DAMAGE_DECIMALS)
     return Outcome(images.encode_png(edited.image), damage)
 
 
-def _edit(editor: Editor, request: Request) -> Edited:
+def _edited(edit: Callable[[Request], Edited], request: Request) -> Edited:
     try:
-        return editor.edit(request)
+        return edit(request)
     except EditFailed:
         raise
     except MemoryError as error:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
@@ -31,23 +32,16 @@ DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
 
 
+class _Said(Enum):
+    """What a worker says beside its outcomes, and beside a text: why its editor cannot be loaded."""
+
+    NOTHING = auto()  # yet
+    READY = auto()  # its editor is loaded
+    DEAD = auto()  # it will say nothing more
+
+
 class EditorBroken(RuntimeError):
     """The editor cannot be loaded, or no edit survives it: the stage ends, and what is finished is kept."""
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """The worker's editor is loaded."""
-
-
-@dataclass(frozen=True)
-class _Unloadable:
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Dead:
-    """The worker will say nothing more."""
 
 
 @dataclass
@@ -86,13 +80,13 @@ class _Worker:
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
 
-    def said(self) -> Any:
-        """Its next message; None where there is none yet."""
+    def said(self) -> _Said | Outcome | str:
+        """Its next message."""
         alive = self.process.is_alive()  # asked before: what it said last may still be in the pipe
         try:
-            return self.connection.recv() if self.connection.poll() else None if alive else _Dead()
+            return self.connection.recv() if self.connection.poll() else _Said.NOTHING if alive else _Said.DEAD
         except (EOFError, OSError):
-            return _Dead()
+            return _Said.DEAD
 
     def end(self, grace: float) -> str:
         """How the process ended: by itself within `grace` seconds, or killed."""
@@ -157,13 +151,13 @@ class _Shift:
     def hear(self, worker: _Worker) -> None:
         """Take in one answer of the worker, or its death."""
         said = worker.said()
-        if isinstance(said, _Unloadable):
-            raise EditorBroken(f"the editor cannot be loaded: {said.reason}")
-        if isinstance(said, _Ready):
-            worker.ready, self._unready = True, 0
-        elif isinstance(said, Outcome):
+        if isinstance(said, str):
+            raise EditorBroken(f"the editor cannot be loaded: {said}")
+        if isinstance(said, Outcome):
             self._answered(worker, said)
-        elif isinstance(said, _Dead):
+        elif said is _Said.READY:
+            worker.ready, self._unready = True, 0
+        elif said is _Said.DEAD:
             how = worker.end(STOP_SECONDS)
             self._replace(worker, EditFailed("worker_died", f"the worker process ended with {how}"))
         elif worker.seconds_left() <= 0:
@@ -235,7 +229,7 @@ def _preloaded() -> list[str]:
 
     Not the stage itself: a worker runs the main module again, and Python warns where it is imported already.
     """
-    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.writing"]
+    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.records"]
 
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
@@ -248,12 +242,12 @@ def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
     try:
         editor = load("cuda" if gpus else "cpu")
     except (MemoryError, *PIPELINE_ERRORS) as error:
-        parent.send(_Unloadable(describe(error)))
+        parent.send(describe(error))
         return
     try:
-        parent.send(_Ready())
+        parent.send(_Said.READY)
         while True:
-            parent.send(attempt(editor, parent.recv()))
+            parent.send(attempt(editor.edit, parent.recv()))
     except (EOFError, ConnectionError):  # no more work, or nobody who wants it
         return
 

@@ -75,7 +75,7 @@ class TryFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Reply:
+class Completion:
     """What came back. tokens: `choices[0].logprobs.content`, empty where there are none. requests: tries that it took.
 
     tokens_in, tokens_out: None where the endpoint does not say. seconds: from the first try, waits included.
@@ -158,7 +158,7 @@ class Endpoint:
     async def __aexit__(self, *error: object) -> None:
         await self._session.close()
 
-    async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Reply:
+    async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Completion:
         """The reply to a chat completion request, whose body `write` gives anew for each try. Raises as `post` does."""
         answered = await self.post("chat/completions", write, read_completion)
         return replace(answered.value, requests=answered.requests, seconds=answered.seconds)
@@ -298,7 +298,7 @@ def retry_after(header: str | None) -> float:
     return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
 
 
-def read_completion(raw: bytes) -> Reply:
+def read_completion(raw: bytes) -> Completion:
     """The first choice of a chat completion (JSON); a refusal is text.
 
     Raises TryFailed for anything else, such as an error of a gateway with status 200.
@@ -314,4 +314,6 @@ def read_completion(raw: bytes) -> Reply:
         raise TryFailed("malformed", f"no chat completion: {raw[:QUOTED].decode(errors='replace')}") from None
     if not isinstance(text, str) or not isinstance(tokens, list):
         raise TryFailed("malformed", f"no text in the completion: {raw[:QUOTED].decode(errors='replace')}")
-    return Reply(text, tokens, read if isinstance(read, int) else None, written if isinstance(written, int) else None)
+    return Completion(
+        text, tokens, read if isinstance(read, int) else None, written if isinstance(written, int) else None
+    )

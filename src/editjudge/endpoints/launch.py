@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tqdm import tqdm
 
 from editjudge.core import params
 from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.files import work
 
-LOGS = Path("work/serve")
 LAST_LINES = 15
 RANGES: Ranges = {
     "port": (0, 65_535),
@@ -39,15 +39,13 @@ class ServingError(RuntimeError):
     """A server that cannot be started, or that ended by itself."""
 
 
-class Checkpoint(Protocol):
+@dataclass(frozen=True)
+class Checkpoint:
     """What is served. model: a folder. batch_size: requests that the embedded server answers together."""
 
-    @property
-    def model(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def batch_size(self) -> int: ...
+    model: str
+    dtype: str
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Server:
+class Running:
     """A server that runs. url: of its API, with /v1."""
 
     url: str
@@ -98,7 +96,7 @@ def served(checkpoint: Checkpoint, how: Serving | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
+def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     """As `served`, with the process.
 
     ServingError: vLLM is not installed, the port is taken, or the server ends, or is not healthy after
@@ -108,7 +106,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
     command = COMMANDS[how.engine](checkpoint, how, port)
-    log = LOGS / f"{Path(checkpoint.model).resolve().name}.log"
+    log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         process = subprocess.Popen(
@@ -121,7 +119,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Server]:
         )
         try:
             wait_until_healthy(process, how, port, log)
-            yield Server(f"http://{how.host}:{port}/v1", process, log)
+            yield Running(f"http://{how.host}:{port}/v1", process, log)
         finally:
             stop(process, how.stop_seconds)
 

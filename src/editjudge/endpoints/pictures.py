@@ -19,7 +19,7 @@ KEPT = 256_000_000  # bytes of data URLs in memory
 
 
 @dataclass(frozen=True)
-class Limits:
+class PixelLimits:
     """Pixels that an image may have; 0: no limit."""
 
     least: int = 0
@@ -32,7 +32,7 @@ class Limits:
         return math.sqrt(wanted / pixels)
 
 
-def data_url(data: bytes, limits: Limits) -> bytes:
+def data_url(data: bytes, limits: PixelLimits) -> bytes:
     """The image as a data URL, ASCII.
 
     The bytes as they are stored if they are a PNG, JPEG or WebP image inside the limits that every reader shows alike:
@@ -58,7 +58,7 @@ def data_url(data: bytes, limits: Limits) -> bytes:
 class Pictures:
     """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them."""
 
-    def __init__(self, limits: Limits, kept: int = KEPT) -> None:
+    def __init__(self, limits: PixelLimits, kept: int = KEPT) -> None:
         self.limits, self.kept, self.encoded = limits, kept, 0
         self._urls: OrderedDict[bytes, asyncio.Future[bytes]] = OrderedDict()
         self._size = 0

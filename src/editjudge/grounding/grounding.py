@@ -9,8 +9,9 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +20,9 @@ from PIL import Image
 from editjudge.annotation.recipe import Recipe, Sought, Where
 from editjudge.core import images, records, regions, resume
 from editjudge.core.regions import Box
-from editjudge.endpoints.pictures import ORIENTATION, Limits
-from editjudge.endpoints.spending import Account
+from editjudge.endpoints.pictures import ORIENTATION, PixelLimits
+from editjudge.endpoints.spending import Account, Usage
 from editjudge.grounding import instructions
-from editjudge.grounding.asking import CODE, Finding, Inquiry, ask_all
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
@@ -36,6 +36,8 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import GrounderSetting, GroundingSetting, ParserSetting, endpoint_setting
+from editjudge.judges.asking import answers
+from editjudge.judges.protocol import Said
 
 PROMPTS = Path("pipelines/prompts")
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
@@ -127,6 +129,67 @@ def _failed(failure: Failure) -> Grounded:
     return Grounded(reason=failure.reason, kind=failure.kind)
 
 
+# --- what models are asked
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """One thing that is asked.
+
+    key: of the record. instruction: what the turn says, after the images (none or one). read: of a reply what it says,
+    or None and the reason.
+    """
+
+    key: str
+    instruction: str
+    images: dict[str, bytes]
+    read: Callable[[str], tuple[Any, str | None]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of an inquiry. value: None where there is none, and `reason` says why; reply: empty if none came."""
+
+    key: str
+    value: Any
+    reply: str
+    reason: str | None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How inquiries are asked (see judges.protocol.Form): the image, if there is one, and the words."""
+
+    images: tuple[str, ...]
+    max_new_tokens: int
+
+    def messages(self, instruction: str) -> list[dict]:
+        image = [{"type": "image"} for _ in self.images]
+        return [{"role": "user", "content": [*image, {"type": "text", "text": instruction}]}]
+
+    def answer(self, inquiry: Inquiry, said: Said | str) -> Finding:
+        if isinstance(said, str):
+            return Finding(inquiry.key, None, "", said)
+        value, reason = inquiry.read(said.text)
+        return Finding(inquiry.key, value, said.text, reason, said.usage)
+
+
+def _ask(
+    role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], cache: resume.RecordCache, account: Account
+) -> dict[Any, Finding]:
+    """What came of each inquiry; equal ones are asked once. All show an image or none does.
+
+    A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has failed
+    and is not asked in a later run either. One that the endpoint did not answer is asked again in the next run.
+    EndpointError: the endpoint refuses key or model.
+    """
+    seen = {name for inquiry in inquiries.values() for name in inquiry.images}
+    turn, how = Turn(tuple(seen), setting.max_new_tokens), endpoint_setting(f"grounding.{role}", setting)
+    found = answers(how, turn, list(inquiries.values()), cache, account)
+    return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
+
+
 # --- the instruction parser
 
 
@@ -145,24 +208,15 @@ def _named(
     if setting.parser is None:
         return {prompt["key"]: _embedded_named(prompt, recipe.regions.parser) for prompt in prompts}
     asked = load_parser(folder / f"parsers/{recipe.regions.parser}.yaml")
-    identity = [resume.code_version(CODE), asdict(asked), _sampling(setting.parser)]
-
-    def read(text: str) -> tuple[Any, str | None]:
-        named, reason = read_named(asked.form, text)
-        return None if named is None else asdict(named), reason
-
+    read = partial(read_named, asked.form)
     inquiries = {
-        prompt["key"]: Inquiry(
-            resume.fingerprint("parser", identity, prompt["instruction"]),
-            parser_text(asked, prompt["instruction"]),
-            None,
-            read,
-        )
-        for prompt in prompts
+        prompt["key"]: Inquiry(prompt["key"], parser_text(asked, prompt["instruction"]), {}, read) for prompt in prompts
     }
     account = result.accounts["parser"] = _account("parser", setting.parser)
-    found = ask_all(endpoint_setting("grounding.parser", setting.parser), list(inquiries.values()), cache, account)
-    return {key: _restored(found[inquiry.key]) for key, inquiry in inquiries.items()}
+    found = _ask("parser", setting.parser, inquiries, cache, account)
+    return {
+        key: _unread("parser", finding) if finding.value is None else finding.value for key, finding in found.items()
+    }
 
 
 def _embedded_named(prompt: records.Row, parser: str) -> Named | Failure:
@@ -176,12 +230,6 @@ def _embedded_named(prompt: records.Row, parser: str) -> Named | Failure:
     return found
 
 
-def _restored(finding: Finding) -> Named | Failure:
-    if finding.value is None:
-        return _unread("parser", finding)
-    return Named(**{name: tuple(values) for name, values in finding.value.items()})
-
-
 def _unread(role: str, finding: Finding) -> Failure:
     """The failure of a record for which nothing was found. A reply that came and cannot be read is another kind."""
     kind = f"{role}: {'unreadable reply' if finding.reply else 'no answer'}"
@@ -190,11 +238,6 @@ def _unread(role: str, finding: Finding) -> Failure:
 
 def _account(role: str, setting: ParserSetting) -> Account:
     return Account(role, setting.price, setting.budget)
-
-
-def _sampling(setting: ParserSetting) -> list[Any]:
-    """What decides a reply beside the question; not where and how the endpoint is reached."""
-    return [setting.model, setting.temperature, setting.seed, setting.max_new_tokens]
 
 
 # --- the grounder
@@ -209,9 +252,7 @@ class _Grounder:
         self.where, self.setting, self.cache = sought.images, setting, cache
         self.prompt: GrounderPrompt = load_grounder(folder / f"grounders/{sought.grounder}.yaml")
         self.account = result.accounts["grounder"] = _account("grounder", setting)
-        self.limits = Limits(setting.min_pixels, setting.max_pixels)
-        more = [setting.coordinates, setting.min_pixels, setting.max_pixels]
-        self.identity = [resume.code_version(CODE), asdict(self.prompt), _sampling(setting), more]
+        self.limits = PixelLimits(setting.min_pixels, setting.max_pixels)
 
     def find(
         self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Failure]
@@ -240,29 +281,16 @@ class _Grounder:
             if isinstance(size, Failure) or not labels:
                 found[name] = size if isinstance(size, Failure) else ()
             else:
-                inquiries[name] = self._inquiry(instruction, labels, image, size)
-        setting = endpoint_setting("grounding.grounder", self.setting)
-        findings = ask_all(setting, list(inquiries.values()), self.cache, self.account)
-        return found | {name: _read(which, findings[inquiry.key]) for name, inquiry in inquiries.items()}
+                inquiries[name] = self._inquiry(str(name), instruction, labels, image, sent_size(size, self.limits))
+        role = f"grounder, {which}"
+        findings = _ask("grounder", self.setting, inquiries, self.cache, self.account)
+        return found | {name: _unread(role, f) if f.value is None else f.value for name, f in findings.items()}
 
-    def _inquiry(self, instruction: str, labels: tuple[str, ...], image: bytes, size: Size) -> Inquiry:
-        sent = sent_size(size, self.limits)
-
-        def read(text: str) -> tuple[Any, str | None]:
-            return read_boxes(text, labels, sent, self.setting.coordinates, self.prompt.one)
-
-        return Inquiry(
-            resume.fingerprint("grounder", self.identity, [instruction, labels], image),
-            grounder_text(self.prompt, instruction, labels, sent, self.setting.coordinates),
-            image,
-            read,
-        )
-
-
-def _read(which: Which, finding: Finding) -> Boxes:
-    if finding.value is None:
-        return _unread(f"grounder, {which}", finding)
-    return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in finding.value)
+    def _inquiry(self, key: str, instruction: str, labels: tuple[str, ...], image: bytes, sent: Size) -> Inquiry:
+        """sent: the image's size as it is sent."""
+        form = self.setting.coordinates
+        read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=self.prompt.one)
+        return Inquiry(key, grounder_text(self.prompt, instruction, labels, sent, form), {"image": image}, read)
 
 
 def upright_size(which: Which, data: bytes) -> Size | Failure:
@@ -280,7 +308,7 @@ def upright_size(which: Which, data: bytes) -> Size | Failure:
     return (height, width) if turned else (width, height)
 
 
-def sent_size(size: Size, limits: Limits) -> Size:
+def sent_size(size: Size, limits: PixelLimits) -> Size:
     """(width, height) of an image as judges.pictures sends it."""
     scale = limits.scale(size[0] * size[1])
     if scale == 1.0:

@@ -83,14 +83,12 @@ ANSWER = "Answer with one JSON object and nothing else:"
 BOXES_ANSWER = '{"objects": [{"label": "...", "bbox_2d": [left, top, right, bottom]}]}'
 
 _TEXT = {"type": "string", "pattern": r"\S"}
-_VERSION = {"type": "integer", "minimum": 1}
 
 
 @dataclass(frozen=True)
 class ParserPrompt:
-    """How an instruction parser is asked. version changes with the text; form: of the reply, see SCHEMAS."""
+    """How an instruction parser is asked. form: of the reply, see SCHEMAS."""
 
-    version: int
     form: Form
     text: str
 
@@ -99,20 +97,19 @@ class ParserPrompt:
 class GrounderPrompt:
     """How a grounder is asked. one: exactly one box is wanted."""
 
-    version: int
     one: bool
     text: str
 
 
 def load_parser(path: Path) -> ParserPrompt:
     """Raises lined_yaml.FileError that names file and line."""
-    schema = _schema({"version": _VERSION, "form": {"enum": list(SCHEMAS)}, "text": _TEXT})
+    schema = _schema({"form": {"enum": list(SCHEMAS)}, "text": _TEXT})
     return ParserPrompt(**read_lined(path, schema).value)
 
 
 def load_grounder(path: Path) -> GrounderPrompt:
     """Raises lined_yaml.FileError that names file and line."""
-    schema = _schema({"version": _VERSION, "one": {"type": "boolean"}, "text": _TEXT})
+    schema = _schema({"one": {"type": "boolean"}, "text": _TEXT})
     return GrounderPrompt(**read_lined(path, schema).value)
 
 

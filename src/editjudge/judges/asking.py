@@ -1,10 +1,11 @@
-"""Asking judges that stand in params.yaml, with every answer kept in work/, so that none is asked for twice.
+"""Asking judges that stand in params.yaml, with every reply kept in work/, so that none is asked for twice.
 
-An answer is found again by what was asked (instruction, images, pass) and by what decides the reply: the model, the
-prompt, the sampling, the limits of the images, and the code that writes questions and reads replies. Not by where and
-how an endpoint was reached: its address, its key, waits and tries. A model in a folder is known by its weights, and if
-it is served also by the engine and by what it does to the sizes of images. One behind an endpoint is known by its name
-only: other weights behind the same name are another judge, with a name of its own in params.yaml.
+What is kept is the reply's text, the probabilities of its tokens and its cost, and it is found again by its request:
+the model, the chat, the images and the sampling. What it says is read when it is used, so that another reader, rule or
+margin asks nothing again. Not in the name: how an endpoint was reached, its address, its key, waits and tries. A model
+in a folder is known by its weights and precision, and in this process by the code that computes; if it is served, also
+by the engine, its arguments and what it does to the sizes of images. One behind an endpoint is known by its name only:
+other weights behind the same name are another judge, with a name of its own in params.yaml.
 
 A judge is asked about one dimension, in the words that `styles` and `viescore` have for it. What is asked about visual
 consistency is what the prompt of that name asks everywhere else, so that its answers serve for both.
@@ -12,28 +13,30 @@ consistency is what the prompt of that name asks everywhere else, so that its an
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any
 
 from editjudge.core import params, resume
-from editjudge.endpoints.launch import read_serving, served
+from editjudge.endpoints.launch import Checkpoint, read_serving, served
 from editjudge.endpoints.spending import Account, Usage
-from editjudge.judges import chat
-from editjudge.judges.endpoint_judge import EndpointJudge, Keep, Task, answered, grouped
+from editjudge.judges.endpoint_judge import EndpointJudge, Keep
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.measures_judge import Context, MeasuresJudge
 from editjudge.judges.protocol import (
+    Asked,
     BothOrders,
+    Form,
     PointQuestion,
     Question,
-    Score,
+    Said,
     Verdict,
-    combine,
+    combine_all,
+    in_both_orders,
     mirrored,
-    swapped,
 )
+from editjudge.judges.request import Task, answered, read, record_name, sampling, shown
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
@@ -44,18 +47,11 @@ from editjudge.judges.settings import (
     read_setting,
 )
 from editjudge.judges.styles import Dimension, Style, style
-from editjudge.judges.viescore import POINTWISE, PointStyle, Scale, pointwise, winner_of
+from editjudge.judges.viescore import SCALES, PointStyle, pointwise, winner_of
 
 CHUNK = 256  # questions between two writes to the cache, of a model in this process
-LOCAL_CODE = (
-    "editjudge.qwen.chat_model",
-    "editjudge.qwen.checkpoint",
-    "editjudge.qwen.processor",
-    "editjudge.judges.transformers_judge",
-)
-SCALES: Mapping[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
+LOCAL_CODE = ("editjudge.qwen.chat_model", "editjudge.qwen.checkpoint", "editjudge.qwen.processor")
 CONSISTENCY: Dimension = "visual_consistency"
-Asked: TypeAlias = Question | PointQuestion
 
 
 def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Account]:
@@ -100,190 +96,163 @@ def ask(
     setting = read_setting(where, given)
     account = account or _account("judge", setting)
     _check_folder(where, setting)
-    both = [order for question in questions for order in (question, swapped(question))]
+    both = in_both_orders(questions)
     if not isinstance(setting, ModelSetting):
         verdicts = MeasuresJudge(contexts, cache).compare_many(both)
         for n, verdict in enumerate(verdicts):
             account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
-    elif setting.prompt in POINTWISE:
-        return _by_scores(setting, dimension, questions, cache, account)
     else:
-        verdicts = [majority(passes) for passes in _answers(setting, dimension, both, cache, account)]
-    pairs = grouped(verdicts, 2)
-    return [BothOrders(f, b, combine(f, b, setting.rule, setting.tie_margin)) for f, b in pairs]
+        way = form(setting.prompt, dimension)
+        if isinstance(way, PointStyle):
+            return _by_scores(setting, way, questions, cache, account)
+        verdicts = [majority(passes) for passes in answers(setting, way, both, cache, account)]
+    return combine_all(verdicts, setting.rule, setting.tie_margin)
 
 
-def form(prompt: str, dimension: Dimension) -> chat.Form:
-    """The form of a prompt that `judges.<name>.prompt` names, about one dimension; KeyError for an unknown one."""
-    way = _way(prompt, dimension)
-    return chat.scoring(way) if isinstance(way, PointStyle) else chat.comparing(way)
-
-
-def _way(prompt: str, dimension: Dimension) -> Style | PointStyle:
+def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
+    """How the prompt that `judges.<name>.prompt` names asks about one dimension; KeyError for an unknown one."""
     return pointwise(SCALES[prompt], dimension) if prompt in SCALES else style(prompt, dimension)
 
 
 def _by_scores(
     setting: ModelSetting,
-    dimension: Dimension,
+    way: PointStyle,
     questions: Sequence[Question],
     cache: resume.RecordCache,
     account: Account,
 ) -> list[BothOrders]:
     """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
     edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
-    scores = [mean_score(passes) for passes in _answers(setting, dimension, edits, cache, account)]
-    answers = []
-    for question, (a, b) in zip(questions, grouped(scores, 2), strict=True):
+    scores = [mean_score(passes) for passes in answers(setting, way, edits, cache, account)]
+    found = []
+    for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
         winner, reason = winner_of(a, b, setting.score_margin)
         verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-        answers.append(BothOrders(verdict, mirrored(verdict), verdict))
-    return answers
+        found.append(BothOrders(verdict, mirrored(verdict), verdict))
+    return found
 
 
-def _answers(
+def answers(
     setting: ModelSetting,
-    dimension: Dimension,
+    way: Form,
     questions: Sequence[Asked],
     cache: resume.RecordCache,
     account: Account,
 ) -> list[list[Any]]:
-    """The answers to each question, one a pass: kept ones, or asked for and kept; equal questions are asked once."""
-    tasks = _tasks(setting, dimension, questions)
-    found, missing = _kept(tasks, setting, cache, account)
+    """The answers to each question, one a pass: from kept replies, or asked for; equal requests are asked once.
 
-    def keep(task: Task) -> None:
-        assert task.answer is not None
-        usage = None if task.answer.usage is None else vars(task.answer.usage)
-        cache.put(task.name, vars(task.answer) | {"usage": usage, "replies": task.replies})
+    EndpointError: an endpoint that refuses key or model.
+    """
+    tasks = tasks_of(setting, way, questions)
+    found, missing = _kept(tasks, setting, way, cache, account)
+
+    def keep(name: str, said: Said) -> None:
+        cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
 
     if missing:
-        answers = _ask_all(setting, dimension, missing, keep, account)
-        found.update(zip((task.name for task in missing), answers, strict=True))
-    return grouped([replace(found[task.name], key=task.question.key) for task in tasks], setting.passes)
+        new = _ask_all(setting, way, missing, keep, account)
+        found.update(zip((task.name for task in missing), new, strict=True))
+    each = [replace(found[task.name], key=task.question.key) for task in tasks]
+    return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
 
 
-def _tasks(setting: ModelSetting, dimension: Dimension, questions: Sequence[Asked]) -> list[Task]:
+def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked]) -> list[Task]:
     """Every question in every pass, under the name of its record. Each image is hashed once."""
-    identity = _identity(setting, dimension)
-    images = {data for question in questions for data in question_images(question)}
+    model = _model(setting)
+    images = {data for question in questions for data in shown(way, question).values()}
     digests = {data: resume.fingerprint(data) for data in images}
     tasks = []
     for question in questions:
-        asked = [question.instruction, *(digests[data] for data in question_images(question))]
+        chat = [way.messages(question.instruction), [digests[data] for data in shown(way, question).values()]]
         for number in range(setting.passes):
-            sampling = [setting.temperature, setting.seed + number]
-            tasks.append(Task(resume.fingerprint(identity, asked, sampling), question, number))
+            name = resume.fingerprint(model, chat, sampling(setting, way, number))
+            tasks.append(Task(name, question, number))
     return tasks
 
 
-def question_images(question: Asked) -> tuple[bytes, ...]:
-    """The images of a question, the source first."""
-    if isinstance(question, PointQuestion):
-        return question.source, question.edited
-    return question.source, question.a, question.b
-
-
-def _identity(setting: ModelSetting, dimension: Dimension) -> str:
-    """Of all that decides a reply beside the question, the pass and the temperature; a version names the dimension."""
-    parts: list[Any] = [resume.code_version(chat.CODE), setting.prompt, form(setting.prompt, dimension).version]
+def _model(setting: ModelSetting) -> list[Any]:
+    """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
+    parts: list[Any] = []
     if isinstance(setting, ChatSetting):
-        parts += [setting.logprobs, setting.max_new_tokens, setting.min_pixels, setting.max_pixels]
+        parts += [setting.min_pixels, setting.max_pixels]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
     if isinstance(setting, ServedSetting | TransformersSetting):
         parts += [weights_hash(Path(setting.model)), setting.dtype]
     if isinstance(setting, ServedSetting):
         how = read_serving(params.load())
-        parts += [how.engine, how.min_pixels, how.max_pixels]
+        parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
         parts += [resume.code_version(LOCAL_CODE)]
-    return resume.fingerprint(*parts)
+    return parts
 
 
 def _kept(
-    tasks: Sequence[Task], setting: ModelSetting, cache: resume.RecordCache, account: Account
-) -> tuple[dict[str, chat.Answer], list[Task]]:
-    """The answers that the cache has, by name, and the tasks that must be asked, with what is known of them."""
-    found: dict[str, chat.Answer] = {}
+    tasks: Sequence[Task], setting: ModelSetting, way: Form, cache: resume.RecordCache, account: Account
+) -> tuple[dict[str, Any], list[Task]]:
+    """The answers in the kept replies, by task, and the tasks that must be asked, with the replies that there are."""
+    found: dict[str, Any] = {}
     missing: list[Task] = []
     tries = setting.reply_tries if isinstance(setting, ChatSetting) else 1
-    for task in {task.name: task for task in tasks}.values():
-        record = cache.get(task.name)
-        if record is None:
-            missing.append(task)
-            continue
-        answer, replies = _restored(record[0], task)
-        account.use(task.name, answer.usage, answered(answer))
-        if answered(answer) or replies >= tries:
+    for wanted in {task.name: task for task in tasks}.values():
+        task, answer = wanted, None
+        while not answered(answer) and len(task.said) < tries:
+            record = cache.get(record_name(setting, way, task))
+            if record is None:
+                break
+            usage = record[0]["usage"]
+            said = Said(**record[0] | {"usage": None if usage is None else Usage(**usage)})
+            task = replace(task, said=(*task.said, said))
+            answer = read(way, task)
+        if task.said:
+            account.use(task.name, answer.usage, answered(answer))
+        if answered(answer) or len(task.said) >= tries:
             account.reused += 1
             found[task.name] = answer
         else:
-            missing.append(replace(task, answer=answer, replies=replies))
+            missing.append(task)
     return found, missing
 
 
-def _restored(record: Mapping[str, Any], task: Task) -> tuple[chat.Answer, int]:
-    """An answer as it was kept, and how many replies it took."""
-    usage = None if record["usage"] is None else Usage(**record["usage"])
-    values = {name: value for name, value in record.items() if name != "replies"} | {"usage": usage}
-    if isinstance(task.question, PointQuestion):
-        return Score(**values | {"parts": tuple(values["parts"])}), record["replies"]
-    return Verdict(**values), record["replies"]
-
-
-def _ask_all(
-    setting: ModelSetting, dimension: Dimension, tasks: Sequence[Task], keep: Keep, account: Account
-) -> list[chat.Answer]:
+def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account) -> list[Any]:
     """Asks the model, wherever it runs."""
-    asked = form(setting.prompt, dimension)
+    if isinstance(setting, TransformersSetting):
+        return _in_process(setting, way, tasks, keep, account)
     if isinstance(setting, EndpointSetting):
-        return EndpointJudge(setting, setting.base_url, setting.key(), account, asked).answer_all(tasks, keep)
-    if isinstance(setting, ServedSetting):
-        with served(setting) as base_url:
-            return EndpointJudge(setting, base_url, None, account, asked).answer_all(tasks, keep)
-    return _in_process(cast(TransformersSetting, setting), dimension, tasks, keep, account)
+        return EndpointJudge(setting, setting.base_url, setting.key(), way, account, keep).answer_all(tasks)
+    assert isinstance(setting, ServedSetting)
+    with served(Checkpoint(setting.model, setting.dtype, setting.batch_size)) as base_url:
+        return EndpointJudge(setting, base_url, None, way, account, keep).answer_all(tasks)
 
 
 def _in_process(
-    setting: TransformersSetting, dimension: Dimension, tasks: Sequence[Task], keep: Keep, account: Account
-) -> list[chat.Answer]:
+    setting: TransformersSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account
+) -> list[Any]:
     """Asks a model in this process, a chunk at a time."""
-    answer_all, start = _load(setting, dimension), time.monotonic()
-    answers: list[chat.Answer] = []
+    from editjudge.judges.transformers_judge import TransformersJudge
+    from editjudge.qwen.chat_model import load
+
+    start, loaded = time.monotonic(), load(setting.model, setting.dtype)
+    sampled = (setting.temperature, setting.seed)
+    judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
+    found: list[Any] = []
     waiting = list(tasks)
     while waiting and account.left():
         size = min(CHUNK, account.left())
         part, waiting = waiting[:size], waiting[size:]
-        replies = answer_all([task.question for task in part], [task.number for task in part])
-        for task, answer in zip(part, replies, strict=True):
-            if answer.usage is None:  # not asked: its images cannot be used
+        replies = judge.ask_many([task.question for task in part], [task.number for task in part])
+        for task, said in zip(part, replies, strict=True):
+            answer = way.answer(task.question, said)
+            if isinstance(said, str):  # not asked: its images cannot be used
                 account.failures["image"] += 1
             else:
+                keep(task.name, said)
                 account.asked += 1
                 account.use(task.name, answer.usage, answered(answer))
-                keep(replace(task, answer=answer, replies=1))
-        answers += replies
+            found.append(answer)
     account.unasked += len(waiting)
     account.seconds += time.monotonic() - start
-    nothing = form(setting.prompt, dimension).nothing
-    return answers + [nothing(task.question.key, account.closed()) for task in waiting]
-
-
-def _load(
-    setting: TransformersSetting, dimension: Dimension
-) -> Callable[[list[Any], list[int]], Sequence[chat.Answer]]:
-    """What answers questions in passes with a model in this process."""
-    from editjudge.judges.transformers_judge import TransformersJudge, TransformersScorer
-    from editjudge.qwen import chat_model
-
-    loaded = chat_model.load(setting.model, setting.dtype)
-    net, processor = loaded.model, loaded.processor
-    size, temperature, seed = setting.batch_size, setting.temperature, setting.seed
-    way = _way(setting.prompt, dimension)
-    if isinstance(way, PointStyle):
-        return TransformersScorer(net, processor, way, size, temperature, seed).score_many
-    return TransformersJudge(net, processor, size, way, temperature, seed).compare_many
+    return found + [way.answer(task.question, account.closed()) for task in waiting]
 
 
 def weights_hash(model_dir: Path) -> str:

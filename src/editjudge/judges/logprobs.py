@@ -10,13 +10,30 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from editjudge.judges.protocol import Tokens
+
 UNSURE = 0.01  # most of the probability that may belong to either side, or be unknown
 
 _DECISION = re.compile(rb"""["']?winner["']?\s*:\s*["']?Image (?=[AB]\b)""")
 _LETTER = re.compile(rb"([AB])(?!\w)")
+_NOT_OF_THAT_FORM = (AttributeError, KeyError, TypeError, ValueError, OverflowError)  # other people's servers
 
 
-def p_a(tokens: Sequence[Mapping[str, Any]]) -> float | None:
+def essential(tokens: Tokens) -> Tokens:
+    """What `p_a` needs of the tokens, to be kept: the likeliest ones only where a side's letter stands.
+
+    Of a reply of 24 tokens that is 3 KB instead of 30. None of them where they are not of the form that `p_a` reads.
+    """
+    try:
+        return [
+            token if _LETTER.search(_bytes(token)) else {"token": token["token"], "bytes": token.get("bytes")}
+            for token in tokens
+        ]
+    except _NOT_OF_THAT_FORM:
+        return []
+
+
+def p_a(tokens: Tokens) -> float | None:
     """The probability of A against B, 0..1, ties apart, from `choices[0].logprobs.content` of a chat completion.
 
     P(A) / (P(A) + P(B)) over the `top_logprobs` of the token with the letter. None where it is not to be had: the
@@ -33,7 +50,7 @@ def p_a(tokens: Sequence[Mapping[str, Any]]) -> float | None:
         at = next(n for n, end in enumerate(ends) if end > letter)
         before = pieces[at][: letter - (ends[at] - len(pieces[at]))]
         return _share(tokens[at]["top_logprobs"], before)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # other people's servers: not of that form
+    except _NOT_OF_THAT_FORM:
         return None
 
 

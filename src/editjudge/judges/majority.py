@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from editjudge.core.winner import Winner
 from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import Score, Verdict
-from editjudge.qwen.prompt import Winner
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:

@@ -8,9 +8,9 @@ from editjudge.annotation import batch
 from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import resume
+from editjudge.core.winner import Winner
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.measures.names import DIRECTIONS
-from editjudge.qwen.prompt import Winner
 
 TOLERANCE = 1e-6
 Measures = Sequence[Mapping[str, Any]]
@@ -42,7 +42,10 @@ class MeasuresJudge:
         for q in questions:
             if q.key in self.contexts:
                 groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
-        prompts = [batch.Prompt(source, c.boxes, c.recipe, tuple(edits)) for (source, c), edits in groups.items()]
+        prompts = [
+            batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)))
+            for (source, c), edits in groups.items()
+        ]
         setting = next((c.setting for _, c in groups), SlotSetting())
         taken = batch.measure_all(prompts, setting, self.cache, "measures")
         found = {

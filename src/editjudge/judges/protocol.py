@@ -1,14 +1,15 @@
 """What a judge is asked and answers, and how its answers in both orders of the images become one verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
+from editjudge.core.winner import OTHER_SIDE, Winner
 from editjudge.endpoints.spending import Usage
-from editjudge.qwen.prompt import Winner
 
 Rule: TypeAlias = Literal["agreement", "probability"]
-_OTHER_SIDE: dict[Winner, Winner] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie"}
+Tokens: TypeAlias = Sequence[Mapping[str, Any]]
+"""A reply's tokens in the form of `choices[0].logprobs.content` of a chat completion."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,39 @@ class Question:
     source: bytes
     a: bytes
     b: bytes
+
+    @property
+    def images(self) -> dict[str, bytes]:
+        """By name, the source first."""
+        return {"source": self.source, "a": self.a, "b": self.b}
+
+
+@dataclass(frozen=True)
+class PointQuestion:
+    """One edit to be scored by itself: the images as encoded bytes (PNG, JPEG or WebP)."""
+
+    key: str
+    instruction: str
+    source: bytes
+    edited: bytes
+
+    @property
+    def images(self) -> dict[str, bytes]:
+        """By name, the source first."""
+        return {"source": self.source, "edited": self.edited}
+
+
+@dataclass(frozen=True)
+class Said:
+    """A model's reply as it came, before it is read. This is what is kept.
+
+    tokens: as far as a confidence is read from them; none where the model gave none. usage: what the reply cost; None
+    where nobody knows.
+    """
+
+    text: str
+    tokens: Tokens = ()
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -41,16 +75,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class PointQuestion:
-    """One edit to be scored by itself: the images as encoded bytes (PNG, JPEG or WebP)."""
-
-    key: str
-    instruction: str
-    source: bytes
-    edited: bytes
-
-
-@dataclass(frozen=True)
 class Score:
     """A judge's score of one edit, higher is better.
 
@@ -67,6 +91,35 @@ class Score:
     usage: Usage | None = None
 
 
+class Asked(Protocol):
+    """Anything that a model is asked. key: names it; instruction: what the chat is written from; images: by name."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def instruction(self) -> str: ...
+    @property
+    def images(self) -> dict[str, bytes]: ...
+
+
+class Form(Protocol):
+    """A way of asking.
+
+    images: which images of a question the chat's `{"type": "image"}` placeholders stand for, in this order.
+    messages: the chat for an instruction. max_new_tokens: how much a reply may take.
+    """
+
+    @property
+    def images(self) -> tuple[str, ...]: ...
+    @property
+    def messages(self) -> Callable[[str], list[dict]]: ...
+    @property
+    def max_new_tokens(self) -> int: ...
+    def answer(self, question: Any, said: Said | str) -> Any:
+        """What a reply says to the question, with its cost; or the answer for none, `said` being the reason why."""
+        ...
+
+
 @dataclass(frozen=True)
 class BothOrders:
     """The answers to a question as asked, and with A and B exchanged, and the verdict over the two."""
@@ -74,22 +127,6 @@ class BothOrders:
     forward: Verdict
     backward: Verdict
     combined: Verdict
-
-
-class Judge(Protocol):
-    """Anything that compares two edits of an image."""
-
-    def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
-        """One verdict a question, in the same order. A question that fails gets winner None, never an exception."""
-        ...
-
-
-class Scorer(Protocol):
-    """Anything that scores one edit by itself."""
-
-    def score_many(self, questions: Sequence[PointQuestion]) -> list[Score]:
-        """One score a question, in the same order. A question that fails gets value None, never an exception."""
-        ...
 
 
 def swapped(question: Question) -> Question:
@@ -101,9 +138,20 @@ def mirrored(verdict: Verdict) -> Verdict:
     """A verdict on the swapped question, in the terms of the question: winner and p_a change sides."""
     return replace(
         verdict,
-        winner=None if verdict.winner is None else _OTHER_SIDE[verdict.winner],
+        winner=None if verdict.winner is None else OTHER_SIDE[verdict.winner],
         p_a=None if verdict.p_a is None else 1.0 - verdict.p_a,
     )
+
+
+def in_both_orders(questions: Sequence[Question]) -> list[Question]:
+    """Each question and, beside it, so that a batch decodes its images once, the same swapped."""
+    return [order for question in questions for order in (question, swapped(question))]
+
+
+def combine_all(verdicts: Sequence[Verdict], rule: Rule, tie_margin: float = 0.0) -> list[BothOrders]:
+    """The verdicts on what `in_both_orders` gave, as pairs; `combine` says how two become one."""
+    pairs = zip(verdicts[::2], verdicts[1::2], strict=True)
+    return [BothOrders(first, second, combine(first, second, rule, tie_margin)) for first, second in pairs]
 
 
 def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float = 0.0) -> Verdict:
@@ -121,38 +169,19 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
         raise ValueError(f"tie_margin must be in 0..0.5, not {tie_margin}")
     back = mirrored(backward)
     p_a = None if forward.p_a is None or back.p_a is None else (forward.p_a + back.p_a) / 2
-    winner, reason = _agreed(forward, back)
-    if reason is None and rule == "probability" and p_a is not None:
+    orders = {"forward": forward, "backward": back}
+    missing = [f"{order} order: {verdict.reason}" for order, verdict in orders.items() if verdict.winner is None]
+    winner: Winner | None = forward.winner if forward.winner == back.winner else "Tie"
+    if missing:
+        winner = None
+    elif rule == "probability" and p_a is not None:
         winner = _favoured(p_a, tie_margin)
     usage = None if forward.usage is None or backward.usage is None else forward.usage + backward.usage
-    return Verdict(forward.key, winner, p_a, f"{forward.reply}\n{backward.reply}", reason, usage)
-
-
-def _agreed(forward: Verdict, back: Verdict) -> tuple[Winner | None, str | None]:
-    missing = [
-        f"{order} order: {verdict.reason}"
-        for order, verdict in (("forward", forward), ("backward", back))
-        if verdict.winner is None
-    ]
-    if missing:
-        return None, "; ".join(missing)
-    return (forward.winner if forward.winner == back.winner else "Tie"), None
+    reply = f"{forward.reply}\n{backward.reply}"
+    return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
 
 
 def _favoured(p_a: float, tie_margin: float) -> Winner:
     if p_a == 0.5 or abs(p_a - 0.5) < tie_margin:
         return "Tie"
     return "Image A" if p_a > 0.5 else "Image B"
-
-
-def ask_both_orders(
-    judge: Judge, questions: Sequence[Question], rule: Rule, tie_margin: float = 0.0
-) -> list[BothOrders]:
-    """Asks every question in both orders (`combine` says how they become one), in one call to the judge.
-
-    The two orders of a question stand side by side, so that a batch decodes its images once.
-    """
-    asked = [order for question in questions for order in (question, swapped(question))]
-    verdicts = judge.compare_many(asked)
-    pairs = zip(verdicts[::2], verdicts[1::2], strict=True)
-    return [BothOrders(first, second, combine(first, second, rule, tie_margin)) for first, second in pairs]

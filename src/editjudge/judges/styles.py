@@ -1,15 +1,16 @@
-"""The ways in which a judge can be asked: what it is told, how much it may write, and how its reply is read."""
+"""The ways in which a judge is asked for a comparison: its chat, how much it may write, how its reply is read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.endpoints.replies import read_object
+from editjudge.judges import logprobs
+from editjudge.judges.protocol import Question, Said, Verdict
 from editjudge.qwen import prompt
-from editjudge.qwen.prompt import WINNERS, Winner
 
 Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality"]
-VERSION = "1"  # of the texts below; the decision on visual consistency has the trained judge's
 
 TASK = """You see a source image and two edits of it, Image A and Image B, made by two editing models from one \
 instruction. Decide which of the two edits is better in one respect only, described below the images.
@@ -60,17 +61,23 @@ REASONED_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Style:
-    """One way of asking for a comparison.
+    """One way of asking for a comparison (see protocol.Form).
 
-    messages: the chat of a question for its instruction; its `{"type": "image"}` placeholders stand for source, A and
-    B, in this order. read: the winner in a reply, or None with the reason why there is none. version changes with
-    the text. max_new_tokens: how much a reply may take.
+    read: the winner in a reply's text, or None with the reason why there is none.
     """
 
-    version: str
     messages: Callable[[str], list[dict]]
     read: Callable[[str], tuple[Winner | None, str | None]]
     max_new_tokens: int
+    images: tuple[str, ...] = ("source", "a", "b")
+
+    def answer(self, question: Question, said: Said | str) -> Verdict:
+        """The verdict in a reply, with the confidence in its tokens."""
+        if isinstance(said, str):
+            return Verdict(question.key, None, None, "", said)
+        winner, reason = self.read(said.text)
+        p_a = logprobs.p_a(said.tokens) if winner in SIDES else None
+        return Verdict(question.key, winner, p_a, said.text, reason, said.usage)
 
 
 def style(name: str, dimension: Dimension) -> Style:
@@ -80,11 +87,10 @@ def style(name: str, dimension: Dimension) -> Style:
     large general models.
     """
     if (name, dimension) == ("decision", "visual_consistency"):
-        return Style(prompt.PROMPT_VERSION, prompt.messages, read_decision, MAX_NEW_TOKENS[name])
+        return Style(prompt.messages, read_decision, MAX_NEW_TOKENS[name])
     question = f"{CRITERIA[dimension]}\n{FAIRNESS}\n{ANSWERS[name]}"
     schema = prompt.REPLY_SCHEMA if name == "decision" else REASONED_SCHEMA
     return Style(
-        version=f"{name}.{dimension}.{VERSION}",
         messages=lambda instruction: _messages(instruction, question),
         read=lambda text: _winner(text, schema),
         max_new_tokens=MAX_NEW_TOKENS[name],

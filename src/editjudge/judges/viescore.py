@@ -7,18 +7,16 @@ GEdit-Bench (Step1X-Edit, arXiv 2504.17761) uses it so for edits; EditScore (arX
 and divides them by 2.5. The words here are our own, and so is the aspect of visual consistency.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from editjudge.core.winner import Winner
 from editjudge.endpoints.replies import read_object
-from editjudge.judges.protocol import Score
+from editjudge.judges.protocol import PointQuestion, Said, Score
 from editjudge.judges.styles import Dimension, plain
-from editjudge.qwen.prompt import Winner
 
 Scale: TypeAlias = Literal[10, 25]
-VERSION = "1"
 DIGITS = 9  # of a difference of scores: 3.2 - 2.8 shall be 0.4
 
 # What the two numbers of each aspect say: the name, and what its lowest and its highest value mean.
@@ -69,19 +67,23 @@ the shadow of an added object. The two images may be identical, where the editin
 
 @dataclass(frozen=True)
 class PointStyle:
-    """One way of asking for the score of a single edit.
+    """One way of asking for the score of a single edit (see protocol.Form).
 
-    images: what the `{"type": "image"}` placeholders of the chat stand for, in this order, of "source" and "edited".
-    messages: the chat of a question for its instruction. read: of a reply the two numbers in the prompt's own scale
-    and the score in 0..10, or None and None with the reason why there are none. version changes with the text.
-    max_new_tokens: how much a reply may take.
+    read: of a reply's text the two numbers in the prompt's own scale and the score in 0..10, or None and None with the
+    reason why there are none.
     """
 
-    version: str
     images: tuple[str, ...]
     messages: Callable[[str], list[dict]]
     read: Callable[[str], tuple[tuple[float, ...] | None, float | None, str | None]]
-    max_new_tokens: int
+    max_new_tokens: int = 512
+
+    def answer(self, question: PointQuestion, said: Said | str) -> Score:
+        """The score in a reply."""
+        if isinstance(said, str):
+            return Score(question.key, None, (), "", said)
+        parts, value, reason = self.read(said.text)
+        return Score(question.key, value, parts or (), said.text, reason, said.usage)
 
 
 def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
@@ -93,11 +95,9 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     images = ("edited",) if aspect == "visual_quality" else ("source", "edited")
     question = _question(scale, aspect)
     return PointStyle(
-        version=f"viescore_{scale}.{aspect}.{VERSION}",
         images=images,
         messages=lambda instruction: _messages(instruction if len(images) == 2 else None, question),
         read=lambda text: _read(text, scale),
-        max_new_tokens=512,
     )
 
 
@@ -151,13 +151,6 @@ def _read(text: str, scale: Scale) -> tuple[tuple[float, ...] | None, float | No
     return parts, min(parts) * 10 / scale, None
 
 
-def overall(semantic: float, perceptual: float) -> float:
-    """VIEScore's overall score in 0..10: sqrt(semantic * perceptual), both in 0..10. ValueError outside."""
-    if not (0 <= semantic <= 10 and 0 <= perceptual <= 10):
-        raise ValueError(f"scores lie in 0..10, not {semantic} and {perceptual}")
-    return math.sqrt(semantic * perceptual)
-
-
 def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | None]:
     """The winner by two scores: the higher one, or Tie if they differ by `margin` (in 0..10) or less.
 
@@ -174,7 +167,5 @@ def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | N
     return ("Image A" if lead > 0 else "Image B"), None
 
 
-POINTWISE: dict[str, PointStyle] = {
-    "viescore_10": pointwise(10, "visual_consistency"),
-    "viescore_25": pointwise(25, "visual_consistency"),
-}
+SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
+POINTWISE: dict[str, PointStyle] = {name: pointwise(scale, "visual_consistency") for name, scale in SCALES.items()}

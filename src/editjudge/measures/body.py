@@ -1,51 +1,49 @@
 """Measures of the subject's body: its outline and pose, and how it is dressed.
 
-Silhouettes are boolean masks (H, W), both of one shape; joints are float, (12, 2), x and y in pixels, in the order of
-vision.pose.JOINTS, with `seen`, bool, (12,): which of them were found (see pose.Joints). All raise ValueError, with
-the reason, where there is nothing to compare.
+Silhouettes are boolean masks (H, W), both of one shape; joints are vision.pose.Joints. All raise ValueError, with the
+reason, where there is nothing to compare.
 """
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.ndimage import affine_transform
 
 from editjudge.core import regions
+from editjudge.core.regions import FloatBox
+from editjudge.measures.masks import iou
 from editjudge.vision import shapes
-from editjudge.vision.faces import FloatBox
+
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.pose import Joints
 
 FACE_PADDING = 0.3  # a face's box is padded by this share of its sides, so that it covers the head
 
 
-def joint_error(
-    reference: np.ndarray, edited: np.ndarray, reference_seen: np.ndarray, edited_seen: np.ndarray
-) -> float:
+def joint_error(reference: "Joints", edited: "Joints") -> float:
     """Procrustes distance of the joints that were found in both images; see shapes.procrustes_distance.
 
     In 0..1, lower is better, 0 for one pose at another place, size or turn; symmetric. Raises ValueError for fewer than
     3 joints found in both.
     """
-    return shapes.procrustes_distance(*_common(reference, edited, reference_seen, edited_seen))
+    return shapes.procrustes_distance(*_common(reference, edited))
 
 
 def silhouette_iou(
-    reference: np.ndarray,
-    edited: np.ndarray,
-    reference_joints: tuple[np.ndarray, np.ndarray],
-    edited_joints: tuple[np.ndarray, np.ndarray],
+    reference: np.ndarray, edited: np.ndarray, reference_joints: "Joints", edited_joints: "Joints"
 ) -> float:
     """Intersection over union of the silhouettes, the edited one moved so that its joints lie on the source's.
 
-    The move is shapes.similarity of the joints (positions and seen) found in both images. In 0..1, higher is better, 1
-    for identical images; not symmetric: what is moved out of the image is cut off. Raises ValueError for fewer than 3
-    joints found in both or an empty silhouette.
+    The move is shapes.similarity of the joints found in both images. In 0..1, higher is better, 1 for identical images;
+    not symmetric: what is moved out of the image is cut off. Raises ValueError for fewer than 3 joints found in both or
+    an empty silhouette.
     """
     if reference.shape != edited.shape:
         raise ValueError(f"silhouettes of shapes {reference.shape} and {edited.shape}")
     if not (reference.any() and edited.any()):
         raise ValueError(f"no body in the {'edited' if reference.any() else 'source'} image")
-    (first, seen), (second, also_seen) = reference_joints, edited_joints
-    target, points = _common(first, second, seen, also_seen)
-    moved = _moved(edited, shapes.similarity(points, target))
-    return float((reference & moved).sum() / (reference | moved).sum())
+    target, points = _common(reference_joints, edited_joints)
+    return iou(reference, _moved(edited, shapes.similarity(points, target)))
 
 
 def appearance_cosine(
@@ -80,14 +78,12 @@ def clothed(silhouette: np.ndarray, hair: np.ndarray | None, face_box: FloatBox 
     return body
 
 
-def _common(
-    reference: np.ndarray, edited: np.ndarray, reference_seen: np.ndarray, edited_seen: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _common(reference: "Joints", edited: "Joints") -> tuple[np.ndarray, np.ndarray]:
     """The joints found in both images."""
-    both = reference_seen & edited_seen
+    both = reference.seen & edited.seen
     if both.sum() < shapes.LEAST_POINTS:
         raise ValueError(f"{both.sum()} joints were found in both images, fewer than {shapes.LEAST_POINTS}")
-    return reference[both], edited[both]
+    return reference.points[both], edited.points[both]
 
 
 def _moved(mask: np.ndarray, matrix: np.ndarray) -> np.ndarray:

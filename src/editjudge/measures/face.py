@@ -1,8 +1,7 @@
 """Measures of a face's shape and skin.
 
-Crops are RGB, uint8, (224, 224, 3), from `crop`; a region is boolean, (224, 224): the pixels that count, such as the
-skin of both crops; without one the whole crop counts. No measure sees a change outside the region. All raise
-ValueError, with the reason, where there is nothing to compare.
+Crops are RGB, uint8, (224, 224, 3), from `crop`. All raise ValueError, with the reason, where there is nothing to
+compare.
 """
 
 import cv2
@@ -11,8 +10,8 @@ from scipy.ndimage import gaussian_filter
 from skimage.color import rgb2lab
 
 from editjudge.core import regions
+from editjudge.core.regions import FloatBox
 from editjudge.vision import shapes
-from editjudge.vision.faces import FloatBox
 
 SIDE = 224
 SIGMA = 3.0  # pixels of the crop; what is finer than this is texture
@@ -37,34 +36,30 @@ def geometry(reference: np.ndarray | None, edited: np.ndarray | None) -> float:
     return shapes.procrustes_distance(reference, edited)
 
 
-def high_frequency_difference(reference: np.ndarray, edited: np.ndarray, region: np.ndarray | None = None) -> float:
+def high_frequency_difference(reference: np.ndarray, edited: np.ndarray) -> float:
     """Mean absolute difference of what a blur of SIGMA takes from the crops' lightness, as a share of its range.
 
-    The blur is normalised: it averages over the region's pixels alone. In 0..1, lower is better, 0 for identical
-    crops; symmetric.
+    The blur is normalised: it averages over the crop's pixels alone. In 0..1, lower is better, 0 for identical crops;
+    symmetric.
     """
-    mask = _checked(reference, edited, region)
-    difference = _high_pass(_lightness(reference), mask) - _high_pass(_lightness(edited), mask)
-    return float(np.abs(difference[mask]).mean() / 100)
+    return float(np.abs(_high_pass(_lightness(reference)) - _high_pass(_lightness(edited))).ravel().mean() / 100)
 
 
-def histogram_intersection(reference: np.ndarray, edited: np.ndarray, region: np.ndarray | None = None) -> float:
+def histogram_intersection(reference: np.ndarray, edited: np.ndarray) -> float:
     """Intersection of the crops' joint histograms of CIELAB's a and b (Swain and Ballard 1991), BINS x BINS.
 
     In 0..1, higher is better, 1 for identical crops; symmetric. It does not see lightness.
     """
-    mask = _checked(reference, edited, region)
-    return float(np.minimum(_chroma(reference, mask), _chroma(edited, mask)).sum())
+    return float(np.minimum(_chroma(reference), _chroma(edited)).sum())
 
 
-def energy_ratio(reference: np.ndarray, edited: np.ndarray, region: np.ndarray | None = None) -> float:
+def energy_ratio(reference: np.ndarray, edited: np.ndarray) -> float:
     """The lesser over the greater mean squared Laplacian (3 x 3, 4 neighbours) of the crops' lightness.
 
     In 0..1, higher is better, 1 for identical crops; symmetric: skin that was smoothed and skin that was sharpened both
-    lose. Pixels whose neighbours are not all in the region do not count. Raises ValueError where both crops are flat.
+    lose. Pixels at the crop's border do not count. Raises ValueError where both crops are flat.
     """
-    mask = inner(_checked(reference, edited, region))
-    energies = [float(np.mean(laplacian(_lightness(rgb))[mask] ** 2)) for rgb in (reference, edited)]
+    energies = [float(np.mean(laplacian(_lightness(rgb))[1:-1, 1:-1].ravel() ** 2)) for rgb in (reference, edited)]
     if max(energies) == 0:
         raise ValueError("both faces are without texture")
     return min(energies) / max(energies)
@@ -75,34 +70,16 @@ def laplacian(channel: np.ndarray) -> np.ndarray:
     return cv2.Laplacian(channel.astype(np.float64), cv2.CV_64F, ksize=1)
 
 
-def inner(mask: np.ndarray) -> np.ndarray:
-    """The pixels of which all 8 neighbours are in the mask too. Raises ValueError where there is none."""
-    eroded = cv2.erode(mask.astype(np.uint8), np.ones((3, 3), np.uint8), borderValue=0).astype(bool)
-    if not eroded.any():
-        raise ValueError("the region is too small for its texture to be measured")
-    return eroded
-
-
-def _checked(reference: np.ndarray, edited: np.ndarray, region: np.ndarray | None) -> np.ndarray:
-    if reference.shape != (SIDE, SIDE, 3) or edited.shape != reference.shape:
-        raise ValueError(f"crops of shapes {reference.shape} and {edited.shape}, not ({SIDE}, {SIDE}, 3)")
-    mask = np.ones((SIDE, SIDE), bool) if region is None else region
-    if mask.shape != (SIDE, SIDE) or not mask.any():
-        raise ValueError("the face's region is empty or of another shape")
-    return mask
-
-
-def _high_pass(channel: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    weight = gaussian_filter(mask.astype(np.float64), SIGMA, mode="constant")
-    blurred = gaussian_filter(np.where(mask, channel, 0.0), SIGMA, mode="constant")
-    return channel - blurred / np.maximum(weight, 1e-12)
+def _high_pass(channel: np.ndarray) -> np.ndarray:
+    weight = gaussian_filter(np.ones_like(channel), SIGMA, mode="constant")
+    return channel - gaussian_filter(channel, SIGMA, mode="constant") / weight
 
 
 def _lightness(rgb: np.ndarray) -> np.ndarray:
     return np.asarray(rgb2lab(rgb)[..., 0], np.float64)
 
 
-def _chroma(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    a, b = rgb2lab(rgb)[mask][:, 1:].T
+def _chroma(rgb: np.ndarray) -> np.ndarray:
+    a, b = rgb2lab(rgb).reshape(-1, 3)[:, 1:].T
     counts = np.histogram2d(a, b, BINS, [(-LIMIT, LIMIT), (-LIMIT, LIMIT)])[0]
     return counts / counts.sum()

@@ -12,7 +12,7 @@ import numpy as np
 from skimage.color import rgb2lab
 
 from editjudge.core import regions
-from editjudge.measures.face import inner, laplacian
+from editjudge.measures.face import laplacian
 
 BINS = 32  # of each channel's histogram
 RANGES = ((0.0, 100.0), (-128.0, 128.0), (-128.0, 128.0))  # of CIELAB's channels
@@ -25,8 +25,7 @@ def color_chi_square(
 
     With p and q of sum 1: sum of (p - q)² / (p + q) over bins with p + q > 0, times 1/2.
     """
-    _check(reference, edited, reference_hair, edited_hair)
-    first, second = _histograms(*_cut(reference, reference_hair)), _histograms(*_cut(edited, edited_hair))
+    first, second = (_histograms(*cut) for cut in _cuts(reference, edited, reference_hair, edited_hair))
     terms = (first - second) ** 2 / np.maximum(first + second, 1e-300)
     return float(terms.sum(1).mean() / 2)
 
@@ -38,37 +37,36 @@ def high_frequency_difference(
 
     Pixels at the hair's edge do not count. Raises ValueError also where both are flat or a mask has no inner pixel.
     """
-    _check(reference, edited, reference_hair, edited_hair)
-    return _relative(reference, edited, reference_hair, edited_hair, lambda light: laplacian(light) ** 2)
+    cuts = _cuts(reference, edited, reference_hair, edited_hair)
+    return _relative(cuts, lambda light: laplacian(light) ** 2)
 
 
 def sobel_difference(
     reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
 ) -> float:
     """|a - b| / (a + b) of the two mean squared Sobel gradients (3 x 3); else as `high_frequency_difference`."""
-    _check(reference, edited, reference_hair, edited_hair)
-    return _relative(reference, edited, reference_hair, edited_hair, _sobel)
+    cuts = _cuts(reference, edited, reference_hair, edited_hair)
+    return _relative(
+        cuts, lambda light: cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2
+    )
 
 
-def _relative(
-    reference: np.ndarray,
-    edited: np.ndarray,
-    reference_hair: np.ndarray,
-    edited_hair: np.ndarray,
-    energy: Callable[[np.ndarray], np.ndarray],
-) -> float:
-    first, second = (_energy(*_cut(*pair), energy) for pair in ((reference, reference_hair), (edited, edited_hair)))
+Cut = tuple[np.ndarray, np.ndarray]
+
+
+def _relative(cuts: list[Cut], energy: Callable[[np.ndarray], np.ndarray]) -> float:
+    first, second = (float(energy(np.ascontiguousarray(lab[..., 0]))[_inner(hair)].mean()) for lab, hair in cuts)
     if first + second == 0:
         raise ValueError("the hair of both images is without texture")
     return abs(first - second) / (first + second)
 
 
-def _energy(lab: np.ndarray, hair: np.ndarray, energy: Callable[[np.ndarray], np.ndarray]) -> float:
-    return float(energy(np.ascontiguousarray(lab[..., 0]))[inner(hair)].mean())
-
-
-def _sobel(light: np.ndarray) -> np.ndarray:
-    return cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2
+def _inner(mask: np.ndarray) -> np.ndarray:
+    """The pixels of which all 8 neighbours are in the mask too. Raises ValueError where there is none."""
+    eroded = cv2.erode(mask.astype(np.uint8), np.ones((3, 3), np.uint8), borderValue=0).astype(bool)
+    if not eroded.any():
+        raise ValueError("the region is too small for its texture to be measured")
+    return eroded
 
 
 def _histograms(lab: np.ndarray, hair: np.ndarray) -> np.ndarray:
@@ -78,15 +76,14 @@ def _histograms(lab: np.ndarray, hair: np.ndarray) -> np.ndarray:
     return counts / counts.sum(1, keepdims=True)
 
 
-def _cut(rgb: np.ndarray, hair: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """CIELAB, float64, and the mask in the smallest box around the hair: the rest of the image plays no part."""
-    x0, y0, x1, y1 = regions.mask_box(hair)
-    return rgb2lab(rgb[y0:y1, x0:x1]), hair[y0:y1, x0:x1]
-
-
-def _check(reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray) -> None:
+def _cuts(reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray) -> list[Cut]:
+    """CIELAB, float64, and the mask in the smallest box around each image's hair: the rest plays no part."""
+    found = []
     for which, rgb, hair in (("source", reference, reference_hair), ("edited", edited, edited_hair)):
         if rgb.shape[:2] != hair.shape:
             raise ValueError(f"the {which} image is of shape {rgb.shape} and its hair of {hair.shape}")
         if not hair.any():
             raise ValueError(f"no hair in the {which} image")
+        x0, y0, x1, y1 = regions.mask_box(hair)
+        found.append((rgb2lab(rgb[y0:y1, x0:x1]), hair[y0:y1, x0:x1]))
+    return found

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from editjudge.vision.faces import Face, FloatBox, overlaps
+from editjudge.core.regions import FloatBox, areas, intersections, overlaps
+from editjudge.vision.faces import Face
 
 MATCH_IOU = 0.3  # faces at one place in both images overlap more than this
 
@@ -40,7 +41,7 @@ def background_similarity(
         raise ValueError("no face in the source image beside the subject's")
     candidates = _without(edited, edited_box)
     iou = overlaps([face.box for face in others], [face.box for face in candidates])
-    near = np.where(iou > MATCH_IOU, iou, 0.0)
+    near = np.where(iou > MATCH_IOU, iou, 0.0).round(9)  # so that equal sums are equal on every machine
     matched = [(r, c) for r, c in zip(*linear_sum_assignment(near, maximize=True), strict=True) if near[r, c] > 0]
     return float(sum(_cosine(others[r], candidates[c]) for r, c in matched) / len(others))
 
@@ -61,8 +62,11 @@ def subject(faces: Sequence[Face], box: FloatBox | None) -> int:
     """
     if not faces:
         raise ValueError("no face in the image")
-    shares = [0.0 if box is None else _intersection(face.box, box) / max(_area(face.box), 1e-12) for face in faces]
-    return max(range(len(faces)), key=lambda n: (round(shares[n], 6), _area(faces[n].box)))
+    boxes = [face.box for face in faces]
+    sizes, inside = areas(boxes), np.zeros(len(faces)) if box is None else intersections(boxes, [box])[:, 0]
+    # Rounded, so that equals are equal on every machine; of them the first.
+    ranks = np.round(np.column_stack([inside / np.maximum(sizes, 1e-12), sizes]), 6).tolist()
+    return max(range(len(faces)), key=ranks.__getitem__)
 
 
 def _without(faces: Sequence[Face], box: FloatBox | None) -> list[Face]:
@@ -79,13 +83,3 @@ def _some(faces: Sequence[Face], which: str) -> Sequence[Face]:
 
 def _cosine(first: Face, second: Face) -> float:
     return float(np.clip(first.embedding @ second.embedding, -1, 1))
-
-
-def _intersection(first: FloatBox, second: FloatBox) -> float:
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    return max(width, 0.0) * max(height, 0.0)
-
-
-def _area(box: FloatBox) -> float:
-    return max(box[2] - box[0], 0.0) * max(box[3] - box[1], 0.0)

@@ -11,13 +11,14 @@ class Kind:
 
     direction: +1 higher is better, -1 lower is better. slots: the models of params.yaml's `measures` that it needs; it
     is not configured where one of them is `none`. areas: where it makes sense. helped: models that it asks where they
-    are configured, and does without where they are not.
+    are configured, and does without where they are not. objects: its encoder sees the objects in the boxes, cut out.
     """
 
     direction: int
     slots: tuple[str, ...] = ()
     areas: tuple[str, ...] = AREAS
     helped: tuple[str, ...] = ()
+    objects: bool = False
 
 
 _OBJECT = ("edit_area", "object", "image")
@@ -44,8 +45,8 @@ KINDS: dict[str, Kind] = {
     "lpips": Kind(-1, ("lpips",)),
     "max_match_face_ID_sim": Kind(1, ("faces",), _PERSON),
     "object_similarity": Kind(1, ("segmenter",), _OBJECT),
-    "sam_clip_cls_sim": Kind(1, ("clip", "segmenter"), _OBJECT),
-    "sam_dino_cls_sim": Kind(1, ("dinov3", "segmenter"), _OBJECT),
+    "sam_clip_cls_sim": Kind(1, ("clip", "segmenter"), _OBJECT, objects=True),
+    "sam_dino_cls_sim": Kind(1, ("dinov3", "segmenter"), _OBJECT, objects=True),
     "ssim": Kind(1),
     "structure_similarity": Kind(1),
     "tone_residual": Kind(-1),

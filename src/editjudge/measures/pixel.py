@@ -1,13 +1,14 @@
 """Measures on pixels: structural similarity and colour difference over a region.
 
-Images are RGB, uint8, (H, W, 3), both of one shape; a region is a boolean mask (H, W). All raise ValueError for an
-empty region or shapes that differ.
+What is computed once for an image and used for many pairs is given in place of the image: `Moments`, `lightness`,
+CIELAB. Both are of one shape; a region is a boolean mask (H, W). All raise ValueError for an empty region.
 """
 
 import cv2
 import numpy as np
+from skimage.exposure import match_histograms
 
-from editjudge.core import images, regions
+from editjudge.core import regions
 
 SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
@@ -16,39 +17,27 @@ DATA_RANGE = 255.0
 K1, K2 = 0.01, 0.03
 
 
-def ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
+def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
     """Structural similarity (Wang et al. 2004, Gaussian window) of the RGB channels, mean over region and channels.
 
-    In -1..1, higher is better, 1 for identical images; symmetric. A window at the region's edge also sees the RADIUS
-    pixels around it.
+    The reference comes as its moments, which serve all of its edits. In -1..1, higher is better, 1 for identical
+    images; symmetric. A window at the region's edge also sees the RADIUS pixels around it.
     """
-    _check(reference, edited, region)
-    return ssim_of(Moments(reference.astype(np.float64)), edited, region)
-
-
-def ssim_of(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
-    """`ssim`, with what is known of the reference computed once for all of its edits."""
-    around = surroundings(region)
+    around = surroundings(reference.values, edited, region)
     maps = ssim_map(reference.part(around), Moments(edited[around].astype(np.float64)))[region[around]]
     # A channel at a time, as NumPy's sums depend on the order.
     return float(np.mean([np.ascontiguousarray(maps[:, channel]).mean() for channel in range(3)]))
 
 
 def l_channel_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
-    """`ssim` on the lightness of CIELAB after the edited region's histogram was matched to the reference's.
+    """`ssim` of two images' `lightness` after the edited region's histogram was matched to the reference's.
 
     Sees a change of structure, not one of colour or overall lightness. In -1..1, higher is better; not symmetric.
     """
-    _check(reference, edited, region)
-    return l_channel_ssim_of(lightness(images.to_lab(reference)), lightness(images.to_lab(edited)), region)
-
-
-def l_channel_ssim_of(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
-    """`l_channel_ssim` of two images' `lightness`."""
-    around = surroundings(region)
+    around = surroundings(reference, edited, region)
     inside = region[around]
-    first, second = first[around], second[around].copy()
-    second[inside] = match_histogram(second[inside], first[inside])
+    first, second = reference[around], edited[around].copy()
+    second[inside] = match_histograms(second[inside], first[inside])
     return float(ssim_map(Moments(first), Moments(second))[inside].mean())
 
 
@@ -57,34 +46,28 @@ def depth_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) ->
 
     In -1..1, higher is better, 1 for identical maps; symmetric.
     """
-    _check(reference, edited, region)
-    around = surroundings(region)
+    around = surroundings(reference, edited, region)
     first, second = (Moments(depth[around].astype(np.float64)) for depth in (reference, edited))
     return float(ssim_map(first, second)[region[around]].mean())
 
 
-def delta_e(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
-    """Mean CIE 1976 colour difference over the region; 0 or more, lower is better, symmetric."""
-    _check(reference, edited, region)
-    return float(images.delta_e(reference, edited)[region].mean())
+def delta_e(differences: np.ndarray, region: np.ndarray) -> float:
+    """Mean CIE 1976 colour difference (images.delta_e) over the region; 0 or more, lower is better, symmetric."""
+    if not region.any():
+        raise ValueError("the region is empty")
+    return float(differences[region].mean())
 
 
 def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
     """Mean CIE 1976 colour difference that the best smooth map of the reference's colours leaves over the region.
 
-    A change of tone maps colours the same way everywhere, so what no such map (a polynomial of CIELAB, least squares)
-    explains is damage. 0 or more, lower is better; not symmetric.
+    Both images are in CIELAB, (H, W, 3). A change of tone maps colours the same way everywhere, so what no such map
+    (a polynomial of CIELAB, least squares) explains is damage. 0 or more, lower is better; not symmetric.
     """
-    _check(reference, edited, region)
-    return tone_residual_of(images.to_lab(reference), images.to_lab(edited), region)
-
-
-def tone_residual_of(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
-    """`tone_residual` of two images in CIELAB, (H, W, 3)."""
     if not region.any():
         raise ValueError("the region is empty")
-    design = _polynomial(first[region].astype(np.float64) / 50 - 1)
-    target = second[region].astype(np.float64)
+    design = _polynomial(reference[region].astype(np.float64) / 50 - 1)
+    target = edited[region].astype(np.float64)
     mapped = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     return float(np.linalg.norm(target - mapped, axis=1).mean())
 
@@ -118,23 +101,17 @@ def ssim_map(first: Moments, second: Moments) -> np.ndarray:
     return alike / ((first.mean**2 + second.mean**2 + c1) * (first.variance + second.variance + c2))
 
 
-def surroundings(region: np.ndarray) -> tuple[slice, slice]:
-    """The part of an image that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider.
+def surroundings(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> tuple[slice, slice]:
+    """The part of both images that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider.
 
-    Raises ValueError for an empty region.
+    Raises ValueError for an empty region and for shapes that differ.
     """
+    if reference.shape != edited.shape or reference.shape[:2] != region.shape:
+        raise ValueError(f"shapes differ: {reference.shape}, {edited.shape}, region {region.shape}")
     if not region.any():
         raise ValueError("the region is empty")
     x0, y0, x1, y1 = regions.mask_box(region)
     return slice(max(y0 - RADIUS, 0), y1 + RADIUS), slice(max(x0 - RADIUS, 0), x1 + RADIUS)
-
-
-def match_histogram(values: np.ndarray, template: np.ndarray) -> np.ndarray:
-    """`values` (n,) mapped so that their distribution becomes that of `template` (m,): quantile to quantile."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    sorted_values, template_counts = np.unique(template, return_counts=True)
-    quantiles = np.cumsum(counts) / values.size
-    return np.interp(quantiles, np.cumsum(template_counts) / template.size, sorted_values)[inverse]
 
 
 def lightness(lab: np.ndarray) -> np.ndarray:
@@ -144,10 +121,3 @@ def lightness(lab: np.ndarray) -> np.ndarray:
 
 def _blur(values: np.ndarray) -> np.ndarray:
     return cv2.sepFilter2D(values, cv2.CV_64F, WINDOW, WINDOW, borderType=cv2.BORDER_REFLECT)
-
-
-def _check(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> None:
-    if reference.shape != edited.shape or reference.shape[:2] != region.shape:
-        raise ValueError(f"shapes differ: {reference.shape}, {edited.shape}, region {region.shape}")
-    if not region.any():
-        raise ValueError("the region is empty")

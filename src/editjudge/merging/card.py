@@ -21,7 +21,7 @@ the source. It is a whole Qwen3-VL checkpoint; nothing of peft is needed to load
 | | |
 |---|---|
 | base | {base} |
-| adapter | {adapter}: rank {rank}, alpha {alpha}{forms} |
+| adapter | {adapter}: rank {rank}, alpha {alpha}{form} |
 | merged | {merged} of {total} tensors, summed in float32 and stored in {dtype} |
 
 `merge.json` has the adapter's settings, how it was trained where the adapter says so, and the SHA-256 of every file of
@@ -43,12 +43,6 @@ processor = AutoProcessor.from_pretrained(FOLDER)
 or `vllm serve FOLDER`. As a judge of editjudge it is an entry under `judges` in `params.yaml`, whose `model` is this
 folder; the prompt that it was trained with is in `editjudge.qwen.prompt`.
 """
-FORMS = {
-    "use_rslora": "rsLoRA",
-    "use_dora": "DoRA",
-    "alpha_pattern": "alphas by pattern",
-    "rank_pattern": "ranks by pattern",
-}
 
 
 def provenance(
@@ -69,13 +63,12 @@ def provenance(
 def card(record: Mapping[str, Any]) -> str:
     """The model card of a merge, from its `provenance`."""
     config = record["adapter"]["config"]
-    forms = [name for key, name in FORMS.items() if config.get(key)]
     return CARD.format(
         base=record["base"]["name"],
         adapter=record["adapter"]["name"],
         rank=config["r"],
         alpha=config["lora_alpha"],
-        forms="".join(f", {name}" for name in forms),
+        form=", rsLoRA" if config.get("use_rslora") else "",
         merged=record["tensors"]["changed"],
         total=record["tensors"]["all"],
         dtype="the base's dtype" if record["dtype"] == "base" else record["dtype"],

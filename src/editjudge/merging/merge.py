@@ -1,10 +1,9 @@
 """Merging a LoRA adapter into its base: a plain checkpoint that any Qwen3-VL runtime serves.
 
 The base's files are streamed, each read once: what the adapter does not touch is copied, and what it does is summed in
-float32, a block of rows at a time. So memory does not grow with the model: up to 20 pieces of 8 MB are under way, with
-as much for what becomes of each (twice that from bfloat16 to float32) and 4 MB for its sums. The time is about that of
-copying the files. One thread hashes what is read, in order, which bounds the speed where there are many cores: 1.8 GB/s
-with a processor's instructions for SHA-256. The same base and adapter give the same bytes.
+float32, a block of rows at a time. So memory does not grow with the model: AHEAD pieces of 16 MB are under way, with as
+much for what becomes of each (twice that from bfloat16 to float32) and the factors of a module. One thread hashes what
+is read, in order; the others sum. The same base and adapter give the same bytes.
 """
 
 import errno
@@ -13,42 +12,29 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import torch
 from tqdm import tqdm
 
+from editjudge.merging.adapter import Change, Delta, changes, read_adapter
 from editjudge.merging.base import INDEX, Base, read_base
 from editjudge.merging.card import card, provenance
-from editjudge.merging.changes import changes, read_adapter
 from editjudge.merging.folder import whole
-from editjudge.merging.tensors import (
-    Change,
-    Piece,
-    Space,
-    Stored,
-    form,
-    header_of,
-    past_cache,
-    pieces_of,
-    read_piece,
-    write_piece,
-)
+from editjudge.merging.tensors import FLOATS, Stored, header_of, read_rows
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")  # of the base, beside its weights
 MADE = {INDEX, "config.json", "merge.json", "README.md"}
+PIECE = 1 << 24  # bytes that are read at once
 MOST_WORKERS = 8
-READERS = 2
-READ_AHEAD = 4  # pieces
-T = TypeVar("T")
-Started: TypeAlias = tuple[Piece, Space, Future[T]]
-"""A piece, the memory that it has, and what is being done with it."""
+AHEAD = 2 * MOST_WORKERS  # pieces
 
 
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
@@ -59,12 +45,10 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
     FileNotFoundError, TypeError and ValueError where base and adapter cannot be merged (`read_base`, `read_adapter`,
     `changes`); FileExistsError: out_dir is something else than an old result; OSError: the disk is too small.
     """
-    if dtype not in STORED:
-        raise ValueError(f"dtype must be one of {sorted(STORED)}, not {dtype!r}")
     base, adapter = read_base(base_dir), read_adapter(adapter_dir)
     made = changes(adapter, base.tensors, base.tied)
     _check_place(out_dir, base_dir, adapter_dir)
-    files = _beside(base_dir)
+    files = sorted({path for pattern in COPIED for path in base_dir.glob(pattern) if path.name not in MADE})
     _check_room(out_dir, _size(base, dtype) + sum(file.stat().st_size for file in files))
     with whole(out_dir) as folder:
         hashes = _write_weights(base, made, dtype, folder)
@@ -79,12 +63,6 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         record = provenance(base_dir.resolve().name, adapter_dir, found, counts, dtype)
         (folder / "merge.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
         (folder / "README.md").write_text(card(record))
-
-
-def _beside(base_dir: Path) -> list[Path]:
-    """The files of the base that go with its weights as they are."""
-    found = {path for pattern in COPIED for path in base_dir.glob(pattern)}
-    return sorted(path for path in found if path.is_file() and path.name not in MADE)
 
 
 def _check_place(out_dir: Path, *sources: Path) -> None:
@@ -106,7 +84,7 @@ def _check_room(out_dir: Path, needed: int) -> None:
 
 def _size(base: Base, dtype: Dtype) -> int:
     """Bytes of the merged tensors."""
-    return sum(form(tensor, STORED[dtype])[1] for tensor in base.tensors.values())
+    return sum(tensor.size_in(STORED[dtype]) for tensor in base.tensors.values())
 
 
 def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, folder: Path) -> dict[str, str]:
@@ -114,93 +92,95 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, folder:
     hashes = {}
     with tqdm(total=_size(base, dtype), desc="merge", unit="B", unit_scale=True, dynamic_ncols=True) as bar:
         for name, (metadata, tensors) in base.shards.items():
-            header = header_of(metadata, tensors, STORED[dtype])
-            pieces = _pieces(tensors, made, STORED[dtype], len(header))
-            size = len(header) + sum(form(tensor, STORED[dtype])[1] for tensor in tensors.values())
-            (folder / name).write_bytes(header)
-            os.truncate(folder / name, size)
-            hashes[name] = _stream(base.folder / name, folder / name, tensors, pieces, bar.update)
+            with (base.folder / name).open("rb") as source, (folder / name).open("wb") as target:
+                target.write(header_of(metadata, tensors, STORED[dtype]))
+                hashes[name] = _stream(source, target, _pieces(tensors, made, STORED[dtype]), bar)
     return hashes
 
 
-def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: str | None, at: int) -> Iterator[Piece]:
-    """All pieces of a file's tensors, in the order of their bytes, and where they go from byte `at` of the new file."""
-    begin, size = 0, 0  # what is to be copied and is in no piece yet: its first byte in the source, and its length
+@dataclass(frozen=True)
+class Piece:
+    """`size` bytes of a base file: the rows of `tensor` from `first` on, which are written in safetensors' `dtype`.
+
+    instead: what takes the tensor's place, the tensor itself if nothing does. added: (left, right, scale) of a `Delta`
+    in float32, the factors (rows, r) and (r, columns) of the whole tensor.
+    """
+
+    tensor: Stored
+    first: int
+    size: int
+    dtype: str
+    instead: Stored
+    added: tuple[torch.Tensor, torch.Tensor, float] | None
+
+
+def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: str | None) -> Iterator[Piece]:
+    """All of a file's tensors, in the order of their bytes, in whole blocks of rows."""
     for name, tensor in tensors.items():
-        written, length = form(tensor, dtype)
-        if name not in made and written == tensor.dtype:
-            begin, size = (begin if size else tensor.start), size + length
+        if tensor.size == 0:
             continue
-        yield from _copied(tensor.file, begin, size, at)
-        yield from pieces_of(tensor, made.get(name, Change(tensor)), at + size, written)
-        at, size = at + size + length, 0
-    if size:
-        yield from _copied(tensor.file, begin, size, at)
+        change, added = made.get(name, tensor), None
+        if isinstance(change, Delta):
+            left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
+            change, added = tensor, (left, right, change.scale)
+        written = dtype if dtype and tensor.dtype in FLOATS else tensor.dtype
+        row = tensor.size // tensor.rows
+        rows = tensor.block * max(1, PIECE // (tensor.block * row))
+        for first in range(0, tensor.rows, rows):
+            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, change, added)
 
 
-def _copied(file: Path, begin: int, size: int, at: int) -> Iterator[Piece]:
-    run = Stored(file, "U8", (size,), begin, size)
-    return pieces_of(run, Change(run), at, run.dtype)
+def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], bar: tqdm) -> str:
+    """Reads a base file once, in order, and writes what becomes of its pieces; returns its SHA-256."""
+    length = _read(source, 8)
+    digest = hashlib.sha256(length + _read(source, int.from_bytes(length, "little")))
+    under_way: deque[tuple[Future[None], Future[memoryview]]] = deque()
 
+    def write_oldest() -> None:
+        hashed, merged = under_way.popleft()
+        hashed.result()
+        bar.update(target.write(merged.result()))
 
-def _stream(
-    source: Path, target: Path, tensors: Mapping[str, Stored], pieces: Iterable[Piece], each: Callable[[int], object]
-) -> str:
-    """Reads a base file once, in order, and writes its pieces; returns its SHA-256. It leaves no thread behind."""
-    workers = min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
-    columns = max((tensor.columns for tensor in tensors.values()), default=0)
-    spaces = [Space(columns) for _ in range(READ_AHEAD + 2 * workers)]
-    with source.open("rb") as first:
-        digest = hashlib.sha256(first.read(source.stat().st_size - sum(tensor.size for tensor in tensors.values())))
-
-    def read(file: int, readers: Executor) -> Iterator[Started[memoryview]]:
-        for piece in pieces:
-            space = spaces.pop()
-            yield piece, space, readers.submit(read_piece, piece, file, space)
-
-    def write(out: int, edges: int, began: Iterator[Started[memoryview]], pool: Executor) -> Iterator[Started[None]]:
-        for piece, space, data in _ahead(began, READ_AHEAD):
-            written = pool.submit(write_piece, piece, data, space, out, edges)
-            digest.update(data)
-            yield piece, space, written
-
+    workers = min(MOST_WORKERS, os.cpu_count() or 1)
     with (
-        past_cache(source, "rb") as file,
-        past_cache(target, "r+b") as out,
-        target.open("r+b") as edges,
-        ThreadPoolExecutor(READERS) as readers,
-        _workers(workers) as pool,
+        ThreadPoolExecutor(1) as hasher,
+        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
-        for piece, space, _ in _ahead(
-            write(out.fileno(), edges.fileno(), read(file.fileno(), readers), pool), 2 * workers
-        ):
-            spaces.append(space)
-            each(piece.written)
+        for piece in pieces:
+            data = _read(source, piece.size)
+            under_way.append((hasher.submit(digest.update, data), pool.submit(_merged, piece, data)))
+            if len(under_way) == AHEAD:
+                write_oldest()
+        while under_way:
+            write_oldest()
     return digest.hexdigest()
 
 
-def _ahead(started: Iterable[Started[T]], count: int) -> Iterator[tuple[Piece, Space, T]]:
-    """Results in the order of the start, with up to `count` under way."""
-    waiting: deque[Started[T]] = deque()
-    for one in started:
-        waiting.append(one)
-        if len(waiting) == count:
-            piece, space, future = waiting.popleft()
-            yield piece, space, future.result()
-    for piece, space, future in waiting:
-        yield piece, space, future.result()
+def _read(source: BufferedReader, size: int) -> bytearray:
+    """The next bytes of a file. EOFError: it ends before."""
+    data = bytearray(size)
+    if source.readinto(data) < size:
+        raise EOFError(f"{source.name} has become shorter")
+    return data
 
 
-@contextmanager
-def _workers(count: int) -> Iterator[Executor]:
-    """Threads that multiply and write, each with one thread of torch."""
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
-    finally:
-        torch.set_num_threads(before)
+def _merged(piece: Piece, data: bytearray) -> memoryview:
+    """What a piece's bytes become; summed in float32, a block of rows at a time."""
+    tensor = piece.tensor
+    if piece.instead == tensor and piece.added is None and piece.dtype == tensor.dtype:
+        return memoryview(data)
+    values = torch.frombuffer(data, dtype=FLOATS[tensor.dtype]).view(-1, tensor.columns)
+    if piece.instead != tensor:
+        values = read_rows(piece.instead, piece.first, len(values))
+    written = torch.empty(values.shape, dtype=FLOATS[piece.dtype])
+    for first in range(0, len(values), tensor.block):
+        block = values[first : first + tensor.block]
+        if piece.added:
+            left, right, scale = piece.added
+            here = slice(piece.first + first, piece.first + first + len(block))
+            block = torch.addmm(block.float(), left[here], right, alpha=scale)
+        written[first : first + len(block)] = block
+    return memoryview(written.view(-1).view(torch.uint8).numpy())
 
 
 def sha256(file: Path) -> str:

@@ -18,16 +18,18 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from editjudge.core import images
-from editjudge.qwen.chat_request import TOP
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 
+TOP = 20  # likeliest tokens that are kept at each place of a reply
 LONGEST_ASPECT = 200  # of an image, as transformers takes it
 KEPT_IMAGES = 32  # whose features stay for the next batch: about 1.3 GB for an 8B checkpoint in bfloat16
+BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of the letters of byte-level tokens
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,13 @@ class ChatModel:
         """The text of a chat, up to where the reply begins."""
         return self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
+    def piece(self, token: int) -> bytes:
+        """What a token writes; it may hold part of a character."""
+        tokenizer = self.processor.tokenizer
+        if token in tokenizer.added_tokens_decoder:
+            return tokenizer.decode([token]).encode()
+        return bytes(BYTES[letter] for letter in tokenizer.convert_ids_to_tokens(token))
+
     def length(self, chat: Chat, pixels: Mapping[bytes, np.ndarray]) -> int:
         """How many tokens the chat has, images included."""
         count, merged = self.processor.image_processor.get_number_of_image_patches, self._merged
@@ -189,7 +198,7 @@ class ChatModel:
             mm_encoder_outputs=self._encoded(chats, layout.spans[-1]),
             generation_config=self._generation(max(limits)),
             logits_processor=LogitsProcessorList([chooser]),
-            stopping_criteria=StoppingCriteriaList([Limits(limits, width)]),
+            stopping_criteria=StoppingCriteriaList([OwnLimits(limits, width)]),
         )
         rows = [row[:limit] for row, limit in zip(sequences[:, width:].tolist(), limits, strict=True)]
         lengths, places = layout.mask.sum(dim=1).tolist(), chooser.places()
@@ -311,7 +320,7 @@ class Chooser(LogitsProcessor):
         return [torch.stack(each, dim=1).cpu().numpy() for each in zip(*self.kept, strict=True)]
 
 
-class Limits(StoppingCriteria):
+class OwnLimits(StoppingCriteria):
     """Ends each chat at its own limit of new tokens."""
 
     def __init__(self, limits: Sequence[int], width: int) -> None:

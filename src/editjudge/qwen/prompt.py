@@ -1,16 +1,13 @@
 """What a judge that is trained here is asked, and what it answers.
 
 The judge sees the source image, two edits of it (A and B) and the edit instruction, and answers with one JSON
-object that holds only the decision. The prompt is part of a trained judge: change its text, and
-`PROMPT_VERSION` with it, only together with new weights.
+object that holds only the decision. The prompt is part of a trained judge: change its text only together with
+new weights.
 """
 
 import re
-from typing import Literal, TypeAlias
 
-Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
-WINNERS: tuple[Winner, ...] = ("Image A", "Image B", "Tie")
-PROMPT_VERSION = "2"
+from editjudge.core.winner import WINNERS, Winner
 
 INSTRUCTION = "Instruction: {instruction}\n"
 QUESTION = """Which edit better preserves the rest of the source? \

@@ -1,8 +1,8 @@
 """Embedders of (image, instruction) pairs: rows of raw_pairs to one vector each.
 
-The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each is a function of the
-settings that returns the function of the rows, so that a model is loaded once, and a missing one is an error before any
-work.
+The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each of MODELS is a
+function of the settings that returns the function of the rows, so that a model is loaded once, and a missing one is an
+error before any work.
 """
 
 from collections.abc import Callable
@@ -55,18 +55,17 @@ def qwen3_vl(setting: dict[str, Any]) -> Embed:
     return lambda rows: model.embed([decoded(row) for row in rows], [row["instruction"] for row in rows])
 
 
-def precomputed(setting: dict[str, Any]) -> Embed:
-    """Vectors from the file `setting["vectors"]`, (n, d): a Parquet file's by key, a .npy file's in the pool's order.
+def precomputed(path: Path, rows: int) -> Embed:
+    """Vectors from a file, (n, d): a Parquet file's by key, a .npy file's in the order of the pool of `rows` rows.
 
-    Parquet: columns key and embedding (a list of floats), held in memory. .npy: (N, d) floats, N being
-    `setting["rows"]`, read as a memory map; the function that is returned then takes the pool's rows in their order.
+    Parquet: columns key and embedding (a list of floats), held in memory. .npy: (rows, d) floats, read as a memory map;
+    the function that is returned then takes the pool's rows in their order.
     Raises ValueError, which names the file and the row or key, for another form, a key that is missing or stands twice,
     vectors of different lengths, and values that are not finite.
     """
-    path = Path(setting["vectors"])
     if not path.is_file():
         raise ValueError(f"embed.vectors: no file {path}")
-    return _by_key(path) if path.suffix == ".parquet" else _in_order(path, setting["rows"])
+    return _by_key(path) if path.suffix == ".parquet" else _in_order(path, rows)
 
 
 def _in_order(path: Path, rows: int) -> Embed:
@@ -124,8 +123,4 @@ def decoded(row: Row) -> np.ndarray:
         raise images.ImageError(f"raw pair {row['key']!r}: {error}") from error
 
 
-BACKENDS: dict[str, Callable[[dict[str, Any]], Embed]] = {
-    "embedded": embedded,
-    "qwen3_vl": qwen3_vl,
-    "precomputed": precomputed,
-}
+MODELS: dict[str, Callable[[dict[str, Any]], Embed]] = {"embedded": embedded, "qwen3_vl": qwen3_vl}

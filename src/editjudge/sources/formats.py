@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.sources import tables
-from editjudge.sources.record import Draft, Record, RowError, box, number, picture, text
+from editjudge.core import tables
+from editjudge.core.tables import RowError
+from editjudge.sources.record import Draft, Record, box, number, picture, text
 from editjudge.sources.settings import Source
 
 NANO_PREFIX = "Nano-150k/"
@@ -26,7 +27,7 @@ GROUNDED = {
 class Format:
     """How a data set is read.
 
-    build: a row's pair. name: what upstream calls its task; None: it does not say. fields: the columns read of a table,
+    build: a row's pair. name: what upstream calls its task; None: it does not say. fields: the columns read of Parquet,
     none: all. readers: by the ending of the file.
     """
 
@@ -168,7 +169,8 @@ def _unnamed(_record: Record) -> None:
 LINES: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": tables.jsonl}
 TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
-PLAIN = {".csv": tables.comma_separated, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
+CELLS = partial(tables.delimited, errors="surrogateescape")  # `record.text` refuses what is no UTF-8
+PLAIN: Mapping[str, tables.Reader] = {".csv": CELLS, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
 FORMATS: dict[str, Format] = {
@@ -186,7 +188,7 @@ FORMATS: dict[str, Format] = {
 
 
 def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record]:
-    """All rows of a source, file by file in the order of their names. Raises SourceError."""
+    """All rows of a source, file by file in the order of their names. Raises TableError."""
     index = 0
     if source.format == "datasets":
         for split, number, values in tables.on_disk(source.root(), source.files):
@@ -196,7 +198,10 @@ def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record
     form = FORMATS[source.format]
     columns = (*form.fields, source.instruction) if form.fields and source.instruction else form.fields
     for file, name in source.tables(form.readers):
-        rows = form.readers[file.suffix](file, columns, partial(_is_wanted, wanted, name))
+        if file.suffix == ".parquet":
+            rows = tables.parquet(file, columns, partial(_is_wanted, wanted, name))
+        else:
+            rows = form.readers[file.suffix](file)
         for number, values in enumerate(rows):
             yield Record(name, number, index, values)
             index += 1

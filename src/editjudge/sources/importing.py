@@ -15,12 +15,13 @@ from tqdm import tqdm
 
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
+from editjudge.core.tables import RowError
 from editjudge.sources import formats
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.names import TASK_OF, plain_name, task_of
 from editjudge.sources.pictures import Picture, Pictures
-from editjudge.sources.record import Draft, Record, RowError
+from editjudge.sources.record import Draft, Record
 from editjudge.sources.settings import PROBE, Filters, Plan, Source
 
 REFUSED = ("source", "file", "row", "reason", "detail")
@@ -79,7 +80,7 @@ def collect(
     """All pairs of a task to `keep`, all refused rows to `refuse`; metrics/raw_pairs/<task>.json.
 
     probe: makes the probe set's pairs. work: the folder of downloads and, for the time of the run, of what was seen.
-    Raises SourceError for a source that cannot be read.
+    Raises TableError for a source that cannot be read.
     """
     tallies = {name: Tally() for name in plan.sources}
     downloads = Downloads(work / "downloads", plan.limits)

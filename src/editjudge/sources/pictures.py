@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image
 
 from editjudge.core import images, regions
+from editjudge.core.tables import RowError
 from editjudge.sources.downloads import Downloads
-from editjudge.sources.record import Draft, RowError
+from editjudge.sources.record import Draft
 from editjudge.sources.settings import Filters
 
 

@@ -5,22 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from editjudge.core.tables import RowError
+
 MOST = 1_000_000
-
-
-class SourceError(ValueError):
-    """A source that cannot be read at all; the message names the source or the file."""
-
-
-class RowError(ValueError):
-    """One row that cannot be used; the others go on.
-
-    reason: one of a few phrases, under which rows are counted. detail: what was wrong with this row.
-    """
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
 
 
 @dataclass(frozen=True)

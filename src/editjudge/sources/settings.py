@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import params
-from editjudge.sources.record import SourceError
+from editjudge.core.tables import TableError
 
 PROBE = "probe"
 KEYS = ("per_task", "image_side", "seed", "filters", "downloads", "sources")
@@ -34,34 +34,34 @@ class Source:
     most: int | None = None
 
     def root(self) -> Path:
-        """The file or folder. Raises SourceError where there is none."""
+        """The file or folder. Raises TableError where there is none."""
         path = Path(str(self.path))
         if not path.exists():
-            raise SourceError(f"{path} not found: no such file or folder")
+            raise TableError(f"{path} not found: no such file or folder")
         return path
 
     def folder(self) -> Path:
-        """The folder that image paths are relative to, and never leave. Raises SourceError where there is none."""
+        """The folder that image paths are relative to, and never leave. Raises TableError where there is none."""
         root = self.root()
         folder = Path(self.images) if self.images else root if root.is_dir() else root.parent
         if not folder.is_dir():
-            raise SourceError(f"{folder} not found: no such folder of images")
+            raise TableError(f"{folder} not found: no such folder of images")
         return folder
 
     def tables(self, endings: Collection[str]) -> list[tuple[Path, Path]]:
-        """The files with rows, in order of their names, and each one's name in the folder. Raises SourceError."""
+        """The files with rows, in order of their names, and each one's name in the folder. Raises TableError."""
         root = self.root()
         found = [root] if root.is_file() else self._matching(root)
         found = [path for path in found if path.suffix in endings]
         if not found:
-            raise SourceError(f"{root}: no file {self.files or ', '.join('*' + ending for ending in endings)}")
+            raise TableError(f"{root}: no file {self.files or ', '.join('*' + ending for ending in endings)}")
         return [(path, path.relative_to(root) if root.is_dir() else Path(path.name)) for path in found]
 
     def _matching(self, root: Path) -> list[Path]:
         try:
             return sorted(path for path in root.glob(self.files or "**/*") if path.is_file())
         except (ValueError, IndexError) as error:  # of pathlib, for `**a` and for `.`
-            raise SourceError(f"{root}: files: {self.files!r} is no glob: {error}") from error
+            raise TableError(f"{root}: files: {self.files!r} is no glob: {error}") from error
 
 
 @dataclass(frozen=True)

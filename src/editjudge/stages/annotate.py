@@ -15,6 +15,7 @@ from editjudge.annotation import batch, slot_settings, slots
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, run_report
 from editjudge.grounding.grounded import Grounded
@@ -65,14 +66,8 @@ def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
 
 def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
     own = [where[row["key"], row["model"]] for row in rows]
-    return batch.Prompt(
-        p["image"],
-        own[0].source if own else (),
-        recipe,
-        tuple(row["image"] for row in rows),
-        tuple(grounded.edited for grounded in own),
-        tuple(grounded.attributes for grounded in own),
-    )
+    edits = (batch.Edit(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
+    return batch.Prompt(p["image"], own[0].source if own else (), recipe, tuple(edits))
 
 
 def _annotation(
@@ -149,8 +144,8 @@ def unanswered(task: str, accounts: Iterable[Account]) -> str:
 
 def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
     """A task's prompts and all models' candidates."""
-    files = [Path(f"data/candidates/{model}.parquet") for model in sorted(models)]
-    candidates = [row for file in files for row in records.iterate(file, "candidates") if row["task"] == task]
+    files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(models)]
+    candidates = [row for file in files for row in records.iterate(file, "candidates")]
     return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 
@@ -164,7 +159,7 @@ def run(task: str) -> None:
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
     prompts, candidates = _rows(task, params.leaf(values, "editors"))
-    with resume.RecordCache(Path(f"work/annotate/{task}.sqlite")) as cache:
+    with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
         verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)

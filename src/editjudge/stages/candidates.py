@@ -1,4 +1,4 @@
-"""Stage candidates: one editing model's edits of all pools and of the arena's prompts.
+"""Stage candidates: one editing model's edits of all pools, a file a task, and of the arena's prompts.
 
 A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
 reason, and the run goes on. Images are in memory a row group at a time.
@@ -15,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
 from editjudge.core.params import ParamsError
+from editjudge.core.records import RowWriter
 from editjudge.core.schemas import ContractError
-from editjudge.core.writing import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.pool import EditorBroken
@@ -25,7 +26,6 @@ from editjudge.editors.request import Request
 from editjudge.editors.settings import Setting
 from editjudge.endpoints.client import EndpointError
 
-FOLDERS = {"data": "candidates", "benchmark": "gallery"}
 REASONS = 20  # of the failures, the most frequent, that metrics list
 
 
@@ -84,7 +84,7 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: res
     def keep(name: str, outcome: Outcome) -> None:
         metas[name] = _meta(outcome)
         if outcome.lasting:
-            cache.put(name, metas[name], outcome.image)
+            metas[name] = cache.keep(name, metas[name], outcome.image)
 
     figures: dict[str, Any] = {}
     if missing:
@@ -133,6 +133,15 @@ def rows(candidates: Iterable[Candidate], model: str, cache: resume.RecordCache)
         yield row | {field: c.meta[field] for field in ("status", "reason", "damage")}
 
 
+def files(candidates: Iterable[Candidate], model: str, tasks: Iterable[str]) -> dict[Path, list[Candidate]]:
+    """Where candidates are written: those of each task's pool, and those of the arena."""
+    found = {Path(f"data/candidates/{model}/{task}.parquet"): list[Candidate]() for task in tasks}
+    found[gallery := Path(f"data/gallery/{model}.parquet")] = []
+    for c in candidates:
+        found[gallery if c.use == "benchmark" else Path(f"data/candidates/{model}/{c.task}.parquet")].append(c)
+    return found
+
+
 def counts(candidates: list[Candidate]) -> dict[str, Any]:
     """How many candidates are done and failed, the failures' kinds and most frequent reasons, the mean known damage."""
     failed = [c.meta for c in candidates if c.meta["status"] == "failed"]
@@ -157,12 +166,13 @@ def run(model: str) -> None:
     """The stage on its files. Raises ParamsError, ContractError and EditorBroken; what is finished is kept."""
     values = params.load()
     setting = settings.read(values, model)
-    prompts = Prompts(params.leaf(values, "tasks"), Path("data"))
-    with resume.RecordCache(Path(f"work/candidates/{model}.sqlite")) as cache:
+    tasks = params.leaf(values, "tasks")
+    prompts = Prompts(tasks, Path("data"))
+    with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
         made = edit_all(prompts, model, setting, cache)
-        for use, folder in FOLDERS.items():
-            with RowWriter(Path(f"data/{folder}/{model}.parquet"), "candidates") as out:
-                for row in rows((c for c in made.candidates if c.use == use), model, cache):
+        for file, part in files(made.candidates, model, tasks).items():
+            with RowWriter(file, "candidates") as out:
+                for row in rows(part, model, cache):
                     out.add(row)
         last = made.figures | cache.counts()
     records.write_json(Path(f"metrics/resume/candidates_{model}.json"), last)

@@ -22,6 +22,7 @@ from editjudge.arena import choosing
 from editjudge.arena.matches import OUTCOMES, numbered
 from editjudge.core import params, records, resume
 from editjudge.core.fields import read_fields
+from editjudge.core.files import work
 from editjudge.core.schemas import ContractError
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
@@ -203,7 +204,7 @@ def ask_judges(
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
         setting = values["judges"][judge]
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
             ask_all = functools.partial(
                 ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
             )

@@ -1,13 +1,15 @@
-"""Stage embed: one vector for each raw pair of a task, in the pool's order, as a .npy file to be read as a memory map.
+"""Stage embed: one vector for each raw pair of every task, in the pool's order, a .npy file a task to be memory-mapped.
 
-The pool is read and embedded a shard of `embed.shard` rows at a time. A finished shard is kept in work/, found by the
-fingerprint of its rows, the settings and the code, so that a killed stage loses one shard at most.
+A pool is read and embedded a shard of `embed.shard` rows at a time. A finished shard is kept in work/, found by the
+fingerprint of its rows, the settings and the code, so that a killed stage loses one shard at most, and a task whose
+pairs are as before is not embedded again. The embedder is loaded once, and only where a shard is missing.
 """
 
 import argparse
-import os
+import functools
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
+from editjudge.core.files import replacing, work
 from editjudge.core.progress import progress
 from editjudge.selection import embedders
 
@@ -31,19 +34,16 @@ CODE = (
 )
 
 
-def settings(values: dict[str, Any], task: str, rows: int) -> dict[str, Any]:
-    """The checked section `embed` of params.yaml, with the task in `vectors`, and `rows`, the pool's number of them.
-
-    Raises ParamsError that names the key.
-    """
-    params.choice(values, "embed.backend", embedders.BACKENDS)
+def settings(values: dict[str, Any]) -> dict[str, Any]:
+    """The checked section `embed` of params.yaml. Raises ParamsError that names the key."""
+    params.choice(values, "embed.backend", (*embedders.MODELS, "precomputed"))
     params.choice(values, "embed.dtype", DTYPES)
     for key in ("shard", "batch_size"):
         params.positive(values, f"embed.{key}")
     vectors = params.leaf(values, "embed.vectors")
     if not isinstance(vectors, str):
         raise params.ParamsError(f"params.yaml: embed.vectors must be a path, not {vectors!r}")
-    return values["embed"] | {"vectors": vectors.replace("{task}", task), "rows": rows}
+    return values["embed"]
 
 
 def rows_of(pairs: Path) -> int:
@@ -63,13 +63,8 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    try:
+    with replacing(out) as partial:
         _fill(partial, out, count, parts)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
@@ -99,13 +94,16 @@ def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndar
 
 
 class Shards:
-    """Embeds shards; with a folder, keeps each there and takes those that are there. Counts both, in rows."""
+    """Embeds shards; with a folder, keeps each there and takes those that are there. Counts both in `counts`, in rows.
 
-    def __init__(self, setting: dict[str, Any], folder: Path | None) -> None:
-        self.embed = embedders.BACKENDS[setting["backend"]](setting)
-        self.dtype, self.folder = setting["dtype"], folder
+    load: gives the embedder; called where a shard is missing.
+    """
+
+    def __init__(
+        self, setting: dict[str, Any], load: Callable[[], embedders.Embed], folder: Path | None, counts: Counter[str]
+    ) -> None:
+        self.load, self.dtype, self.folder, self.counts = load, setting["dtype"], folder, counts
         self.name = [resume.code_version(CODE), *(setting[key] for key in NAMED)]
-        self.counts = {"computed": 0, "reused": 0}
 
     def vectors(self, rows: list[records.Row]) -> np.ndarray:
         """(n, d), of the dtype of the settings."""
@@ -122,27 +120,37 @@ class Shards:
 
     def _computed(self, rows: list[records.Row]) -> np.ndarray:
         self.counts["computed"] += len(rows)
-        return checked(self.embed(rows), rows, self.dtype)
+        return checked(self.load()(rows), rows, self.dtype)
 
 
-def run(task: str) -> None:
-    """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
+def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embed], counts: Counter[str]) -> None:
+    """One task's vectors. model: gives the embedder of a backend that has one."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
-    setting = settings(params.load(), task, count)
-    # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
-    shards = Shards(setting, None if setting["backend"] == "precomputed" else Path(f"work/embed/{task}"))
+    if setting["backend"] == "precomputed":
+        # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
+        given = embedders.precomputed(Path(setting["vectors"].replace("{task}", task)), count)
+        shards = Shards(setting, lambda: given, None, counts)
+    else:
+        shards = Shards(setting, model, work("embed", task), counts)
     parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
     write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
-    records.write_json(Path(f"metrics/resume/embed_{task}.json"), shards.counts)
+
+
+def run() -> None:
+    """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
+    values = params.load()
+    setting, counts = settings(values), Counter(computed=0, reused=0)
+    model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting))
+    for task in params.leaf(values, "tasks"):
+        embed(task, setting, model, counts)
+    records.write_json(Path("metrics/resume/embed.json"), counts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
+    argparse.ArgumentParser(description=__doc__).parse_args()
     try:
-        run(task)
+        run()
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"embed: {error}")
 

@@ -1,5 +1,5 @@
-"""Stage filter: keep the `filter.sample_num` most diverse raw pairs of a task (k-center greedy), and say how well they
-cover the pool beside a choice by chance."""
+"""Stage filter: keep the `filter.sample_num` most diverse raw pairs of each task (k-center greedy), and say how well
+they cover the pool beside a choice by chance."""
 
 import argparse
 import re
@@ -105,11 +105,12 @@ def report(wanted: int, pool: int, kept: int, chosen: Coverage, by_chance: Cover
     }
 
 
-def curve(chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
-    """Coverage by the number of centres, at no more than POINTS of them, evenly spread."""
+def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
+    """The task's coverage by the number of centres, at no more than POINTS of them, evenly spread."""
     counts = np.unique(np.linspace(1, len(chosen.radii), POINTS).round().astype(int))
     return [
         {
+            "task": task,
             "centres": int(count),
             "radius": float(chosen.radii[count - 1]),
             "random_radius": float(by_chance.radii[count - 1]),
@@ -142,9 +143,9 @@ def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
     return [found[place] for place in range(len(indices))]
 
 
-def run(task: str) -> None:
-    """The stage on its files. Raises ValueError."""
-    setting, pairs = settings(params.load()), Path(f"data/raw_pairs/{task}.parquet")
+def keep(task: str, setting: dict[str, Any]) -> tuple[dict[str, Any], list[records.Row]]:
+    """Writes the task's pool, and gives its `report` and its `curve`. Raises ValueError."""
+    pairs = Path(f"data/raw_pairs/{task}.parquet")
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
         raise ValueError(f"data/embeddings/{task}.npy: a matrix (N, d) is expected, not of shape {embeddings.shape}")
@@ -158,16 +159,22 @@ def run(task: str) -> None:
     by_chance = random_coverage(embeddings, len(order), setting["random_draws"], rng, what=f"chance choices of {task}")
     records.write(Path(f"data/pools/{task}.parquet"), picked(pairs, kept), "pools")
     values = report(setting["sample_num"], len(embeddings), len(kept), chosen, by_chance)
-    records.write_json(Path(f"metrics/filter/{task}.json"), values)
-    records.write_csv(Path(f"plots/coverage/{task}.csv"), curve(chosen, by_chance))
+    return values, curve(task, chosen, by_chance)
+
+
+def run() -> None:
+    """The stage on its files. Raises ValueError."""
+    values = params.load()
+    setting, tasks = settings(values), params.leaf(values, "tasks")
+    kept = {task: keep(task, setting) for task in tasks}
+    records.write_json(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
+    records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
+    argparse.ArgumentParser(description=__doc__).parse_args()
     try:
-        run(task)
+        run()
     except ValueError as error:
         sys.exit(f"filter: {error}")
 

@@ -14,11 +14,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from editjudge.benchmarks import tables
-from editjudge.benchmarks.item import BenchmarkError, RowError
+from editjudge.benchmarks import reading
 from editjudge.core import images, params, records
 from editjudge.core.fields import read_fields
-from editjudge.core.writing import RowWriter, TableWriter
+from editjudge.core.tables import RowError, TableError
 from editjudge.probe import scenes
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
@@ -50,10 +49,10 @@ class ArenaSetting:
     files: str = ""
     images: str = ""
 
-    def table(self) -> tables.Setting:
+    def table(self) -> reading.Setting:
         """Where the published prompts lie."""
         places = (self.path, self.hub, self.revision, self.files, self.images)
-        return tables.Setting("gedit_bench", *(place or None for place in places))
+        return reading.Setting("gedit_bench", *(place or None for place in places))
 
 
 @dataclass(frozen=True)
@@ -76,18 +75,18 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
 def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
     """The prompts of the published benchmark, in its order, the tasks under their published names.
 
-    Raises BenchmarkError for a file that cannot be read or has not the fields.
+    Raises TableError for a file that cannot be read or has not the fields.
     """
     seen: set[str] = set()
-    for record in tables.read(setting.table()):
+    for record in reading.read(setting.table()):
         try:
             yield _prompt(record, seen)
         except (RowError, images.ImageError) as error:
             yield Refused(str(record.file), record.number, str(error))
 
 
-def _prompt(record: tables.Record, seen: set[str]) -> records.Row:
-    """Raises RowError and ImageError for a row that is no prompt, and BenchmarkError where a field is missing."""
+def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
+    """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
     key, task, instruction, image = (_field(record, names) for names in FIELDS.values())
     key = str(record[key]) if isinstance(record[key], int) else record.text(key)
     if not KEY.fullmatch(key):
@@ -104,7 +103,7 @@ def _prompt(record: tables.Record, seen: set[str]) -> records.Row:
     return row | {"source_image": {"bytes": data, "path": None}, "origin": origin, "regions": None, "edit": None}
 
 
-def _text(record: tables.Record, field: str) -> str:
+def _text(record: reading.Record, field: str) -> str:
     """Raises RowError for what is no text, or none that a file can hold: JSON can say half of a surrogate pair."""
     text = record.text(field)
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -112,20 +111,20 @@ def _text(record: tables.Record, field: str) -> str:
     return text
 
 
-def _field(record: tables.Record, names: tuple[str, ...]) -> str:
+def _field(record: reading.Record, names: tuple[str, ...]) -> str:
     return next((name for name in names if name in record.values), names[0])
 
 
 def run() -> None:
-    """The stage on its files. Raises ParamsError and BenchmarkError; the prompts there were before then stay."""
+    """The stage on its files. Raises ParamsError and TableError; the prompts there were before then stay."""
     values = params.load()
     setting: ArenaSetting = read_fields("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"), {})
     published = bool(setting.path or setting.hub)
     rows = published_prompts(setting) if published else probe_prompts(values, setting)
     tasks, refused = Counter[str](), 0
     with (
-        RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
-        TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
+        records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
+        records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
         for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
             if isinstance(row, Refused):
@@ -138,7 +137,7 @@ def run() -> None:
         report = {"records": tasks.total(), "refused": refused, "tasks": counts}
         records.write_json(Path("metrics/gedit_bench.json"), report)
         if not tasks:
-            raise BenchmarkError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
+            raise TableError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
 
 
 def main() -> None:

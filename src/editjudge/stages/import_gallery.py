@@ -14,7 +14,6 @@ from editjudge.arena import pictures
 from editjudge.core import params, records
 from editjudge.core.fields import read_fields
 from editjudge.core.progress import progress
-from editjudge.core.writing import RowWriter
 
 REASONS = 20  # that metrics list, the most frequent first
 
@@ -56,7 +55,7 @@ def run(model: str) -> None:
     prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
     tasks = {row["key"]: row["task"] for row in prompts}
     rows = (from_folder if path.is_dir() else from_parquet)(path, model, tasks)
-    with RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
+    with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
         for row in progress(rows, len(tasks), f"images of {model}"):
             out.add(row)
             counts.update([row["reason"]] if row["reason"] is not None else [])

@@ -13,8 +13,10 @@ from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import VERDICTS, BenchmarkError, Item
+from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
+from editjudge.core.files import work
+from editjudge.core.tables import TableError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
@@ -201,7 +203,7 @@ def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The benchmark's items; what is wrong with it ends the stage, in one line."""
     try:
         return forms.load(name, setting)
-    except BenchmarkError as error:
+    except TableError as error:
         sys.exit(f"judge_benchmark: {error}")
 
 
@@ -215,7 +217,7 @@ def ask_judges(
     verdicts: dict[str, Rows] = {}
     questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
-        with resume.RecordCache(Path(f"work/judge/{judge}.sqlite")) as cache:
+        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
             answers = [
                 answer
                 for dimension, asked in questions.items()

@@ -18,6 +18,7 @@ from editjudge.annotation import batch, slot_settings, slots
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, params, records, resume
+from editjudge.core.files import work
 from editjudge.core.workers import spread
 from editjudge.editors.procedural import edits as procedural
 from editjudge.measures.names import DIRECTIONS
@@ -120,7 +121,7 @@ def measure(
             ladder.prompt["image"],
             tuple(tuple(region["box"]) for region in ladder.prompt["regions"]),
             recipes[ladder.prompt["task"]],
-            ladder.edited,
+            tuple(batch.Edit(image) for image in ladder.edited),
         )
         for ladder in ladders
     ]
@@ -140,7 +141,7 @@ def run() -> None:
     count, seed = setting["per_task"], setting["seed"]
     prompts = [prompt for task in measured_tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
     ladders = spread(partial(climb, strengths=setting["strengths"], seed=seed), prompts, "damaged edits")
-    with resume.RecordCache(Path("work/measure_response.sqlite")) as cache:
+    with resume.RecordCache(work("measure_response.sqlite")) as cache:
         measured = measure(ladders, recipes, models, cache)
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
     responses, missing = respond(ladders, measured)

@@ -8,8 +8,8 @@ from editjudge.merging.merge import STORED, merge_adapter
 DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
 
 The weights are streamed: memory does not grow with the model, and the time is about that of copying the files.
-LoRA, rsLoRA and DoRA are merged as peft does it, with patterns of ranks and alphas, trained biases and
-modules_to_save; anything else is refused by its name before a byte is written."""
+LoRA and rsLoRA are merged as peft does it, and modules_to_save take the place of the base's; anything else is refused
+by its name before a byte is written."""
 
 
 def main() -> None:

@@ -21,17 +21,17 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
     edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
-    pairs = [(a, b) for a in edits for b in edits if abs(edits[a].damage - edits[b].damage) >= least_gap]
+    pairs = [(a, b) for a in edits for b in edits if abs(edits[a][1] - edits[b][1]) >= least_gap]
     if not pairs:
         return None
     models = pairs[int(rng.integers(len(pairs)))]
-    damages = [round(edits[model].damage, 4) for model in models]
+    damages = [round(edits[model][1], 4) for model in models]
     return {
         "key": prompt["key"],
         "task": prompt["task"],
         "instruction": prompt["instruction"],
         "source_image": {"bytes": prompt["image"], "path": None},
-        "edited_images": [{"bytes": images.encode_png(edits[m].image), "path": None} for m in models],
+        "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
         "winner": WINNERS[int(damages[1] < damages[0])],
         "models": list(models),
         "damages": damages,

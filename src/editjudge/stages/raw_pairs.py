@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import params, records
-from editjudge.core.writing import RowWriter, TableWriter
+from editjudge.core.files import work
+from editjudge.core.tables import TableError
 from editjudge.probe import scenes
 from editjudge.sources import formats, importing, settings
-from editjudge.sources.record import SourceError
 
 
 def probe_pairs(values: dict[str, Any], task: str) -> list[records.Row]:
@@ -24,18 +24,18 @@ def probe_pairs(values: dict[str, Any], task: str) -> list[records.Row]:
 
 
 def run(task: str) -> None:
-    """The stage on its files. Raises ParamsError and SourceError; the pairs there were before then stay."""
+    """The stage on its files. Raises ParamsError and TableError; the pairs there were before then stay."""
     values = params.load()
     plan = settings.plan(values, task, formats.FORMATS)
     counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
-        RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
-        TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
+        records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
+        records.TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
     ):
-        report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, Path("work"))
+        report = importing.collect(plan, lambda: probe_pairs(values, task), pairs.add, refused.add, work())
         records.write_json(counts, report)
         if not report["records"]:
-            raise SourceError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
+            raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
 
 
 def main() -> None:

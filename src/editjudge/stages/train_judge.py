@@ -1,29 +1,28 @@
 """Stage train_judge: LoRA training of the judge on the training pairs (trl and peft; several processes and DeepSpeed by
 params).
 
-All images are decoded before the training starts. work/train_judge holds a folder a training, named by all that its
-result depends on: the pairs as a table that is mapped into memory, and checkpoints. A training that was killed goes on
-from there; one that ended takes its folder away.
+All images are decoded once before the training starts; they stay in the files of pools and candidates, and each process
+reads from there what it shows. work/train_judge holds a folder a training, named by all that its result depends on:
+which pairs are left out, and checkpoints. A training that was killed goes on from there; one that ended takes its
+folder away.
 """
 
 import argparse
-import functools
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow.parquet as pq
-
 from editjudge.core import images, params, records, resume
 from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.files import work
 from editjudge.core.workers import spread
+from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group
 
 if TYPE_CHECKING:
     from editjudge.training.data import Sample
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
     from editjudge.training.lora import Trained, TrainSettings
 
 PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
-WORK = Path("work/train_judge")
-TABLE, SKIPPED = "pairs.arrow", "skipped.json"
+SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
-PICTURES = ("source_image", "image_a", "image_b")
+SIDES = ("source", "a", "b")
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
 CODE = (
     "editjudge.stages.train_judge",
@@ -44,6 +42,7 @@ CODE = (
     "editjudge.qwen.prompt",
     "editjudge.training.lora",
     "editjudge.training.data",
+    "editjudge.pairs.pictures",
 )
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 # Field of params.yaml: lowest and highest value, where any number from 0 will not do.
@@ -170,9 +169,8 @@ def launch_of(values: dict[str, Any]) -> "Launch":
     return Launch(**(vars(setting) | {"processes": setting.processes or max(1, torch.cuda.device_count())}))
 
 
-def fingerprint(setting: dict[str, Any], processes: int, pairs: Path, base: Path) -> str:
-    """The name of a training: a hash of its pairs, base, settings, number of processes, code and libraries."""
-    files = [pairs, *sorted(file for file in base.rglob("*") if file.is_file())]
+def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> str:
+    """The name of a training: a hash of its files (pairs, images, base), settings, processes, code and libraries."""
     contents = []
     for file in files:
         with file.open("rb") as opened:
@@ -182,18 +180,11 @@ def fingerprint(setting: dict[str, Any], processes: int, pairs: Path, base: Path
     return resume.fingerprint(contents, matters, processes, code, [version(name) for name in LIBRARIES])[:16]
 
 
-def unusable(pairs: Path, group: int) -> dict[str, str]:
-    """The keys of a row group's pairs that have an image which cannot be shown, each with the reason."""
-    known: dict[bytes, str | None] = {}
-    found = {}
-    for row in pq.ParquetFile(pairs).read_row_group(group, columns=["key", *PICTURES]).to_pylist():
-        for name in PICTURES:
-            if row[name] not in known:
-                known[row[name]] = fault(row[name])
-            if known[row[name]]:
-                found[row["key"]] = f"{name}: {known[row[name]]}"
-                break
-    return found
+def unusable(job: tuple[Group, dict[str, int]]) -> dict[str, str]:
+    """Which of a row group's images (rows by name) cannot be shown, each with the reason."""
+    group, rows = job
+    data = read_group(group)
+    return {name: reason for name, row in rows.items() if (reason := fault(data[row]))}
 
 
 def fault(data: bytes | None) -> str | None:
@@ -206,51 +197,62 @@ def fault(data: bytes | None) -> str | None:
     return f"{width} x {height} pixels, more slender than 1 to {MOST_SLENDER}" if slender else None
 
 
-def prepare(pairs: Path, run: Path, skip_failed: bool) -> None:
-    """Puts the table of the pairs into the training's folder, with bounded memory, and the list of those left out.
+def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
+    """The keys of the pairs that have an image which cannot be shown, each with the reason. ContractError."""
+    pictures = Pictures(name for pair in pairs for name in names_of(pair))
+    faults: dict[str, str] = {}
+    for found in spread(unusable, pictures.by_group(), "images of the training pairs, by groups"):
+        faults |= found
+    skipped = {}
+    for pair in pairs:
+        for side, name in zip(SIDES, names_of(pair), strict=True):
+            reason = faults.get(name) if name in pictures.places else f"missing from {file_of(name)}"
+            if reason:
+                skipped.setdefault(pair["key"], f"{side}: {reason}")
+    return skipped
+
+
+def prepare(pairs: list[records.Row], run: Path, skip_failed: bool) -> None:
+    """Puts the list of the pairs left out into the training's folder.
 
     ValueError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
     """
-    from editjudge.training import data as sft_data
-
-    if (run / TABLE).is_file():  # of a training that was killed
+    if (run / SKIPPED).is_file():  # of a training that was killed
         return
-    groups = range(pq.ParquetFile(pairs).num_row_groups)
-    found = spread(functools.partial(unusable, pairs), groups, "images of the training pairs")
-    skipped = {key: reason for part in found for key, reason in part.items()}
+    skipped = skipped_pairs(pairs)
     if skipped and not skip_failed:
         named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
         raise ValueError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
-    run.mkdir(parents=True, exist_ok=True)
     records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
-    sft_data.write(samples_of(records.iterate(pairs, "train_pairs"), skipped), run / TABLE)
 
 
-def samples_of(pairs: Iterator[records.Row], skipped: dict[str, str]) -> Iterator["Sample"]:
+def samples_of(pairs: list[records.Row], skipped: list[dict[str, str]]) -> list["Sample"]:
     """Training pairs as the trainer takes them, without those to be skipped."""
     from editjudge.training.data import Sample
 
-    for row in pairs:
-        if row["key"] not in skipped:
-            source, a, b = (row[name] for name in PICTURES)
-            yield Sample(row["key"], row["prompt"], row["instruction"], source, a, b, row["winner"])
+    left_out = {row["key"] for row in skipped}
+    return [
+        Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"])
+        for row in pairs
+        if row["key"] not in left_out
+    ]
 
 
 def train(settings: "TrainSettings", run: Path) -> None:
     """One process of the training: all train, the first one writes the results."""
     import torch
-    from datasets import Dataset
 
-    from editjudge.training import data as sft_data
-    from editjudge.training import launch as sft_launch
-    from editjudge.training import lora
+    from editjudge.training import data, launch, lora
 
     torch.use_deterministic_algorithms(True, warn_only=True)
-    table = Dataset.from_file(str(run / TABLE))
-    with sft_launch.alone(run) if sft_launch.first() else nullcontext():
-        trained = lora.train_adapter(BASE, table, ADAPTER, settings, sft_data.flips, run / "checkpoints")
-        if sft_launch.first():
-            write(trained, len(table), json.loads((run / SKIPPED).read_text()))
+    skipped = json.loads((run / SKIPPED).read_text())
+    samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
+    fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
+    with launch.alone(run) if launch.first() else nullcontext():
+        table = data.dataset(samples)
+        trained = lora.train_adapter(BASE, table, fetch, ADAPTER, settings, data.flips, run / "checkpoints")
+        if launch.first():
+            write(trained, len(samples), skipped)
 
 
 def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None:
@@ -293,18 +295,20 @@ def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dic
 
 def train_alone_or_launch(values: dict[str, Any]) -> None:
     """Prepares the training and carries it out, here or in processes of its own."""
-    from editjudge.training import launch as sft_launch
+    from editjudge.training import launch as starting
 
     settings, launch = settings_of(values), launch_of(values)
-    setting = params.leaf(values, "train_judge")
-    run = WORK / fingerprint(setting, launch.nodes * launch.processes, PAIRS, BASE)
-    if sft_launch.node() == 0:
-        prepare(PAIRS, run, setting["skip_failed"])
+    setting, pairs = params.leaf(values, "train_judge"), records.read(PAIRS, "train_pairs")
+    shown = sorted({Path(file_of(name)) for pair in pairs for name in names_of(pair)})
+    files = [PAIRS, *shown, *sorted(file for file in BASE.rglob("*") if file.is_file())]
+    run = work("train_judge", fingerprint(setting, launch.nodes * launch.processes, files))
+    if starting.node() == 0:
+        prepare(pairs, run, setting["skip_failed"])
     if launch.nodes * launch.processes > 1 or settings.deepspeed:
-        sft_launch.start(launch, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
+        starting.start(launch, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
     else:
         train(settings, run)
-    if sft_launch.node() == 0:
+    if starting.node() == 0:
         shutil.rmtree(run)
 
 
@@ -315,9 +319,9 @@ def main() -> None:
     os.environ.update(ENVIRONMENT)
     values = params.load()
     if run:
-        from editjudge.training import launch as sft_launch
+        from editjudge.training import launch
 
-        sft_launch.worker(lambda: train(settings_of(values), run))
+        launch.worker(lambda: train(settings_of(values), run))
     else:
         train_alone_or_launch(values)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import read, unconfigured
@@ -36,7 +37,7 @@ class PairsSetting:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pair of candidates of one prompt, before its images are fetched."""
+    """A pair of candidates of one prompt."""
 
     prompt: str
     task: str
@@ -155,10 +156,8 @@ def _count(outcome: tiers.Outcome, counts: Counter) -> None:
     counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
 
 
-def to_rows(
-    chosen: list[Chosen], prompts: Mapping[str, records.Row], edits: Mapping[tuple[str, str], bytes], seed: int
-) -> Rows:
-    """Training pairs with their images; which edit is Image A is drawn for each pair by itself from the seed."""
+def to_rows(chosen: list[Chosen], instructions: Mapping[str, str], seed: int) -> Rows:
+    """Training pairs; which edit is Image A is drawn for each pair by itself from the seed. instructions: by prompt."""
     rows = []
     for item in chosen:
         winner, loser = item.pair.winner, item.pair.loser
@@ -170,10 +169,7 @@ def to_rows(
                 "key": key,
                 "prompt": item.prompt,
                 "task": item.task,
-                "instruction": prompts[item.prompt]["instruction"],
-                "source_image": prompts[item.prompt]["image"],
-                "image_a": edits[a, item.prompt],
-                "image_b": edits[b, item.prompt],
+                "instruction": instructions[item.prompt],
                 "winner": "Image A" if a == winner else "Image B",
                 "model_a": a,
                 "model_b": b,
@@ -256,16 +252,13 @@ def main() -> None:
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     per_task = choose_all(recipes, setting, unconfigured(read(params.leaf(values, "measures"))))
     chosen = [item for pairs, _ in per_task.values() for item in pairs]
-    pools = (row for task in tasks for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"))
-    wanted = {(m, item.prompt) for item in chosen for m in (item.pair.winner, item.pair.loser)}
-    prompts = {row["key"]: row for row in pools}
-    edits = {
-        (model, row["key"]): row["image"]
-        for model in sorted(params.leaf(values, "editors"))
-        for row in records.iterate(Path(f"data/candidates/{model}.parquet"), "candidates")
-        if (model, row["key"]) in wanted
+    instructions = {
+        row["key"]: row["instruction"]
+        for task in tasks
+        for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
     }
-    records.write(Path("data/train_pairs.parquet"), to_rows(chosen, prompts, edits, setting["seed"]), "train_pairs")
+    rows = to_rows(chosen, instructions, setting["seed"])
+    records.write(Path("data/train_pairs.parquet"), rows, "train_pairs")
     records.write_json(Path("metrics/train_pairs.json"), report(per_task))
     without = [task for task, (pairs, _) in per_task.items() if not pairs]
     if without:

@@ -1,15 +1,13 @@
-"""Training pairs as trl takes them: a table on disk that is memory-mapped, and the transform that shows its rows."""
+"""Training pairs as trl takes them: a table without images, and the transform that fetches and shows those of a row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeAlias, cast
 
 import numpy as np
 import torch
-from datasets import Dataset, Features, Value, concatenate_datasets
-from datasets.arrow_writer import ArrowWriter
+from datasets import Dataset, concatenate_datasets
 from PIL import Image
 from torch.utils.data import Sampler
 from transformers import Qwen3VLProcessor
@@ -20,10 +18,9 @@ from editjudge.qwen.prompt import Winner, completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
 """Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
+Fetch: TypeAlias = Callable[[str], bytes]
+"""The encoded image of a name; empty where there is none."""
 IMAGES = ("source", "a", "b")
-COLUMNS = ("key", "prompt", "instruction", *IMAGES, "winner")
-FEATURES = Features({name: Value("binary" if name in IMAGES else "string") for name in COLUMNS})
-BATCH = 64  # rows written together: all that is in memory of a table of any length
 CACHE_BYTES = 1 << 30
 FILLER = "filler"  # in place of a winner
 IGNORED = -100
@@ -31,31 +28,20 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Sample:
-    """One training pair. Images are encoded bytes; pairs of one prompt are held out together or not at all."""
+    """One training pair, its images by name. Pairs of one prompt are held out together or not at all."""
 
     key: str
     prompt: str
     instruction: str
-    source: bytes
-    a: bytes
-    b: bytes
+    source: str
+    a: str
+    b: str
     winner: Winner
 
 
 def dataset(samples: Iterable[Sample]) -> Dataset:
-    """The samples as the table that `train_adapter` takes, in memory."""
-    rows = [asdict(sample) for sample in samples]
-    return Dataset.from_dict({name: [row[name] for row in rows] for name in COLUMNS}, features=FEATURES)
-
-
-def write(samples: Iterable[Sample], path: Path) -> None:
-    """The same table as an Arrow file, through a temporary name; `Dataset.from_file` maps it into memory."""
-    partial = path.with_name(path.name + ".partial")
-    with ArrowWriter(path=str(partial), features=FEATURES, writer_batch_size=BATCH) as writer:
-        for sample in samples:
-            writer.write(asdict(sample))
-        writer.finalize()
-    partial.replace(path)
+    """The samples as the table that `train_adapter` takes."""
+    return Dataset.from_list([asdict(sample) for sample in samples])
 
 
 def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
@@ -132,16 +118,22 @@ def reply(winner: str) -> str:
 class Prepare:
     """The dataset's transform: rows to the images, prompt and completion columns of trl, and which are fillers.
 
-    Images are decoded and resized once, as the processor would resize them, and kept up to `cache_bytes`. A row's
-    augmentation depends on the seed, its key and the epoch alone, so neither the number of processes nor a resumed
-    run changes it.
+    Images are fetched, decoded and resized once, as the processor would resize them, and kept up to `cache_bytes` of
+    each process. A row's augmentation depends on the seed, its key and the epoch alone, so neither the number of
+    processes nor a resumed run changes it.
     """
 
     def __init__(
-        self, processor: Qwen3VLProcessor, seed: int, augment: Augment | None, cache_bytes: int = CACHE_BYTES
+        self,
+        processor: Qwen3VLProcessor,
+        fetch: Fetch,
+        seed: int,
+        augment: Augment | None,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.image_processor, self.seed, self.augment = processor.image_processor, seed, augment
-        self.cache: dict[str, list[np.ndarray]] = {}
+        self.image_processor, self.fetch = processor.image_processor, fetch
+        self.seed, self.augment = seed, augment
+        self.cache: dict[str, np.ndarray] = {}
         self.free = cache_bytes
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # the loader's processes see it change
 
@@ -159,31 +151,34 @@ class Prepare:
     def shown(self, row: dict) -> list[np.ndarray]:
         """Source, A and B of a row, uint8 (H, W, 3), resized and augmented."""
         key = row["key"]
-        shown = self.cache.get(key)
-        if shown is None:
-            shown = [self.load(key, name, row[name]) for name in IMAGES]
-            size = sum(image.nbytes for image in shown)
-            if size <= self.free:
-                self.cache[key] = shown
-                self.free -= size
+        shown = [self.resized(key, side, row[side]) for side in IMAGES]
         if self.augment is None:
             return shown
         name = int.from_bytes(sha256(key.encode()).digest()[:8])
         rng = np.random.default_rng([self.seed, name, int(self.epoch) + 1])
         return [np.ascontiguousarray(image) for image in self.augment(rng, shown)]
 
-    def load(self, key: str, name: str, data: bytes) -> np.ndarray:
-        """A decoded image at the size that the model sees; ValueError with the sample's key if it is broken."""
-        try:
-            image = Image.fromarray(images.decode(data))
-            size = self.image_processor.size
-            height, width = smart_resize(
-                image.height,
-                image.width,
-                factor=self.image_processor.patch_size * self.image_processor.merge_size,
-                min_pixels=size["shortest_edge"],
-                max_pixels=size["longest_edge"],
-            )
-        except ValueError as error:
-            raise ValueError(f"training sample {key}: {name}: {error}") from error
+    def resized(self, key: str, side: str, name: str) -> np.ndarray:
+        """An image at the size that the model sees; ValueError with the sample's key if it is broken."""
+        image = self.cache.get(name)
+        if image is None:
+            try:
+                image = self.load(self.fetch(name))
+            except ValueError as error:
+                raise ValueError(f"training sample {key}: {side}: {error}") from error
+            if image.nbytes <= self.free:
+                self.cache[name] = image
+                self.free -= image.nbytes
+        return image
+
+    def load(self, data: bytes) -> np.ndarray:
+        image = Image.fromarray(images.decode(data))
+        size = self.image_processor.size
+        height, width = smart_resize(
+            image.height,
+            image.width,
+            factor=self.image_processor.patch_size * self.image_processor.merge_size,
+            min_pixels=size["shortest_edge"],
+            max_pixels=size["longest_edge"],
+        )
         return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))

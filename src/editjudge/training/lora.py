@@ -24,9 +24,10 @@ from transformers import Qwen3VLProcessor, TrainerCallback, TrainerControl, Trai
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
+from editjudge.core.files import replacing
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
-from editjudge.training.data import Augment, Collate, EpochOrder, Prepare, filled, split
+from editjudge.training.data import Augment, Collate, EpochOrder, Fetch, Prepare, filled, split
 
 Row: TypeAlias = dict[str, float | None]
 OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
@@ -37,12 +38,11 @@ class TrainSettings:
     """The published training, but for its length and size. max_steps > 0 overrides epochs.
 
     learning_rate is the peak of a cosine with warm-up. batch_size and accumulation are per process: the published
-    batch is their product with the number of processes. deepspeed names a configuration in DeepSpeed's own form.
-    keep_best saves the adapter of the evaluation with the lowest loss (which says more than the accuracy on few rows),
-    instead of the last one; the untrained adapter is evaluated too. cached_bytes bounds the decoded images that a
-    process keeps. save_steps is the distance of checkpoints; a multiple of logging_steps, for the loss that is logged
-    after one is the mean since the last that was logged before it. min_pixels and max_pixels bound the images; 0: as
-    the checkpoint's processor does.
+    batch is their product with the number of processes. deepspeed names a configuration in DeepSpeed's own form. Where
+    prompts are held out, the adapter of the evaluation with the lowest loss is saved (it says more than the accuracy on
+    few rows); the untrained adapter is evaluated too. save_steps is the distance of checkpoints; a multiple of
+    logging_steps, for the loss that is logged after one is the mean since the last that was logged before it.
+    min_pixels and max_pixels bound the images; 0: as the checkpoint's processor does.
     """
 
     rank: int = 64
@@ -64,8 +64,6 @@ class TrainSettings:
     logging_steps: int = 10
     save_steps: int = 100
     kept_checkpoints: int = 2
-    keep_best: bool = True
-    cached_bytes: int = 1 << 30
     min_pixels: int = 0
     max_pixels: int = 0
     workers: int = 0
@@ -200,9 +198,8 @@ class Checkpoints(TrainerCallback):
         if self.held_out:
             known = {"lowest": self.held_out.lowest, "accuracy": self.held_out.accuracy}
             save_file(self.held_out.best, folder / self.BEST)
-        partial = folder / f"{self.WHOLE}.partial"
-        partial.write_text(json.dumps(known))
-        partial.replace(folder / self.WHOLE)
+        with replacing(folder / self.WHOLE) as partial:
+            partial.write_text(json.dumps(known))
 
 
 def lora(settings: TrainSettings) -> LoraConfig:
@@ -265,12 +262,13 @@ def trainer_config(settings: TrainSettings, output_dir: Path, evaluate: bool, sa
 def train_adapter(
     base_dir: Path,
     rows: Dataset,
+    fetch: Fetch,
     out_dir: Path,
     settings: TrainSettings,
     augment: Augment | None = None,
     checkpoints: Path | None = None,
 ) -> Trained:
-    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (`sft_data.COLUMNS`) and saves them in out_dir.
+    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (the fields of `Sample`) and saves them in out_dir.
 
     With `checkpoints`, a folder of this very training, it goes on from the last whole one there. The same rows,
     settings, number of processes and thread count give the same bytes on a CPU, whether the training was killed and
@@ -282,7 +280,7 @@ def train_adapter(
         raise ValueError(f"{len(keys) - len(set(keys))} of {len(keys)} training samples repeat a key")
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        trainer, held_out, saved = assemble(base_dir, rows, settings, augment, checkpoints, Path(scratch))
+        trainer, held_out, saved = assemble(base_dir, rows, fetch, settings, augment, checkpoints, Path(scratch))
         last = saved.latest() if saved else None
         if saved and trainer.is_world_process_zero():
             saved.drop_half_written()
@@ -290,7 +288,7 @@ def train_adapter(
         if saved and last:
             saved.restore(last)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-    weights = held_out.best if held_out and settings.keep_best else adapter_weights(cast(PeftModel, trainer.model))
+    weights = held_out.best if held_out else adapter_weights(cast(PeftModel, trainer.model))
     if trainer.is_world_process_zero():
         save_adapter(cast(PeftModel, trainer.model), out_dir, weights)
     return Trained(
@@ -307,6 +305,7 @@ def train_adapter(
 def assemble(
     base_dir: Path,
     rows: Dataset,
+    fetch: Fetch,
     settings: TrainSettings,
     augment: Augment | None,
     checkpoints: Path | None,
@@ -316,8 +315,8 @@ def assemble(
     processor = load_processor(base_dir)
     bound_pixels(processor, settings.min_pixels, settings.max_pixels)
     train_rows, held_rows = split(rows, settings.held_out_share, settings.seed)
-    prepare = Prepare(processor, settings.seed, augment, settings.cached_bytes)
-    shown = Prepare(processor, settings.seed, None, settings.cached_bytes)
+    prepare = Prepare(processor, fetch, settings.seed, augment)
+    shown = Prepare(processor, fetch, settings.seed, None)
     held_data = held_rows.with_transform(shown) if held_rows else None
     processor.image_processor.do_resize = False
     held_out = HeldOut(held_data, settings.batch_size) if held_data else None

@@ -20,7 +20,7 @@ class DepthAnything:
     def __init__(
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
     ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
         folder = folders.find(where, model, folders.DEPTH_ANYTHING)
         self.scaling = folders.Scaling.read(where, folder)
         self.side, self.multiple = folders.depth_input(where, folder)

@@ -5,13 +5,15 @@ would lose the patches at the borders, where damage outside a region may lie; an
 the model sees.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection, DINOv3ViTConfig, DINOv3ViTModel
+from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel, PreTrainedModel
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders, loading
@@ -19,7 +21,41 @@ from editjudge.vision.encoders import Encoded
 from editjudge.vision.folders import Precision
 
 
-class ClipEncoder:
+class _Encoder(ABC):
+    """What ClipEncoder and DinoEncoder share; each says what it is and how squares go through it."""
+
+    architecture: folders.Architecture
+    model_class: type[PreTrainedModel]
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
+        folder = folders.find(where, model, self.architecture)
+        self.side, self.grid = _sides(where, folder, self.model_class.config_class)
+        self.scaling = folders.Scaling.read(where, folder)
+        self.model = loading.load(where, self.model_class, folder, dtype, device)
+        self.device, self.batch_size = device, batch_size
+
+    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
+        """RGB, uint8, (H, W, 3) each, of any sizes: cls (d,), patches (grid * grid, hidden), float32."""
+        found: list[Encoded] = []
+        with loading.exact():
+            for part in loading.batches(len(rgbs), self.batch_size):
+                cls, patches = (tensor.float().cpu().numpy() for tensor in self._encode(rgbs[part]))
+                found += map(Encoded, cls, patches)
+        return found
+
+    def cells(self, region: np.ndarray, share: float) -> np.ndarray:
+        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
+        return grid_cells(region, self.grid, share)
+
+    @abstractmethod
+    def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        """CLS (n, d) and patches (n, grid * grid, hidden) of images that go through the model together."""
+
+
+class ClipEncoder(_Encoder):
     """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: 7 x 7 patches of 768, an embedding of 512.
 
     Patches: the last hidden state's patch tokens after the post layer norm, which CLIP itself applies to the token it
@@ -27,23 +63,7 @@ class ClipEncoder:
     embedding, projected, as CLIP compares images; not normalised.
     """
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
-        folder = folders.find(where, model, folders.CLIP)
-        self.side, self.grid = _sides(where, folder, CLIPVisionConfig)
-        self.scaling = folders.Scaling.read(where, folder)
-        self.model = loading.load(where, CLIPVisionModelWithProjection, folder, dtype, device)
-        self.device, self.batch_size = device, batch_size
-
-    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-        """RGB, uint8, (H, W, 3) each, of any sizes: cls (projection_dim,), patches (grid * grid, hidden), float32."""
-        return _in_batches(self._encode, rgbs, self.batch_size)
-
-    def cells(self, region: np.ndarray, share: float) -> np.ndarray:
-        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
-        return grid_cells(region, self.grid, share)
+    architecture, model_class = folders.CLIP, CLIPVisionModelWithProjection
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         pixels = loading.fed(rgbs, self.side, self.side, self.scaling, self.device)
@@ -51,30 +71,14 @@ class ClipEncoder:
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
 
-class DinoEncoder:
+class DinoEncoder(_Encoder):
     """DINOv3 (Simeoni et al. 2025), such as ViT-B/16: 14 x 14 patches of 768 at 224 pixels, a CLS token of 768.
 
     Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after
     the model's last layer norm; not normalised to unit length.
     """
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
-        folder = folders.find(where, model, folders.DINOV3)
-        self.side, self.grid = _sides(where, folder, DINOv3ViTConfig)
-        self.scaling = folders.Scaling.read(where, folder)
-        self.model = loading.load(where, DINOv3ViTModel, folder, dtype, device)
-        self.device, self.batch_size = device, batch_size
-
-    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-        """RGB, uint8, (H, W, 3) each, of any sizes: cls (hidden,), patches (grid * grid, hidden), float32."""
-        return _in_batches(self._encode, rgbs, self.batch_size)
-
-    def cells(self, region: np.ndarray, share: float) -> np.ndarray:
-        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
-        return grid_cells(region, self.grid, share)
+    architecture, model_class = folders.DINOV3, DINOv3ViTModel
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         squares = torch.stack([loading.resized(rgb, self.side, self.device) for rgb in rgbs])
@@ -86,7 +90,8 @@ class DinoEncoder:
 def grid_cells(region: np.ndarray, grid: int, share: float) -> np.ndarray:
     """The cells of a grid over a region (H, W) of which more than `share` lies in it: bool, (grid * grid,).
 
-    Exact for every size: a pixel that a cell's border cuts counts in each cell with its part.
+    Exact for every size: a pixel that a cell's border cuts counts in each cell with its part, where cv2.resize
+    interpolates an image of fewer pixels than cells.
     """
     rows, columns = (_overlaps(length, grid) for length in region.shape)
     covered = rows @ region.astype(np.float64) @ columns.T
@@ -100,7 +105,7 @@ def _overlaps(length: int, grid: int) -> np.ndarray:
     return np.maximum(highest - lowest, 0) * (grid / length)
 
 
-def _sides(where: str, folder: Path, kind: type[CLIPVisionConfig | DINOv3ViTConfig]) -> tuple[int, int]:
+def _sides(where: str, folder: Path, kind: Any) -> tuple[int, int]:
     """The square input's side, and the patches along it. ParamsError where they are not square."""
     try:
         config = kind.from_pretrained(str(folder), local_files_only=True)
@@ -110,14 +115,3 @@ def _sides(where: str, folder: Path, kind: type[CLIPVisionConfig | DINOv3ViTConf
     if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
         raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
     return side, side // patch
-
-
-def _in_batches(
-    encode: Callable[[Sequence[np.ndarray]], tuple[torch.Tensor, torch.Tensor]], rgbs: Sequence[np.ndarray], size: int
-) -> list[Encoded]:
-    found: list[Encoded] = []
-    with loading.exact():
-        for part in loading.batches(len(rgbs), size):
-            cls, patches = (tensor.float().cpu().numpy() for tensor in encode(rgbs[part]))
-            found += map(Encoded, cls, patches)
-    return found

@@ -8,15 +8,14 @@ import numpy as np
 from skimage.data import lbp_frontal_face_cascade_filename
 from skimage.feature import Cascade, local_binary_pattern
 
+from editjudge.core.regions import FloatBox, overlaps
+
 LONG_SIDE, LEAST_FACE = 512, 32  # images are searched at this size, faces of at least so many pixels there
 SCALE_STEP = 1.15  # from one size of the search window to the next
 WINDOW_IOU = 0.4  # windows that overlap more are of one face
 LEAST_WINDOWS = 8  # a face answers in more windows than chance; on photographs without faces 3 to 6 overlapped
 CROP, GRID = 112, 7  # side of the face's crop in pixels, and its cells a side
 PATTERNS = 59  # uniform patterns of 8 neighbours, all others being one
-
-FloatBox = tuple[float, float, float, float]
-Boxes = np.ndarray | Sequence[FloatBox]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +93,6 @@ def grouped(windows: np.ndarray) -> list[tuple[np.ndarray, float]]:
         faces.append((windows[own].mean(0), float(own.sum())))
         left &= ~own
     return faces
-
-
-def overlaps(first: Boxes, second: Boxes) -> np.ndarray:
-    """Intersection over union of boxes (n, 4) with boxes (m, 4): float64, (n, m), 0 for boxes without area."""
-    one, two = np.reshape(first, (-1, 1, 4)).astype(np.float64), np.reshape(second, (1, -1, 4)).astype(np.float64)
-    sides = np.minimum(one[..., 2:], two[..., 2:]) - np.maximum(one[..., :2], two[..., :2])
-    both = np.maximum(sides, 0).prod(-1)
-    areas = np.add(*(np.maximum(boxes[..., 2:] - boxes[..., :2], 0).prod(-1) for boxes in (one, two)))
-    return both / np.maximum(areas - both, 1e-12)
 
 
 def described(grey: np.ndarray) -> np.ndarray:

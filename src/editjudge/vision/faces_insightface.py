@@ -5,7 +5,7 @@ landmarks. The files are read as published; how images are fed and outputs read 
 The published weights are for non-commercial research.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,11 @@ class InsightFaces:
         """
         folder = Path(setting.folder)
         self.setting = setting
-        self.detector = _detector(f"{where}.detector", folder / setting.detector, device)
-        self.recognizer = _recognizer(f"{where}.recognizer", folder / setting.recognizer, device)
+        self.detector = _session(f"{where}.detector", folder / setting.detector, device, _detector)
+        self.recognizer = _session(f"{where}.recognizer", folder / setting.recognizer, device, _recognizer)
         self.landmarks = None
         if setting.landmarks != NONE:
-            self.landmarks = _landmarks(f"{where}.landmarks", folder / setting.landmarks, device)
+            self.landmarks = _session(f"{where}.landmarks", folder / setting.landmarks, device, _landmarks)
 
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
         """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
@@ -107,7 +107,8 @@ class InsightFaces:
         embeddings = iter(self._embeddings([aligned(rgb, five) for rgb, _, five in flat]))
         landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
         return [
-            [Face(_box(box), score, next(embeddings), next(landmarks)) for box, score, _ in own] for own in detected
+            [Face(tuple(box.tolist()), score, next(embeddings), next(landmarks)) for box, score, _ in own]
+            for own in detected
         ]
 
     def _detect(self, rgb: np.ndarray) -> list[tuple[np.ndarray, float, np.ndarray]]:
@@ -174,11 +175,14 @@ def decoded(
 
 
 def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
-    """Which boxes stand, the surest first, when those that overlap a surer one by more than `overlap` are dropped."""
+    """Which boxes stand, the surest first, when those that overlap a surer one by more than `overlap` are dropped.
+
+    Scores count in millionths, so that equals are equal on every machine: of them the first is the surest.
+    """
     if not len(boxes):
         return []
     corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
-    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.tolist(), 0.0, overlap)]
+    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.round(6).tolist(), 0.0, overlap)]
 
 
 def aligned(rgb: np.ndarray, five: np.ndarray) -> np.ndarray:
@@ -215,12 +219,7 @@ def _batched(
 
 def _blob(rgbs: Sequence[np.ndarray], mean: float, scale: float) -> np.ndarray:
     """RGB images of one size, uint8, to the models' input: float32, (n, 3, H, W), RGB, (value - mean) / scale."""
-    return np.ascontiguousarray(((np.stack(rgbs).astype(np.float32) - mean) / scale).transpose(0, 3, 1, 2))
-
-
-def _box(box: np.ndarray) -> tuple[float, float, float, float]:
-    x0, y0, x1, y1 = (float(value) for value in box)
-    return x0, y0, x1, y1
+    return cv2.dnn.blobFromImages(list(rgbs), 1 / scale, mean=(mean, mean, mean))
 
 
 def _run(session: onnxruntime.InferenceSession, blob: np.ndarray) -> list[np.ndarray]:
@@ -234,7 +233,27 @@ def _fixed(session: onnxruntime.InferenceSession, axis: int, otherwise: int) -> 
     return side if isinstance(side, int) else otherwise
 
 
-def _session(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
+def _detector(_inputs: list[Any], outputs: list[Any]) -> str | None:
+    """What is wrong with a detector of these inputs and outputs, as onnxruntime describes them."""
+    wanted = " or ".join(map(str, STRIDES))
+    return None if len(outputs) in STRIDES else f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
+
+
+def _recognizer(inputs: list[Any], outputs: list[Any]) -> str | None:
+    fits = inputs[0].shape[1:] == [3, CROP, CROP] and len(outputs) == 1
+    return None if fits else f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
+
+
+def _landmarks(inputs: list[Any], outputs: list[Any]) -> str | None:
+    shape, sizes = inputs[0].shape, [out.shape[-1] for out in outputs]
+    fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
+    return None if fits else "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
+
+
+def _session(
+    where: str, file: Path, device: str, wrong: Callable[[list[Any], list[Any]], str | None]
+) -> onnxruntime.InferenceSession:
+    """ParamsError for a device that is not there and a file that is no model, or one of which `wrong` says why not."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # the processes are the parallelism
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
@@ -248,6 +267,8 @@ def _session(where: str, file: Path, device: str) -> onnxruntime.InferenceSessio
     count = session.get_inputs()[0].shape[0]
     if isinstance(count, int) and count != 1:
         raise ParamsError(f"{where}: {file} takes {count} images at a time; one of any number, or of one, is needed")
+    if said := wrong(session.get_inputs(), session.get_outputs()):
+        raise ParamsError(f"{where}: {file} {said}")
     return session
 
 
@@ -260,28 +281,3 @@ def _providers(where: str, device: str) -> list[Any]:
             f"{where}: this onnxruntime cannot run on {device}; on a GPU install onnxruntime-gpu in its place"
         )
     return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]
-
-
-def _detector(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
-    session = _session(where, file, device)
-    count = len(session.get_outputs())
-    if count not in STRIDES:
-        raise ParamsError(
-            f"{where}: {file} has {count} outputs; an SCRFD with five points has {' or '.join(map(str, STRIDES))}"
-        )
-    return session
-
-
-def _recognizer(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
-    session = _session(where, file, device)
-    if session.get_inputs()[0].shape[1:] != [3, CROP, CROP] or len(session.get_outputs()) != 1:
-        raise ParamsError(f"{where}: {file} is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output")
-    return session
-
-
-def _landmarks(where: str, file: Path, device: str) -> onnxruntime.InferenceSession:
-    session = _session(where, file, device)
-    shape, sizes = session.get_inputs()[0].shape, [out.shape[-1] for out in session.get_outputs()]
-    if not isinstance(shape[2], int) or shape[2] != shape[3] or sizes not in ([DENSE_3D], [2 * POINTS_2D]):
-        raise ParamsError(f"{where}: {file} is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx")
-    return session

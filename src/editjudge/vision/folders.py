@@ -23,6 +23,11 @@ Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 PATTERNS = ["*.json", "model*.safetensors"]
 PREPROCESSOR = "preprocessor_config.json"
 HUB_ID = r"\w[\w.-]*/\w[\w.-]*"  # owner/name
+# The 12 of COCO's 17 keypoints that are below the head.
+JOINTS = (
+    "L_Shoulder", "R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist",
+    "L_Hip", "R_Hip", "L_Knee", "R_Knee", "L_Ankle", "R_Ankle",
+)  # fmt: skip
 RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, box, Hamming
 
 
@@ -71,45 +76,83 @@ def depth_input(where: str, folder: Path) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """An architecture. types: its model_type in config.json. files: what else its folder must have.
+class Architecture:
+    """An architecture of models. types: its model_type in config.json. example: a published one.
 
     weight: the end of a name that its weights must hold. reads: what its class will read of the folder, so that `find`
     finds out whether it can.
     """
 
     types: tuple[str, ...]
-    files: tuple[str, ...]
     example: str
-    weight: str = ""
+    weight: str
     reads: tuple[Callable[[str, Path], object], ...] = ()
 
 
-CLIP = Kind(
-    ("clip", "clip_vision_model"),
-    (PREPROCESSOR,),
-    "openai/clip-vit-base-patch32",
-    "visual_projection.weight",
-    (Scaling.read,),
+def hair_class(where: str, folder: Path) -> int:
+    """The number of the class hair of a face-parsing model, by the names in config.json. ParamsError without one."""
+    names = _labels(where, folder)
+    found = [number for number, name in names.items() if name.removesuffix(".png").lower() == "hair"]
+    if not found:
+        raise ParamsError(f"{where}: {folder} has no class hair: not a face-parsing model")
+    return found[0]
+
+
+def input_size(where: str, folder: Path) -> tuple[int, int]:
+    """Height and width that images are resized to. ParamsError where preprocessor_config.json does not say it."""
+    size = read_json(where, folder / PREPROCESSOR).get("size")
+    height, width = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
+    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
+        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: size must have a height and a width, not {size!r}")
+    return height, width
+
+
+def joints(where: str, folder: Path) -> list[int]:
+    """A pose model's numbers of JOINTS, by the names in config.json. ParamsError for a model of other keypoints."""
+    numbers = {name: number for number, name in _labels(where, folder).items()}
+    lacking = [joint for joint in JOINTS if joint not in numbers]
+    if lacking:
+        raise ParamsError(
+            f"{where}: {folder} has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
+        )
+    return [numbers[joint] for joint in JOINTS]
+
+
+def _labels(where: str, folder: Path) -> dict[int, str]:
+    names = read_json(where, folder / "config.json").get("id2label")
+    if not isinstance(names, dict):
+        raise ParamsError(f"{where}: {folder / 'config.json'} has no id2label")
+    return {int(number): str(name) for number, name in names.items()}
+
+
+CLIP = Architecture(
+    ("clip", "clip_vision_model"), "openai/clip-vit-base-patch32", "visual_projection.weight", (Scaling.read,)
 )
-DINOV3 = Kind(
-    ("dinov3_vit",),
-    (PREPROCESSOR,),
-    "facebook/dinov3-vitb16-pretrain-lvd1689m",
-    "embeddings.cls_token",
-    (Scaling.read,),
+DINOV3 = Architecture(
+    ("dinov3_vit",), "facebook/dinov3-vitb16-pretrain-lvd1689m", "embeddings.cls_token", (Scaling.read,)
 )
-SAM2 = Kind(("sam2", "sam2_video"), (), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight")
-DEPTH_ANYTHING = Kind(
+SAM2 = Architecture(("sam2", "sam2_video"), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight")
+DEPTH_ANYTHING = Architecture(
     ("depth_anything",),
-    (PREPROCESSOR,),
     "depth-anything/Depth-Anything-V2-Large-hf",
     "head.conv1.weight",
     (Scaling.read, depth_input),
 )
+SEGFORMER = Architecture(
+    ("segformer",),
+    "jonathandinu/face-parsing",
+    "decode_head.classifier.weight",
+    (Scaling.read, hair_class, input_size),
+)
+VITPOSE = Architecture(
+    ("vitpose",),
+    "usyd-community/vitpose-base-simple",
+    "head.conv.weight",
+    (lambda where, folder: read_json(where, folder / PREPROCESSOR), joints),
+)
 
 
-def find(where: str, model: str, kind: Kind) -> Path:
+def find(where: str, model: str, kind: Architecture) -> Path:
     """The folder of `model`, a local folder or a hub id, which is fetched where it is not in the hub's cache.
 
     `where` is the params field that names it. A stage calls this before any work, and passes the folder on to the
@@ -128,8 +171,6 @@ def find(where: str, model: str, kind: Kind) -> Path:
             f"{where}: {model} holds a model of type {config.get('model_type')!r}, not {' or '.join(kind.types)};"
             f" name one such as {kind.example}"
         )
-    for name in kind.files:
-        read_json(where, folder / name)
     for read in kind.reads:
         read(where, folder)
     names = [name for file in _weights(where, folder) for name in shapes(where, file)]
@@ -178,7 +219,7 @@ def _weights(where: str, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(names.values()))]
 
 
-def _fetched(where: str, model: str, kind: Kind) -> Path:
+def _fetched(where: str, model: str, kind: Architecture) -> Path:
     advice = f"give a local folder, or a hub id that can be fetched, such as {kind.example}"
     name, _, revision = model.partition("@")
     if not re.fullmatch(HUB_ID, name):

@@ -60,34 +60,7 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
         )
     assert isinstance(model, PreTrainedModel)
     torch.nn.Module.to(model, device)
-    if device == "cpu" and dtype == "float32" and torch.backends.cpu.get_cpu_capability() == "AVX512":
-        _pack(model)
     return model.eval()
-
-
-class PackedLinear(torch.nn.Module):
-    """A linear layer in oneDNN's own layout, float32 on a CPU.
-
-    torch multiplies with MKL, which leaves AVX-512 unused on AMD's processors: two thirds of the speed of this. The
-    operators are those that torch.compile puts into a frozen model; the values differ in the last bits.
-    """
-
-    def __init__(self, linear: torch.nn.Linear) -> None:
-        super().__init__()
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        self.bias = linear.bias
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise(values, self.packed, self.bias, "none", [], "")
-
-
-def _pack(module: torch.nn.Module) -> None:
-    """Every linear layer below `module` packed, in place."""
-    for name, child in module.named_children():
-        if type(child) is torch.nn.Linear:
-            setattr(module, name, PackedLinear(child))
-        else:
-            _pack(child)
 
 
 def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:

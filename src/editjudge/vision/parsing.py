@@ -1,59 +1,71 @@
-"""Parts of a head and its clothes, pixel by pixel. What finds them: editjudge.vision.parsing_segformer."""
+"""The hair of a person by a face-parsing Segformer (Xie et al. 2021), through transformers.
 
-from collections.abc import Mapping
-from pathlib import Path
+Published ones, such as jonathandinu/face-parsing, learned from portraits. So what is parsed is a square around the face
+where one is known, and the whole image where none is.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch.nn import functional
+from transformers import SegformerForSemanticSegmentation
 
-from editjudge.core.params import ParamsError
-from editjudge.vision.folders import PREPROCESSOR, Kind, Scaling, read_json
+from editjudge.core import regions
+from editjudge.core.regions import FloatBox
+from editjudge.vision import folders, loading
+from editjudge.vision.folders import Precision, Scaling
 
-# The classes of CelebAMask-HQ (Lee et al. 2020), in our own order: maps of labels hold indices of this list.
-LABELS = (
-    "background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear", "mouth", "u_lip",
-    "l_lip", "hair", "hat", "ear_r", "neck_l", "neck", "cloth",
-)  # fmt: skip
-PARTS = {
-    "hair": ("hair",),
-    "skin": ("skin", "nose"),  # of the face
-    "body": ("neck", "neck_l", "cloth"),
-}
+HEAD = 2.5  # the square's side in sides of the face's box: the head with its hair and the shoulders' beginning
 
 
-def part(labels: np.ndarray, name: str) -> np.ndarray:
-    """The pixels of a part of PARTS in a map of labels, (H, W): bool, (H, W)."""
-    return np.isin(labels, [LABELS.index(label) for label in PARTS[name]])
+class FaceParser:
+    """A face-parsing model; which class is hair is read from the names in its config.json."""
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, and
+        loading.load's.
+        """
+        folder = folders.find(where, model, folders.SEGFORMER)
+        self.hair_class = folders.hair_class(where, folder)
+        self.model = loading.load(where, SegformerForSemanticSegmentation, folder, dtype, device)
+        self.scaling, self.size = Scaling.read(where, folder), folders.input_size(where, folder)
+        self.device, self.batch_size = device, batch_size
+
+    def hair(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None]) -> list[np.ndarray]:
+        """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).
+
+        `faces`: the box of the person's face in each image, outside of whose surroundings nothing is hair; None: the
+        whole image is looked at.
+        """
+        found = [np.zeros(rgb.shape[:2], bool) for rgb in rgbs]
+        around = [_around(face, *rgb.shape[:2]) for rgb, face in zip(rgbs, faces, strict=True)]
+        cuts = [rgb[place] for rgb, place in zip(rgbs, around, strict=True)]
+        with loading.exact():
+            for part in loading.batches(len(cuts), self.batch_size):
+                for mask, place, hair in zip(found[part], around[part], self._hair(cuts[part]), strict=True):
+                    mask[place] = hair
+        return found
+
+    def _hair(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        pixels = loading.fed(rgbs, *self.size, self.scaling, self.device)
+        logits = self.model(pixel_values=pixels.to(self.model.dtype)).logits.float()  # (n, classes, h / 4, w / 4)
+        return [_classes(own, *rgb.shape[:2]) == self.hair_class for own, rgb in zip(logits, rgbs, strict=True)]
 
 
-def class_ids(where: str, folder: Path) -> np.ndarray:
-    """Of each of the model's classes the index in LABELS, uint8, (classes,); 0 for one that is not in it.
-
-    A class is known by its name in config.json, whatever its number. ParamsError for a model without those of PARTS.
-    """
-    names = read_json(where, folder / "config.json").get("id2label")
-    if not isinstance(names, Mapping):
-        raise ParamsError(f"{where}: {folder / 'config.json'} has no id2label")
-    ours = {int(number): str(name).removesuffix(".png").lower() for number, name in names.items()}
-    lacking = sorted({label for labels in PARTS.values() for label in labels} - set(ours.values()))
-    if lacking:
-        raise ParamsError(f"{where}: {folder} has no class {', '.join(lacking)}: not a face-parsing model")
-    known = {label: index for index, label in enumerate(LABELS)}
-    return np.array([known.get(ours.get(number, ""), 0) for number in range(max(ours) + 1)], np.uint8)
+def _classes(logits: torch.Tensor, height: int, width: int) -> np.ndarray:
+    """The likeliest class of each of the image's pixels, (height, width); logits are (classes, h, w)."""
+    whole = functional.interpolate(logits[None], (height, width), mode="bilinear", align_corners=False)
+    return whole[0].argmax(0).cpu().numpy()
 
 
-def input_size(where: str, folder: Path) -> tuple[int, int]:
-    """Height and width that images are resized to. ParamsError where preprocessor_config.json does not say it."""
-    size = read_json(where, folder / PREPROCESSOR).get("size")
-    height, width = (size.get("height"), size.get("width")) if isinstance(size, Mapping) else (size, size)
-    if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: size must have a height and a width, not {size!r}")
-    return height, width
-
-
-KIND = Kind(
-    ("segformer",),
-    (PREPROCESSOR,),
-    "jonathandinu/face-parsing",
-    "decode_head.classifier.weight",
-    (Scaling.read, class_ids, input_size),
-)
+def _around(face: FloatBox | None, height: int, width: int) -> tuple[slice, slice]:
+    if face is None:
+        return slice(0, height), slice(0, width)
+    centre = (face[0] + face[2]) / 2, (face[1] + face[3]) / 2
+    half = max(face[2] - face[0], face[3] - face[1]) * HEAD / 2
+    square = (centre[0] - half, centre[1] - half, centre[0] + half, centre[1] + half)
+    x0, y0, x1, y1 = regions.clip_box(square, height, width)
+    return slice(y0, y1), slice(x0, x1)

@@ -1,25 +1,31 @@
-"""Body joints of a person. What finds them: editjudge.vision.pose_vitpose."""
+"""Body joints by VitPose (Xu et al. 2022), through transformers.
 
-from collections.abc import Mapping
+Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an affine map and reads the heatmaps.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
+import torch
+from transformers import VitPoseForPoseEstimation, VitPoseImageProcessorPil
+from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
 
-from editjudge.core.params import ParamsError
-from editjudge.vision.folders import PREPROCESSOR, Kind, read_json
+from editjudge.core import regions
+from editjudge.vision import folders, loading
+from editjudge.vision.folders import Precision
 
-# The 12 of COCO's 17 keypoints that are below the head.
-JOINTS = (
-    "L_Shoulder", "R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist",
-    "L_Hip", "R_Hip", "L_Knee", "R_Knee", "L_Ankle", "R_Ankle",
-)  # fmt: skip
+SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
+COCO_EXPERT = 0  # of a VitPose+ model's experts
+LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channels
 LEAST_SCORE = 0.3  # of a joint that was found
 
 
 @dataclass(frozen=True, eq=False)
 class Joints:
-    """The joints of one person, in the order of JOINTS.
+    """The joints of one person, in the order of folders.JOINTS.
 
     points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer.
     """
@@ -33,22 +39,56 @@ class Joints:
         return self.scores >= LEAST_SCORE
 
 
-def places(where: str, folder: Path) -> list[int]:
-    """The model's numbers of JOINTS, by the names in config.json. ParamsError for a model of other keypoints."""
-    names = read_json(where, folder / "config.json").get("id2label")
-    numbers = {str(name): int(number) for number, name in names.items()} if isinstance(names, Mapping) else {}
-    lacking = [joint for joint in JOINTS if joint not in numbers]
-    if lacking:
-        raise ParamsError(
-            f"{where}: {folder} has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
-        )
-    return [numbers[joint] for joint in JOINTS]
+class VitPose:
+    """A VitPose or VitPose+ model that knows COCO's keypoints."""
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, and
+        loading.load's.
+        """
+        folder = folders.find(where, model, folders.VITPOSE)
+        self.places = folders.joints(where, folder)
+        self.model = loading.load(where, VitPoseForPoseEstimation, folder, dtype, device)
+        self.processor: Any = VitPoseImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
+        self.experts = self.model.config.backbone_config.num_experts
+        self.device, self.batch_size = device, batch_size
+
+    def joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[float]]) -> list[Joints]:
+        """The joints of the person in each image's box (RGB, uint8, (H, W, 3); x0, y0, x1, y1, clipped to the image).
+
+        The model sees the box grown by a quarter, to its own aspect ratio; a joint that its flat heatmap puts more
+        than a cell outside of that has a score of 0. ValueError names a box that is wholly outside its image.
+        """
+        clipped = [regions.clip_box(box, *rgb.shape[:2]) for rgb, box in zip(rgbs, boxes, strict=True)]
+        found: list[Joints] = []
+        with loading.exact():
+            for batch in loading.batches(len(clipped), self.batch_size):
+                found += self._joints(rgbs[batch], clipped[batch])
+        return found
+
+    def _joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[regions.Box]) -> list[Joints]:
+        coco = [[[x0, y0, x1 - x0, y1 - y0]] for x0, y0, x1, y1 in boxes]
+        wide = [_wide(rgb) for rgb in rgbs]
+        pixels = self.processor(wide, boxes=coco, return_tensors="pt", input_data_format="channels_last").pixel_values
+        expert = torch.full((len(rgbs),), COCO_EXPERT, device=self.device) if self.experts > 1 else None
+        output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
+        output.heatmaps = output.heatmaps.float()
+        people = self.processor.post_process_pose_estimation(output, boxes=coco)
+        rows, columns = output.heatmaps.shape[2:]
+        cells = np.array([columns - 1, rows - 1])
+        return [self._read(own[0], box[0], cells) for own, box in zip(people, coco, strict=True)]
+
+    def _read(self, person: Mapping[str, torch.Tensor], box: list[int], cells: np.ndarray) -> Joints:
+        points, scores = (person[key].double().numpy()[self.places] for key in ("keypoints", "scores"))
+        size = self.processor.size
+        centre, scale = box_to_center_and_scale(box, size["width"], size["height"])
+        inside = (np.abs(points - centre) <= scale * SCALE_UNIT * (1 / 2 + 1 / cells)).all(1)
+        return Joints(points, np.where(inside, scores, 0.0))
 
 
-KIND = Kind(
-    ("vitpose",),
-    (PREPROCESSOR,),
-    "usyd-community/vitpose-base-simple",
-    "head.conv.weight",
-    (places,),
-)
+def _wide(rgb: np.ndarray) -> np.ndarray:
+    """The image with its last row and column repeated up to LEAST_SIDE; coordinates stay as they are."""
+    bottom, right = (max(LEAST_SIDE - side, 0) for side in rgb.shape[:2])
+    return cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE) if bottom or right else rgb

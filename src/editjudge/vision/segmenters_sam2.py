@@ -23,7 +23,7 @@ class Sam2Segmenter:
     def __init__(
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 4
     ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as model_folders.find's."""
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
         folder = folders.find(where, model, folders.SAM2)
         self.model = loading.load(where, Sam2Model, folder, dtype, device)
         self.device, self.batch_size = device, batch_size

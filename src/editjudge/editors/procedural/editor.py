@@ -20,7 +20,6 @@ class ProceduralEditor:
         rng = np.random.default_rng([self._setting.seed, *name.encode()])
         try:
             edit, source = edits.parse_edit(request.edit), images.decode(request.image)
-            made = edits.edit_image(source, edit, self._setting.kind, self._setting.amount, rng)
+            return Edited(*edits.edit_image(source, edit, self._setting.kind, self._setting.amount, rng))
         except ValueError as error:
             raise EditFailed("no_edit", str(error)) from error
-        return Edited(made.image, made.damage)

@@ -8,7 +8,7 @@ that the edit has to preserve, against the same edit carried out cleanly: for a 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from editjudge.core import images, regions
 from editjudge.probe import operations
 
-KINDS = ("precise", "box", "leaky", "regenerated", "shifted", "unedited")
 PRESERVE_OBJECT = ("replace_background",)
 BISECTIONS = 9
 TOLERANCE = 0.03  # of the wanted amount
@@ -24,12 +23,8 @@ OPAQUE_FROM = 0.2  # strength from which the editor `box` changes its box in ful
 JITTER = 0.25  # standard deviation of the logarithm of the amount, from record to record
 
 
-@dataclass(frozen=True)
-class Edited:
-    """An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
-
-    image: np.ndarray
-    damage: float
+Made: TypeAlias = tuple[np.ndarray, float]
+"""An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +38,18 @@ class Scene:
     preserve: np.ndarray  # (H, W) bool: pixels that must not change
 
 
-def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Edited:
+def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Made:
     """Carry out `edit` the way the editor `kind` does, with about `amount` of damage (mean ΔE).
 
     The strength of the damage is searched so that the damage comes out near `amount` times a random factor around 1;
     where the photo does not allow as much (a flat one cannot show a shift), it stays below, and what was reached is
-    returned. `precise` and `unedited` do none. Raises ValueError for an unknown kind or operation.
+    returned. `precise` and `unedited` do none. Raises ValueError for an unknown operation.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown editor kind {kind!r}; known: {', '.join(KINDS)}")
     if kind == "unedited":
-        return Edited(source, 0.0)
+        return source, 0.0
     scene = carry_out(source, edit)
     if kind == "precise":
-        return Edited(scene.clean, 0.0)
+        return scene.clean, 0.0
     wanted = amount * float(np.exp(JITTER * rng.standard_normal()))
     return _damaged_by(scene, DAMAGES[kind], wanted, int(rng.integers(2**31)))
 
@@ -94,22 +87,22 @@ def _preserved(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np
 
 def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
     """The edit carried out on the object `mask`."""
-    operation = edit["operation"]
-    if operation == "recolour":
-        return operations.recolour(source, mask, edit["colour"])
-    if operation == "change_material":
-        return operations.change_material(source, mask, edit["material"], edit["seed"])
-    if operation == "remove":
-        return operations.remove(source, mask)
-    if operation == "resize":
-        return operations.resize(source, mask, edit["factor"])
-    if operation == "add":
-        return operations.add(source, tuple(edit["box"]), *operations.donor(edit["donor"], edit["donor_region"]))
-    if operation == "replace_background":
-        return operations.replace_background(source, mask, edit["background"], edit["seed"])
-    if operation == "tone":
-        return operations.tone(source, edit["tone"])
-    raise ValueError(f"unknown edit operation {operation!r}")
+    match edit["operation"]:
+        case "recolour":
+            return operations.recolour(source, mask, edit["colour"])
+        case "change_material":
+            return operations.change_material(source, mask, edit["material"], edit["seed"])
+        case "remove":
+            return operations.remove(source, mask)
+        case "resize":
+            return operations.resize(source, mask, edit["factor"])
+        case "add":
+            return operations.add(source, tuple(edit["box"]), *operations.donor(edit["donor"], edit["donor_region"]))
+        case "replace_background":
+            return operations.replace_background(source, mask, edit["background"], edit["seed"])
+        case "tone":
+            return operations.tone(source, edit["tone"])
+    raise ValueError(f"unknown edit operation {edit['operation']!r}")
 
 
 def damage_of(scene: Scene, image: np.ndarray) -> float:
@@ -120,20 +113,20 @@ def damage_of(scene: Scene, image: np.ndarray) -> float:
 Damage = Callable[[Scene, float, np.random.Generator], np.ndarray]
 
 
-def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Edited:
+def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Made:
     """Bisect the strength (0..1) of the damage; the same seed each time, so that only the strength varies."""
-    low, high, best = 0.0, 1.0, None
-    strength = 1.0
+    low, high, strength = 0.0, 1.0, 1.0
+    best: Made = scene.clean, 0.0
+    off = float("inf")
     for _ in range(BISECTIONS):
         image = damage(scene, strength, np.random.default_rng(seed))
-        reached = Edited(image, damage_of(scene, image))
-        if best is None or abs(reached.damage - wanted) < abs(best.damage - wanted):
-            best = reached
-        if abs(reached.damage - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached.damage < wanted):
+        reached = damage_of(scene, image)
+        if abs(reached - wanted) < off:
+            best, off = (image, reached), abs(reached - wanted)
+        if abs(reached - wanted) <= TOLERANCE * wanted or (strength == 1.0 and reached < wanted):
             break
-        low, high = (strength, high) if reached.damage < wanted else (low, strength)
+        low, high = (strength, high) if reached < wanted else (low, strength)
         strength = (low + high) / 2
-    assert best is not None
     return best
 
 

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-TOP = 20  # most likeliest tokens that can be asked for at each place of a reply
+from editjudge.qwen.chat_model import TOP
+
 DEFAULT_NEW_TOKENS = 512
 DATA_URL = "data:image/"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -54,7 +55,7 @@ REQUEST = _object(
 )
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A request that is not answered: its HTTP status, the words, and the parameter and code of OpenAI's error form."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
@@ -82,18 +83,18 @@ class ChatRequest:
 
 
 def read_request(body: bytes, most_images: int) -> ChatRequest:
-    """The request in a body. Refused (400): no JSON, unknown or wrong fields, images that are not in data: URLs."""
+    """The request in a body. Rejected (400): no JSON, unknown or wrong fields, images that are not in data: URLs."""
     given = {name: value for name, value in _json(body).items() if value is not None}
     error = best_match(Draft202012Validator(REQUEST).iter_errors(given))
     if error is not None:
-        raise Refused(400, f"{error.json_path}: {error.message[:500]}", str(next(iter(error.path), "")) or None)
+        raise Rejected(400, f"{error.json_path}: {error.message[:500]}", str(next(iter(error.path), "")) or None)
     if "top_logprobs" in given and not given.get("logprobs"):
-        raise Refused(400, "top_logprobs needs logprobs", "top_logprobs")
+        raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
     encoded: list[bytes] = []
     messages = [_message(message, encoded) for message in given["messages"]]
     new_tokens = given.get("max_completion_tokens", given.get("max_tokens", DEFAULT_NEW_TOKENS))
     if len(encoded) > most_images:
-        raise Refused(400, f"{len(encoded)} images, more than the limit of {most_images}", "messages")
+        raise Rejected(400, f"{len(encoded)} images, more than the limit of {most_images}", "messages")
     return ChatRequest(
         given["model"],
         messages,
@@ -113,9 +114,9 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         given = json.loads(body, parse_constant=no_number)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+        raise Rejected(400, f"the body is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise Refused(400, "the body is not a JSON object")
+        raise Rejected(400, "the body is not a JSON object")
     return given
 
 
@@ -128,7 +129,7 @@ def _message(message: dict[str, Any], encoded: list[bytes]) -> dict[str, Any]:
             encoded.append(_image(part["image_url"]["url"]))
             content.append({"type": "image"})
         elif _SURROGATE.search(part["text"]):
-            raise Refused(400, "a text holds half of a surrogate pair, which is no character", "messages")
+            raise Rejected(400, "a text holds half of a surrogate pair, which is no character", "messages")
         else:
             content.append(part)
     return {"role": message["role"], "content": content}
@@ -137,8 +138,8 @@ def _message(message: dict[str, Any], encoded: list[bytes]) -> dict[str, Any]:
 def _image(url: str) -> bytes:
     head, _, data = url.partition(",")
     if not head.startswith(DATA_URL) or not head.endswith(";base64"):
-        raise Refused(400, "images must be data:image/...;base64 URLs; nothing is fetched", "messages")
+        raise Rejected(400, "images must be data:image/...;base64 URLs; nothing is fetched", "messages")
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refused(400, f"an image is not base64: {error}", "messages") from None
+        raise Rejected(400, f"an image is not base64: {error}", "messages") from None

@@ -3,22 +3,29 @@
 Every record knows its file and its number there, so that whatever is wrong with it can be named.
 """
 
-import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from editjudge.benchmarks.item import BenchmarkError, Item, RowError
+from editjudge.benchmarks.item import Item
+from editjudge.core import tables
 from editjudge.core.keys import plain
+from editjudge.core.tables import RowError, TableError
 
-BATCH = 64  # rows of a Parquet file in memory at a time
+tsv = partial(tables.delimited, delimiter="\t")
+READERS: dict[str, tables.Reader] = {
+    ".parquet": tables.parquet,
+    ".arrow": tables.arrow,
+    ".jsonl": tables.jsonl,
+    ".csv": tables.delimited,
+    ".tsv": tsv,
+    ".json": tables.json_list,
+}
 T = TypeVar("T", bound=str)
 
 
@@ -51,14 +58,14 @@ class Record:
 
     file: Path
     number: int
-    values: dict[str, Any]
+    values: Mapping[str, Any]
     images: Path
     name: str = ""
 
     def __getitem__(self, field: str) -> Any:
-        """The value of a field that the form has. Raises BenchmarkError where the record has no such field."""
+        """The value of a field that the form has. Raises TableError where the record has no such field."""
         if field not in self.values:
-            raise BenchmarkError(
+            raise TableError(
                 f"{self.file}: row {self.number}: no field {field}; it has {', '.join(map(str, self.values))}"
             )
         return self.values[field]
@@ -134,29 +141,29 @@ def row_key(record: Record) -> str:
 
 
 def read(setting: Setting) -> Iterator[Record]:
-    """All records of a benchmark, file by file in order of their names. Raises BenchmarkError."""
+    """All records of a benchmark, file by file in order of their names. Raises TableError."""
     root = locate(setting)
     for file in _tables(root, setting.files):
         images = Path(setting.images) if setting.images else file.parent
         place = file.relative_to(root)
         name = Path(setting.hub or str(setting.path)) / place
         for number, values in enumerate(READERS[file.suffix](file)):
-            if not isinstance(values, dict):
-                raise BenchmarkError(f"{name}: row {number}: an object expected, not {values!r:.80}")
+            if isinstance(values, RowError):
+                raise TableError(f"{name}: row {number}: {values}")
             yield Record(name, number, values, images, str((place if place.name else file).with_suffix("")))
 
 
 def locate(setting: Setting) -> Path:
-    """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises BenchmarkError."""
+    """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises TableError."""
     if setting.files and Path(setting.files).is_absolute():
-        raise BenchmarkError(f"files: {setting.files} is not relative to the benchmark's folder")
+        raise TableError(f"files: {setting.files} is not relative to the benchmark's folder")
     if (setting.path is None) == (setting.hub is None):
-        raise BenchmarkError("a benchmark needs either a path or a hub id")
+        raise TableError("a benchmark needs either a path or a hub id")
     if setting.hub is not None:
         return _download(setting.hub, setting.revision, setting.files)
     path = Path(str(setting.path))
     if not path.exists():
-        raise BenchmarkError(f"{path} not found: no such file or folder")
+        raise TableError(f"{path} not found: no such file or folder")
     return path
 
 
@@ -168,91 +175,33 @@ def _download(hub: str, revision: str | None, files: str | None) -> Path:
     try:
         return Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=wanted))
     except (OSError, ValueError) as error:  # all that the hub's library raises, network included
-        raise BenchmarkError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
+        raise TableError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
 
 
 def _tables(root: Path, files: str | None) -> list[Path]:
     """The files with records: those that the glob names, else those of the first kind in READERS that there are."""
     if root.is_file():
         if root.suffix not in READERS:
-            raise BenchmarkError(f"{root}: {root.suffix or 'no ending'} is none of {', '.join(READERS)}")
+            raise TableError(f"{root}: {root.suffix or 'no ending'} is none of {', '.join(READERS)}")
         return [root]
     for suffix in READERS:
         found = sorted(path for path in root.glob(files or f"**/*{suffix}") if path.suffix == suffix)
         if found:
             return found
-    raise BenchmarkError(f"{root}: no file {files or ', '.join('*' + suffix for suffix in READERS)}")
-
-
-def _parquet(file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH):
-            yield from batch.to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BenchmarkError(f"{file}: not readable as Parquet: {error}") from error
-
-
-def _arrow(file: Path) -> Iterator[dict[str, Any]]:
-    """What `datasets` saves to disk: an Arrow stream."""
-    try:
-        with pa.memory_map(str(file)) as source:
-            for batch in pa.ipc.open_stream(source):
-                yield from batch.to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BenchmarkError(f"{file}: not readable as an Arrow stream: {error}") from error
-
-
-def _jsonl(file: Path) -> Iterator[Any]:
-    for number, line in enumerate(file.read_bytes().split(b"\n")):
-        if line.strip():
-            yield _parsed(line, f"{file}: row {number}")
-
-
-def _json(file: Path) -> Iterator[Any]:
-    values = _parsed(file.read_bytes(), str(file))
-    if not isinstance(values, list):
-        raise BenchmarkError(f"{file}: a list of records expected")
-    yield from values
-
-
-def _parsed(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise BenchmarkError(f"{where}: not JSON: {error}") from error
-
-
-def _csv(file: Path, delimiter: str = ",") -> Iterator[dict[str, Any]]:
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
-            yield from csv.DictReader(lines, delimiter=delimiter)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise BenchmarkError(f"{file}: not readable as a table: {error}") from error
-
-
-def tsv(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a table with tabs between its cells, under the names in its first line. Raises BenchmarkError."""
-    return _csv(file, "\t")
+    raise TableError(f"{root}: no file {files or ', '.join('*' + suffix for suffix in READERS)}")
 
 
 def json_map(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises BenchmarkError for a missing file and anything else than an object."""
+    """A JSON object. Raises TableError for a missing file and anything else than an object."""
     if not file.is_file():
-        raise BenchmarkError(f"{file} not found: no such file")
-    values = _parsed(file.read_bytes(), str(file))
+        raise TableError(f"{file} not found: no such file")
+    try:
+        values = json.loads(file.read_bytes())
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise TableError(f"{file}: not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise BenchmarkError(f"{file}: an object expected")
+        raise TableError(f"{file}: an object expected")
     return values
-
-
-READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
-    ".parquet": _parquet,
-    ".arrow": _arrow,
-    ".jsonl": _jsonl,
-    ".csv": _csv,
-    ".tsv": tsv,
-    ".json": _json,
-}
 
 
 def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:

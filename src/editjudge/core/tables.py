@@ -1,19 +1,17 @@
 """Rows of published files, one after the other: no file is in memory as a whole.
 
-A row that cannot be read is a RowError in its place. A file that cannot be read is a SourceError.
+A row that cannot be read is a RowError in its place. A file that cannot be read is a TableError.
 """
 
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from editjudge.sources.record import RowError, SourceError
 
 BATCH = 64  # rows of a Parquet file in memory at a time
 CHUNK = 1 << 16
@@ -22,12 +20,28 @@ SPACE = " \t\r\n"
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
+
+class TableError(ValueError):
+    """A published data set that cannot be read at all; the message names the file, or what it was looked for under."""
+
+
+class RowError(ValueError):
+    """One row that cannot be used; the others go on.
+
+    reason: in sources one of a few phrases, under which rows are counted. detail: what was wrong with this row.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
+
+
 Values = Mapping[str, Any] | RowError
 Wanted = Callable[[Mapping[str, Any]], bool]
-Reader = Callable[[Path, tuple[str, ...], Wanted], Iterator[Values]]
+Reader = Callable[[Path], Iterator[Values]]
 
 
-def jsonl(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+def jsonl(file: Path) -> Iterator[Values]:
     """An object a line; empty lines are none."""
     with file.open("rb") as lines:
         while line := lines.readline(LONGEST):
@@ -60,18 +74,18 @@ def _mapping(value: Any) -> Values:
     return RowError("wrong type", f"an object expected, not {type(value).__name__}")
 
 
-def json_list(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+def json_list(file: Path) -> Iterator[Values]:
     """The items of a list, or one object. A break in it is an error of the file: nothing after it can be trusted."""
     for value in _items(file):
         yield _mapping(value)
 
 
-def json_map(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
+def json_map(file: Path) -> Iterator[Values]:
     """The values of an object of objects, each with its `key`; such files are small."""
-    for whole in _items(file):
-        if not isinstance(whole, dict):
-            raise SourceError(f"{file}: an object expected, not {type(whole).__name__}")
-        for key, value in whole.items():
+    for objects in _items(file):
+        if not isinstance(objects, dict):
+            raise TableError(f"{file}: an object expected, not {type(objects).__name__}")
+        for key, value in objects.items():
             yield {"key": key} | value if isinstance(value, dict) else _mapping(value)
 
 
@@ -95,7 +109,7 @@ def _items(file: Path) -> Iterator[Any]:
             if text.next():
                 raise ValueError("something follows the end")
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"{file}: row {number}: not JSON: {error}") from error
+            raise TableError(f"{file}: row {number}: not JSON: {error}") from error
 
 
 class _Text:
@@ -133,7 +147,7 @@ class _Text:
                 return value
 
 
-def parquet(file: Path, fields: tuple[str, ...], wanted: Wanted) -> Iterator[Values]:
+def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:
     """The rows with the columns of `fields` that there are; none: all.
 
     A row group without a row that is `wanted`, which is asked of text columns alone, is read without the others: what
@@ -148,7 +162,7 @@ def parquet(file: Path, fields: tuple[str, ...], wanted: Wanted) -> Iterator[Val
             some = light == there or any(wanted(row) for row in rows)
             yield from _batches(table, group, there if some else light)
     except BROKEN as error:
-        raise SourceError(f"{file}: not readable as Parquet: {error}") from error
+        raise TableError(f"{file}: not readable as Parquet: {error}") from error
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -160,29 +174,45 @@ def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[
         yield from batch.to_pylist()
 
 
-def comma_separated(file: Path, _fields: tuple[str, ...], _wanted: Wanted) -> Iterator[Values]:
-    """A table with names in its first line. What is no UTF-8 becomes surrogates, which `record.text` refuses."""
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        rows = _cells(file, lines)
-        columns = next(rows, [])
-        if isinstance(columns, RowError):
-            raise SourceError(f"{file}: the first line: {columns}")
-        for row in rows:
-            if isinstance(row, RowError):
-                yield row
-            elif len(row) > len(columns):
-                yield RowError("wrong type", "more cells than columns")
-            else:
-                yield dict(zip(columns, row, strict=False))
+def arrow(file: Path) -> Iterator[Values]:
+    """What `datasets` writes: an Arrow stream."""
+    try:
+        with pa.memory_map(str(file)) as source:
+            for batch in pa.ipc.open_stream(source):
+                yield from batch.to_pylist()
+    except BROKEN as error:
+        raise TableError(f"{file}: not readable as an Arrow stream: {error}") from error
 
 
-def _cells(file: Path, lines: TextIO) -> Iterator[list[str] | RowError]:
+def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Iterator[Values]:
+    """A table with names in its first line; a cell that a row lacks is None.
+
+    errors: what is done with text that is no UTF-8; "surrogateescape" leaves it to be refused where it is used.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors=errors) as lines:
+            rows = _cells(file, lines, delimiter)
+            columns = next(rows, [])
+            if isinstance(columns, RowError):
+                raise TableError(f"{file}: the first line: {columns}")
+            for row in rows:
+                if isinstance(row, RowError):
+                    yield row
+                elif len(row) > len(columns):
+                    yield RowError("wrong type", "more cells than columns")
+                else:
+                    yield dict(zip_longest(columns, row))
+    except UnicodeDecodeError as error:
+        raise TableError(f"{file}: not readable as a table: {error}") from error
+
+
+def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | RowError]:
     """The cells of each row, the names of the columns first; empty lines are none.
 
     A row that is broken within its line is a RowError. One that is broken over several lines has an open quote, which
-    may have taken in any number of rows: SourceError.
+    may have taken in any number of rows: TableError.
     """
-    rows, number = csv.reader(lines, strict=True), -1
+    rows, number = csv.reader(lines, delimiter=delimiter, strict=True), -1
     while True:
         before = rows.line_num
         try:
@@ -192,7 +222,7 @@ def _cells(file: Path, lines: TextIO) -> Iterator[list[str] | RowError]:
         except csv.Error as error:
             if rows.line_num > before + 1:
                 where = f"{file}: row {number}, lines {before + 1} to {rows.line_num}"
-                raise SourceError(f"{where}: not CSV, a quote is not closed: {error}") from error
+                raise TableError(f"{where}: not CSV, a quote is not closed: {error}") from error
             yield RowError("not CSV", str(error))
             number += 1
             continue
@@ -202,16 +232,16 @@ def _cells(file: Path, lines: TextIO) -> Iterator[list[str] | RowError]:
 
 
 def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]]:
-    """(split, row in it, values) of a folder that `datasets` saved; images as {bytes, path}. Raises SourceError."""
+    """(split, row in it, values) of a folder that `datasets` saved; images as {bytes, path}. Raises TableError."""
     from datasets import Dataset, Image, load_from_disk
 
     try:
         found = load_from_disk(str(folder))
     except (OSError, ValueError) as error:
-        raise SourceError(f"{folder}: not a folder that datasets saved: {error}") from error
+        raise TableError(f"{folder}: not a folder that datasets saved: {error}") from error
     splits = {"": found} if isinstance(found, Dataset) else dict(sorted(found.items()))
     if split is not None and split not in splits:
-        raise SourceError(f"{folder}: no split {split}; it has {', '.join(splits) or 'none'}")
+        raise TableError(f"{folder}: no split {split}; it has {', '.join(splits) or 'none'}")
     for name in [split] if split is not None else splits:
         table, numbers = splits[name], count()
         for column, feature in table.features.items():
@@ -220,4 +250,4 @@ def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]
             for batch in table.with_format("arrow").iter(BATCH):
                 yield from ((name, next(numbers), row) for row in batch.to_pylist())
         except BROKEN as error:
-            raise SourceError(f"{folder}: split {name!r}: not readable: {error}") from error
+            raise TableError(f"{folder}: split {name!r}: not readable: {error}") from error

@@ -1,0 +1,45 @@
+"""Where resume state lies, and files that are there whole or not at all. Runs may use the same folder at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from uuid import uuid4
+
+WORK = "EDITJUDGE_WORK"
+
+
+def work(*names: str) -> Path:
+    """A path in the folder of resume state: the one that the environment variable EDITJUDGE_WORK names, else `work`.
+
+    Experiments that run in copies of the repository share what each has finished where the variable names a folder
+    outside of them, on a disk of this machine: SQLite's write-ahead log does not work over a network.
+    """
+    return Path(os.environ.get(WORK) or "work", *names)
+
+
+def partial(path: Path) -> Path:
+    """A temporary name beside `path` that no other process has."""
+    return path.with_name(f"{path.name}.{uuid4().hex[:12]}.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name for a file that becomes `path` where the block ends without an error, and else goes away."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = partial(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """One thread of one process at a time is in the block of a lock file, which is made and stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        flock(file, LOCK_EX)
+        yield

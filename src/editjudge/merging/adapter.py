@@ -1,0 +1,175 @@
+"""What a LoRA adapter changes in its base: a peft adapter's configuration and tensors as changes of tensors on disk.
+
+All is read and checked before a byte is written. What is neither LoRA or rsLoRA of linear layers nor a module that was
+saved whole is refused by name.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from editjudge.merging.tensors import FLOATS, Stored, read_header, read_rows
+
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+PART = re.compile(r"(.+)\.(lora_.+)")
+FACTORS = {"lora_A.weight", "lora_B.weight"}
+EMBEDDINGS = ("embed_tokens", "lm_head")
+# Settings of peft that are followed here, and those that a merge does not depend on: they say how the adapter was made
+# or trained, or (fan_in_fan_out) mean layers that Qwen3-VL has not. A value in any other setting is refused.
+FOLLOWED = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
+FOLLOWED |= {"layers_to_transform", "init_lora_weights"}
+WITHOUT_EFFECT = {"auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"}
+WITHOUT_EFFECT |= {"lora_dropout", "layers_pattern", "fan_in_fan_out", "ensure_weight_tying", "megatron_core"}
+WITHOUT_EFFECT |= {"qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
+KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts also changed the base's weights
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What is added to a tensor (rows, columns) in float32: scale * left (rows, r) @ right (r, columns)."""
+
+    left: Stored
+    right: Stored
+    scale: float
+
+
+Change = Stored | Delta
+"""What becomes of a tensor of the base: another takes its place, or something is added."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A peft adapter on disk: modules by name, each with its LoRA parts, and tensors that replace those of the base."""
+
+    folder: Path
+    config: dict[str, Any]
+    modules: dict[str, dict[str, Stored]]
+    replaced: dict[str, Stored]
+
+    @property
+    def scale(self) -> float:
+        """The factor of B @ A, as peft sets it."""
+        rank = self.config["r"]
+        return self.config["lora_alpha"] / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter in a folder, its settings checked.
+
+    FileNotFoundError: no adapter in safetensors there. ValueError: not LoRA, a form of it that is not merged here, or
+    values that are not finite.
+    """
+    for name in (WEIGHTS, "adapter_config.json"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name} is missing: adapters are read from safetensors only")
+    adapter = Adapter(folder, json.loads((folder / "adapter_config.json").read_text()), {}, {})
+    _refuse(adapter.config)
+    for name, tensor in read_header(folder / WEIGHTS)[1].items():
+        if not name.startswith(PREFIX) or tensor.dtype not in FLOATS:
+            raise ValueError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
+        _check_finite(name, tensor)
+        inner = name.removeprefix(PREFIX)
+        if part := PART.fullmatch(inner):
+            adapter.modules.setdefault(part[1], {})[part[2]] = tensor
+        else:
+            adapter.replaced[inner] = tensor
+    return adapter
+
+
+def _refuse(config: Mapping[str, Any]) -> None:
+    if config.get("peft_type") != "LORA":
+        raise ValueError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
+    for name, value in config.items():
+        if value and name not in FOLLOWED | WITHOUT_EFFECT and (name, value) != ("bias", "none"):
+            raise ValueError(f"the adapter uses {name}, which is not merged here: {value}")
+    if config.get("init_lora_weights", True) not in KEEPS_THE_BASE:
+        start = config["init_lora_weights"]
+        raise ValueError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
+
+
+def _check_finite(name: str, tensor: Stored) -> None:
+    for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
+        if not read_rows(tensor, first, min(tensor.block, tensor.rows - first)).isfinite().all():
+            raise ValueError(f"{tensor.file}: {name} holds values that are not finite")
+
+
+def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
+    """What becomes of the base's tensors, by name; those that are not there stay as they are.
+
+    tied: whether the base ties its output layer to its embeddings. ValueError names what does not fit.
+    """
+    _check_embeddings(adapter, tied)
+    made: dict[str, Change] = dict(adapter.replaced)
+    shapes = {name: tensor.shape for name, tensor in adapter.replaced.items()}
+    for module, parts in adapter.modules.items():
+        delta = made[f"{module}.weight"] = _delta(adapter, module, parts)
+        shapes[f"{module}.weight"] = (delta.left.shape[0], delta.right.shape[1])
+    if not made:
+        raise ValueError(f"{adapter.folder / WEIGHTS} is empty")
+    for name, shape in shapes.items():
+        if name not in base:
+            raise ValueError(f"{adapter.folder} does not fit the base: {name} is not in it")
+        if base[name].shape != shape:
+            raise ValueError(f"size mismatch for {name}: {shape} by the adapter, {base[name].shape} in the base")
+        if base[name].dtype not in FLOATS:
+            raise ValueError(f"{name} is stored as {base[name].dtype}: adapters are merged into {', '.join(FLOATS)}")
+    _check_complete(adapter, base)
+    return made
+
+
+def _check_embeddings(adapter: Adapter, tied: bool) -> None:
+    """With tied embeddings, peft's merge of one side changes the other too, which the adapter was not trained with."""
+    for module in (*adapter.modules, *(name.rpartition(".")[0] for name in adapter.replaced)):
+        if tied and module.rpartition(".")[2] in EMBEDDINGS:
+            raise ValueError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
+
+
+def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
+    """What a module's LoRA adds to its weight. ValueError: parts are missing or others, or of another rank."""
+    for part in sorted(FACTORS ^ set(parts)):
+        fault = "is missing in the adapter" if part in FACTORS else "is not merged here"
+        raise ValueError(f"{module}.{part} {fault}")
+    a, b, rank = parts["lora_A.weight"], parts["lora_B.weight"], adapter.config["r"]
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise ValueError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
+    if (a.shape[0], b.shape[1]) != (rank, rank):
+        raise ValueError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
+    return Delta(b, a, adapter.scale)
+
+
+def _check_complete(adapter: Adapter, base: Mapping[str, Stored]) -> None:
+    """The adapter has what its settings say of this base: every target, and every module that was saved whole.
+
+    Which layers settings that leave some out mean follows rules of their own: those targets are not checked.
+    """
+    config, saved = adapter.config, adapter.config.get("modules_to_save") or []
+    for part in saved:
+        if not any(_within(part, name) for name in adapter.replaced):
+            raise ValueError(f"{adapter.folder}: its modules_to_save has {part}, but it has no tensor of that name")
+    for name, tensor in base.items():
+        module = name.removesuffix(".weight")
+        if (
+            len(tensor.shape) > 1
+            and module not in adapter.modules
+            and not config.get("layers_to_transform")
+            and _means(config.get("target_modules"), module)
+            and not _means(config.get("exclude_modules"), module)
+            and not any(_within(part, module) for part in saved)
+        ):
+            raise ValueError(f"{adapter.folder} does not fit the base: it has nothing for {module}, one of its targets")
+
+
+def _within(part: str, name: str) -> bool:
+    return f".{part}." in f".{name}."
+
+
+def _means(patterns: str | list[str] | None, module: str) -> bool:
+    """Whether peft's patterns mean a module: a regular expression, or ends of names."""
+    if isinstance(patterns, str):
+        return re.fullmatch(patterns, module) is not None
+    return any(module == end or module.endswith(f".{end}") for end in patterns or ())

@@ -1,0 +1,89 @@
+"""The images of training pairs, where pools and candidates hold them: `<Parquet file>/<key>` names one."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from editjudge.core import records
+from editjudge.core.schemas import ContractError
+
+MOST_BYTES = 256_000_000
+Group: TypeAlias = tuple[str, int]
+"""A Parquet file, and the number of one of its row groups."""
+
+
+def names_of(pair: records.Row) -> tuple[str, str, str]:
+    """The names of a training pair's source, Image A and Image B."""
+    task, prompt = pair["task"], pair["prompt"]
+    a, b = (f"data/candidates/{pair[side]}/{task}.parquet/{prompt}" for side in ("model_a", "model_b"))
+    return f"data/pools/{task}.parquet/{prompt}", a, b
+
+
+def file_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def read_group(group: Group) -> list[bytes | None]:
+    """The images of a row group; None where an edit failed."""
+    file, number = group
+    return pq.ParquetFile(file).read_row_group(number, columns=["image"], use_threads=False)["image"].to_pylist()
+
+
+class Pictures:
+    """Images by name, in any order, out of files of any size.
+
+    A row group is read as a whole (64 rows; of large files up to 64 MB), and the latest ones are kept up to `most`
+    bytes, at least one: that, and about 300 bytes a name, is all the memory that a process needs.
+    """
+
+    def __init__(self, names: Iterable[str], most: int = MOST_BYTES) -> None:
+        """Finds the names' places. ContractError: a file is missing or cannot be read."""
+        self.most, self.held = most, 0
+        self.kept: OrderedDict[Group, list[bytes | None]] = OrderedDict()
+        self.places: dict[str, tuple[Group, int]] = {}
+        wanted = set(names)
+        for file in sorted({file_of(name) for name in wanted}):
+            for key, place in _rows(file):
+                if f"{file}/{key}" in wanted:
+                    self.places[f"{file}/{key}"] = place
+
+    def __call__(self, name: str) -> bytes:
+        """The image's file; empty where there is none."""
+        if name not in self.places:
+            return b""
+        group, row = self.places[name]
+        if group not in self.kept:
+            self.kept[group] = read_group(group)
+            self.held += _size(self.kept[group])
+            while self.held > self.most and len(self.kept) > 1:
+                self.held -= _size(self.kept.popitem(last=False)[1])
+        self.kept.move_to_end(group)
+        return self.kept[group][row] or b""
+
+    def by_group(self) -> list[tuple[Group, dict[str, int]]]:
+        """The row groups that hold the images, each with its images' rows by name."""
+        found: dict[Group, dict[str, int]] = {}
+        for name, (group, row) in self.places.items():
+            found.setdefault(group, {})[name] = row
+        return sorted(found.items())
+
+
+def _size(images: list[bytes | None]) -> int:
+    return sum(len(image or b"") for image in images)
+
+
+def _rows(file: str) -> Iterable[tuple[str, tuple[Group, int]]]:
+    """Each row's key, and where it stands."""
+    if not Path(file).is_file():
+        raise ContractError(f"{file} not found: run `dvc repro` or `dvc pull`")
+    try:
+        opened = pq.ParquetFile(file)
+        for number in range(opened.num_row_groups):
+            keys = opened.read_row_group(number, columns=["key"])["key"].to_pylist()
+            yield from ((key, ((file, number), row)) for row, key in enumerate(keys))
+    except (pa.ArrowInvalid, OSError, KeyError) as error:
+        raise ContractError(f"{file}: not readable as Parquet: {error}") from error

@@ -1,0 +1,28 @@
+"""Stage code: what the code of each stage computes, so that DVC runs a stage again when that changes and not before.
+
+data/code/<stage>.json has a version for each module that the stage uses and for each contract that it names. A comment,
+a docstring or a module that a stage does not use moves none of its versions.
+"""
+
+import argparse
+from pathlib import Path
+
+from editjudge.core import code, records
+
+FOLDER = Path(__file__).parent
+
+
+def stages() -> list[str]:
+    """The names of all stages but this one."""
+    return sorted(file.stem for file in FOLDER.glob("[!_]*.py") if file.stem != Path(__file__).stem)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for stage in stages():
+        values = code.describe(f"editjudge.stages.{stage}", Path("stages").absolute())
+        records.write_json(Path(f"data/code/{stage}.json"), values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""A version of code moves with what it computes, and with nothing else."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from editjudge.core import code
+
+MODULE = '''"""A module."""
+
+import json  # for reading
+
+
+class Reader:
+    """Reads."""
+
+    def read(self, text: str) -> dict:
+        """What the text says."""
+        # A comment.
+        return json.loads(text)
+'''
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """src/editjudge with the modules a and b, of which a uses b and starts c."""
+    monkeypatch.setattr(code, "SOURCE", tmp_path)
+    for cached in (code._tree, code._own_version, code._uses):
+        cached.cache_clear()
+    package = tmp_path / "editjudge"
+    (package / "room").mkdir(parents=True)
+    files = {"__init__": "", "room/__init__": "", "room/b": MODULE, "c": "X = 1\n", "d": "Y = 2\n"}
+    files["a"] = "def run():\n    from editjudge.room import b\n    return [b, 'editjudge.c']\n"
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text)
+    (package / "room/table.json").write_text("{}")
+    yield tmp_path
+    for cached in (code._tree, code._own_version, code._uses):
+        cached.cache_clear()
+
+
+def change(source: Path, name: str, old: str, new: str) -> None:
+    file = source / f"editjudge/{name}.py"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    for cached in (code._tree, code._own_version, code._uses):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# A comment.", ""),
+        ("  # for reading", "  # for writing"),
+        ("Reads.", "Writes."),
+        ('"""What the text says."""', ""),
+        ('"""A module."""', ""),
+        ("(self, text: str)", "(\n        self, text: str\n    )"),
+    ],
+)
+def test_what_only_reads_differently_moves_no_version(source: Path, old: str, new: str) -> None:
+    before = code.version(["editjudge.room.b"])
+    change(source, "room/b", old, new)
+    assert code.version(["editjudge.room.b"]) == before
+
+
+@pytest.mark.parametrize(("old", "new"), [("json.loads(text)", "json.loads(text) or {}"), ("text: str", "text: bytes")])
+def test_what_computes_differently_moves_the_version(source: Path, old: str, new: str) -> None:
+    before = code.version(["editjudge.room.b"])
+    change(source, "room/b", old, new)
+    assert code.version(["editjudge.room.b"]) != before
+
+
+def test_a_text_that_is_computed_with_is_no_docstring(source: Path) -> None:
+    before = code.version(["editjudge.c"])
+    change(source, "c", "X = 1", "X = '1'")
+    assert code.version(["editjudge.c"]) != before
+
+
+def test_upstream_has_lazy_imports_packages_and_what_is_started(source: Path) -> None:
+    packages = {"editjudge", "editjudge.room"}
+    assert code.upstream("editjudge.a") == {"editjudge.a", "editjudge.room.b", "editjudge.c"} | packages
+    assert code.upstream("editjudge.d") == {"editjudge.d", "editjudge"}
+    with pytest.raises(ModuleNotFoundError, match=r"no module 'editjudge\.e'"):
+        code.upstream("editjudge.e")
+
+
+def test_files_beside_the_modules_and_contracts_that_are_named_count(source: Path) -> None:
+    contracts = source / "contracts"
+    contracts.mkdir()
+    schema = contracts / "pools.schema.json"
+    schema.write_text('{"title": "t", "properties": {"description": {"description": "words", "type": "string"}}}')
+    change(source, "d", "Y = 2", "Y = 'pools'")
+    described = code.describe("editjudge.d", contracts)
+    assert list(described["files"]) == ["contracts/pools.schema.json"]
+    schema.write_text('{"properties": {"description": {"description": "other", "type": "string"}}}')
+    assert code.describe("editjudge.d", contracts) == described
+    schema.write_text('{"properties": {"description": {"type": "integer"}}}')
+    assert code.describe("editjudge.d", contracts) != described
+    files = code.describe("editjudge.a", contracts)["files"]
+    assert [Path(name).name for name in files] == ["table.json"]
+
+
+def test_every_module_that_is_imported_at_run_time_is_known_upstream() -> None:
+    """The imports that Python really does for a stage are among those that were read from its text."""
+    import subprocess
+
+    script = "import sys, editjudge.stages.leaderboard; print(*[m for m in sys.modules if m.startswith('editjudge')])"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) <= code.upstream("editjudge.stages.leaderboard")

@@ -1,0 +1,46 @@
+"""Training pairs whose images stand in files of the pipeline's form."""
+
+from pathlib import Path
+
+from editjudge.core import records
+
+TASK = "subject_remove"
+
+
+def pair(number: int) -> records.Row:
+    """Which edit of prompt `number` is better: the good one is A where the number is even."""
+    a, b = ("good", "bad") if number % 2 == 0 else ("bad", "good")
+    return {
+        "key": f"k{number}",
+        "prompt": f"p{number}",
+        "task": TASK,
+        "instruction": "Remove the cup",
+        "winner": "Image A" if a == "good" else "Image B",
+        "model_a": a,
+        "model_b": b,
+        "tiers": "t",
+        "margin": 1.0,
+        "damage_a": None,
+        "damage_b": None,
+    }
+
+
+def write(folder: Path, pairs: list[records.Row], images: dict[tuple[str, str], bytes | None]) -> None:
+    """Writes data/train_pairs.parquet, and the pool and candidates with `images`: by ("source" or a model, prompt)."""
+    data = folder / "data"
+    pool = [
+        {"key": prompt, "task": TASK, "instruction": "Remove the cup", "image": image}
+        | {"edit": None, "origin": None, "regions": []}
+        for (model, prompt), image in images.items()
+        if model == "source"
+    ]
+    records.write(data / f"pools/{TASK}.parquet", pool, "pools")
+    for name in ("good", "bad"):
+        rows = [
+            {"key": prompt, "task": TASK, "model": name, "image": image, "damage": None}
+            | {"status": "done" if image else "failed", "reason": None if image else "refused"}
+            for (model, prompt), image in images.items()
+            if model == name
+        ]
+        records.write(data / f"candidates/{name}/{TASK}.parquet", rows, "candidates")
+    records.write(data / "train_pairs.parquet", pairs, "train_pairs")
