@@ -14,11 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+import editjudge  # noqa: F401  (first: it makes arithmetic portable)
 
-from editjudge.core import portable
-
-portable.set_up()
+os.environ |= {"HF_HUB_OFFLINE": "1"}
 
 import cv2
 import numpy as np
@@ -41,7 +39,15 @@ from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.selection import embedders
-from editjudge.stages import embed, judge_benchmark, leaderboard, measure_response, probe_bench, train_judge, train_pairs
+from editjudge.stages import (
+    embed,
+    judge_benchmark,
+    leaderboard,
+    measure_response,
+    probe_bench,
+    train_judge,
+    train_pairs,
+)
 from editjudge.stages import filter as filtering
 from editjudge.training import data, lora, pretrain
 
@@ -49,6 +55,7 @@ ROOT = Path(__file__).parents[2]
 VALUES = ROOT / "tests/golden.json"
 SIDE = 96  # of the images, pixels
 TASKS = tuple(scenes.EDITS)
+KINDS = ("precise", "box", "leaky", "regenerated", "shifted", "unedited")
 Rows = list[dict[str, Any]]
 
 
@@ -91,8 +98,7 @@ def raw_pairs(role: str = "train") -> Rows:
 @functools.cache
 def embedded() -> np.ndarray:
     rows = raw_pairs()
-    setting = embed.settings(settings(), "color_alter", len(rows))
-    return embed.checked(embedders.BACKENDS["embedded"](setting)(rows), rows, "float32")
+    return embed.checked(embedders.embedded(embed.settings(settings()))(rows), rows, "float32")
 
 
 def picks() -> tuple[np.ndarray, ...]:
@@ -101,17 +107,13 @@ def picks() -> tuple[np.ndarray, ...]:
 
 
 @functools.cache
-def candidates(kind: str) -> list[edits.Edited]:
+def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
     amount = settings()["probe_bench"]["amounts"][kind]
     made = []
     for pair in raw_pairs():
         source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
         made.append(edits.edit_image(source, edits.parse_edit(pair["edit"]), kind, amount, rng))
     return made
-
-
-def pictures(kind: str) -> list[tuple[np.ndarray, float]]:
-    return [(each.image, each.damage) for each in candidates(kind)]
 
 
 @functools.cache
@@ -128,18 +130,18 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     models = slots.resolved(used, models)
     asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
-    prompts = [(pair["image"], boxes, slot_settings.configured(its, models))]
-    return batch.measure_group(prompts, [(0, batch.Edit(image, (), ())) for image in edited], asking)
+    its = slot_settings.configured(its, models)
+    return batch.measure_group([batch.Prompt(pair["image"], boxes, its, tuple(map(batch.Edit, edited)))], asking)
 
 
 @functools.cache
 def annotations() -> Rows:
     rows = []
     for n, pair in enumerate(raw_pairs()):
-        edited = {kind: candidates(kind)[n] for kind in edits.KINDS}
-        found = measured(pair, [images.encode_png(each.image) for each in edited.values()])
-        for (kind, each), meta in zip(edited.items(), found, strict=True):
-            rows.append({"key": pair["key"], "task": pair["task"], "model": kind, "damage": each.damage} | meta)
+        edited = {kind: candidates(kind)[n] for kind in KINDS}
+        found = measured(pair, [images.encode_png(image) for image, _ in edited.values()])
+        for (kind, (_, damage)), meta in zip(edited.items(), found, strict=True):
+            rows.append({"key": pair["key"], "task": pair["task"], "model": kind, "damage": damage} | meta)
     return rows
 
 
@@ -155,16 +157,12 @@ def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
     setting, rows = settings()["train_pairs"], []
     missing = slot_settings.unconfigured(slot_settings.read(settings()["measures"]))
-    prompts = {pair["key"]: pair for pair in raw_pairs()}
-    keys = list(prompts)
-    images_of = {
-        (kind, key): images.encode_png(candidates(kind)[n].image) for n, key in enumerate(keys) for kind in edits.KINDS
-    }
+    instructions = {pair["key"]: pair["instruction"] for pair in raw_pairs()}
     for task in TASKS:
         own = [row for row in annotations() if row["task"] == task]
         rules = read_rules(recipe(task), setting["thresholds"], missing)
         chosen, _ = train_pairs.choose(own, setting, task, rules)
-        rows += train_pairs.to_rows(chosen, prompts, images_of, setting["seed"])
+        rows += train_pairs.to_rows(chosen, instructions, setting["seed"])
     return rows
 
 
@@ -178,12 +176,21 @@ def training() -> tuple[Path, Any]:
     """Three steps of LoRA on the committed base: the adapter's folder and the losses."""
     setting = lora.TrainSettings(
         rank=4, alpha=8, learning_rate=1e-3, max_steps=3, batch_size=4, bf16=False, gradient_checkpointing=False,
-        eval_steps=3, logging_steps=1, keep_best=False, seed=42,
+        held_out_share=0.0, logging_steps=1, seed=42,
     )  # fmt: skip
-    table = data.dataset(train_judge.samples_of(iter(training_pairs()[:12]), {}))
+    table = data.dataset(train_judge.samples_of(training_pairs()[:12], []))
     out = Path(scratch().name) / "adapter"
-    trained = lora.train_adapter(ROOT / "models/base", table, out, setting, data.flips)
+    trained = lora.train_adapter(ROOT / "models/base", table, _image, out, setting, data.flips)
     return out, trained.history
+
+
+def _image(name: str) -> bytes:
+    """The image that a training pair names."""
+    folder, _, key = name.rpartition("/")
+    at = next(n for n, pair in enumerate(raw_pairs()) if pair["key"] == key)
+    if folder.startswith("data/pools"):
+        return raw_pairs()[at]["image"]
+    return images.encode_png(candidates(folder.split("/")[2])[at][0])
 
 
 @functools.cache
@@ -221,8 +228,8 @@ def _matches() -> pd.DataFrame:
     """Every two candidates of each prompt, the less damaged one mostly winning."""
     rng, rows = np.random.default_rng(3), []
     for n, pair in enumerate(raw_pairs()):
-        for a, b in [(a, b) for a in edits.KINDS for b in edits.KINDS if a < b]:
-            damages = {f"damage_{s}": candidates(m)[n].damage for s, m in (("a", a), ("b", b))}
+        for a, b in [(a, b) for a in KINDS for b in KINDS if a < b]:
+            damages = {f"damage_{s}": candidates(m)[n][1] for s, m in (("a", a), ("b", b))}
             gap = damages["damage_b"] - damages["damage_a"] + 2 * rng.standard_normal()
             winner = "Tie" if abs(gap) < 0.3 else "Image A" if gap > 0 else "Image B"
             names = {"prompt": pair["key"], "task": pair["task"], "dimension": "visual_consistency"}
@@ -267,7 +274,7 @@ STAGES: dict[str, Callable[[], Any]] = {
     "gedit_bench": lambda: raw_pairs("benchmark"),
     "embed": embedded,
     "filter": picks,
-    **{f"candidates@{kind}": functools.partial(pictures, kind) for kind in edits.KINDS},
+    **{f"candidates@{kind}": functools.partial(candidates, kind) for kind in KINDS},
     "probe_bench": benchmark,
     "annotate": annotations,
     "measure_response": response,

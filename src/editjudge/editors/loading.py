@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from editjudge.core.params import ParamsError
+from editjudge.core.workers import cores
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.outcomes import Editor
 from editjudge.editors.pool import Gpus
@@ -37,7 +38,7 @@ def places(model: str, setting: ProceduralSetting | DiffusersSetting) -> list[Gp
     Raises ParamsError where there are fewer GPUs than a worker needs.
     """
     if isinstance(setting, ProceduralSetting):
-        return [()] * (setting.workers or len(os.sched_getaffinity(0)))
+        return [()] * (setting.workers or cores())
     return groups(model, visible_gpus(), setting.gpus_per_worker)
 
 
