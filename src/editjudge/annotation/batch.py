@@ -4,7 +4,6 @@ A source is decoded and encoded once for all its edits, and what several measure
 Models in torch run on all images of `measures.prompts` prompts together, in one process for each GPU.
 """
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
 from editjudge.core.code import upstream, version
 from editjudge.core.files import work
+from editjudge.core.workers import cores
 from editjudge.measures import attributes
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
@@ -132,7 +132,7 @@ def _starter(used: Collection[str], setting: SlotSetting, versions: dict[str, st
     """Processes for the group's jobs: one for each device, with its share of the feature store's room."""
 
     def start(most: int) -> Executor:
-        devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
+        devices = slots.devices(used, setting, cores())[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
         room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes

@@ -9,7 +9,6 @@ is read, in order; the others sum. The same base and adapter give the same bytes
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import torch
 from tqdm import tqdm
 
+from editjudge.core.workers import cores
 from editjudge.merging.adapter import Change, Delta, changes, read_adapter
 from editjudge.merging.base import INDEX, Base, read_base
 from editjudge.merging.card import card, provenance
@@ -141,7 +141,7 @@ def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], b
         hashed.result()
         bar.update(target.write(merged.result()))
 
-    workers = min(MOST_WORKERS, os.cpu_count() or 1)
+    workers = min(MOST_WORKERS, cores())
     with (
         ThreadPoolExecutor(1) as hasher,
         ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
