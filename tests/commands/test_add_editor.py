@@ -72,11 +72,11 @@ def test_what_cannot_be_added_is_said(values: str, names: list[str], says: str) 
 def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["add", "flux3"])
-    with pytest.raises(SystemExit, match=r"editors\.add: .*params\.yaml"):
+    with pytest.raises(SystemExit, match=r"add_editor: .*params\.yaml"):
         add_editor.main()
     Path("params.yaml").write_text(PARAMS)
     Path("configs").mkdir()
     Path("configs/editors.yaml").write_text(TABLE)
-    with pytest.raises(SystemExit, match=r"editors\.add: .*no entry flux3"):
+    with pytest.raises(SystemExit, match=r"add_editor: .*no entry flux3"):
         add_editor.main()
     assert Path("params.yaml").read_text() == PARAMS

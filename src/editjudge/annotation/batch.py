@@ -41,6 +41,7 @@ NO_VALUES = {
     "editjudge.annotation.features",
     "editjudge.annotation.recipe",
     "editjudge.core.code",
+    "editjudge.core.errors",
     "editjudge.core.settings",
     "editjudge.core.files",
     "editjudge.core.lined_yaml",

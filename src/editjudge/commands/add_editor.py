@@ -5,12 +5,12 @@ The entries come from configs/editors.yaml. All else in params.yaml stays as it 
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 
 TABLE = Path("configs/editors.yaml")
@@ -78,10 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME")
     names = parser.parse_args().names
-    try:
-        PARAMS.write_text(add(PARAMS.read_text(), TABLE.read_text(), names))
-    except (ParamsError, OSError) as error:
-        sys.exit(f"editors.add: {error}")
+    guarded("add_editor", lambda: PARAMS.write_text(add(PARAMS.read_text(), TABLE.read_text(), names)))
     print(f"{PARAMS} has {', '.join(names)}. Now: make graph && dvc repro")
 
 

@@ -6,7 +6,6 @@
 
 import argparse
 import pickle
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from editjudge.core.errors import FileError
+from editjudge.core.main import guarded
 from editjudge.vision.lpips import LINEAR, TRUNK
 
 # What reading a broken pickle raises, as the documentation of pickle lists it and torch adds to it.
@@ -49,10 +49,7 @@ def main() -> None:
     parser.add_argument("--linear", type=Path, required=True, help="the linear layers, weights/v0.1/alex.pth of lpips")
     parser.add_argument("--out", type=Path, required=True, help="the safetensors file to write")
     given = parser.parse_args()
-    try:
-        convert(given.alexnet, given.linear, given.out)
-    except ValueError as error:
-        sys.exit(f"convert_lpips: {error}")
+    guarded("convert_lpips", convert, given.alexnet, given.linear, given.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import records
+from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
 from editjudge.pairs.pictures import Pictures, file_of, names_of
@@ -84,10 +84,7 @@ def main() -> None:
     parser.add_argument("what", choices=["pairs"])
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
     options = parser.parse_args()
-    try:
-        export_pairs(options.out)
-    except ContractError as error:
-        sys.exit(f"export: {error}")
+    guarded("export", export_pairs, options.out)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME, plain
+from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 
 METADATA = "metadata.jsonl"
@@ -180,11 +181,8 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     options = arguments_of(sys.argv[1:])
-    try:
-        told = options.run(options)
-        print(told.encode(errors="backslashreplace").decode())
-    except (ValueError, OSError) as error:
-        sys.exit(f"gallery: {error}")
+    told = guarded("gallery", options.run, options)
+    print(told.encode(errors="backslashreplace").decode())
 
 
 if __name__ == "__main__":

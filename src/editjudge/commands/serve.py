@@ -6,10 +6,10 @@
 
 import argparse
 import dataclasses
-import sys
 from typing import Any
 
 from editjudge.core import params
+from editjudge.core.main import guarded
 from editjudge.endpoints import launch
 
 
@@ -33,6 +33,16 @@ def changed(values: dict[str, Any], engine: str | None, port: int | None) -> lau
     return launch.read_serving({"serve": vars(launch.read_serving(values)) | changes})
 
 
+def serve(given: argparse.Namespace) -> None:
+    """Serves until it is interrupted. Raises ParamsError, and ServingError where the server ends by itself."""
+    values = params.load()
+    checkpoint = checkpoint_of(values, given.judge, given.model)
+    with launch.running(checkpoint, changed(values, given.engine, given.port)) as server:
+        print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
+        code = server.process.wait()
+    raise launch.ServingError(f"the server ended with code {code}{launch.tail(server.log)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
@@ -40,18 +50,7 @@ def main() -> None:
     which.add_argument("--model", help="folder of a checkpoint")
     parser.add_argument("--engine", choices=sorted(launch.COMMANDS), help="instead of serve.engine")
     parser.add_argument("--port", type=int, help="instead of serve.port; 0: a free one")
-    given = parser.parse_args()
-    try:
-        values = params.load()
-        checkpoint = checkpoint_of(values, given.judge, given.model)
-        with launch.running(checkpoint, changed(values, given.engine, given.port)) as server:
-            print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
-            code = server.process.wait()
-    except KeyboardInterrupt:
-        sys.exit("serve: stopped")
-    except (FileNotFoundError, params.ParamsError, launch.ServingError) as error:
-        sys.exit(f"serve: {error}")
-    sys.exit(f"serve: the server ended with code {code}{launch.tail(server.log)}")
+    guarded("serve", serve, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -8,11 +8,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from editjudge.core.errors import FileError
+
 Place: TypeAlias = Sequence[str | int]  # keys and positions that lead to a value
-
-
-class FileError(ValueError):
-    """What is wrong in a file; the message begins with `<file>:<line>: `."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tqdm import tqdm
 
 from editjudge.core.params import ParamsError
+from editjudge.core.workers import cores
 from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
@@ -92,7 +93,7 @@ def places(model: str, setting: ProceduralSetting | DiffusersSetting) -> list[po
     Raises ParamsError where there are fewer GPUs than a worker needs.
     """
     if isinstance(setting, ProceduralSetting):
-        return [()] * (setting.workers or len(os.sched_getaffinity(0)))
+        return [()] * (setting.workers or cores())
     return groups(model, visible_gpus(), setting.gpus_per_worker)
 
 

@@ -1,0 +1,88 @@
+"""What is wrong in params.yaml and the recipes is listed before anything runs, all at once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from editjudge.commands import check
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The committed parameters, in a folder with a copy of the recipes."""
+    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+def found(values: dict[str, Any], capsys: pytest.CaptureFixture) -> list[str]:
+    Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    with pytest.raises(SystemExit) as ended:
+        check.run()
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == (0 if lines == ["params.yaml and the recipes: nothing is wrong"] else 1)
+    return lines
+
+
+def test_the_committed_settings_are_right_and_read_in_no_time() -> None:
+    code = "import sys\nfrom editjudge.commands import check\ntry: check.run()\nfinally: print('torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "params.yaml and the recipes: nothing is wrong\nFalse\n"
+
+
+def test_twelve_mistakes_are_twelve_lines(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    endpoint = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m", "rule": "agreement"}
+    values["fliter"] = {}
+    values["embed"]["shards"] = 3
+    values["filter"]["sample_num"] = 0
+    values["raw_pairs"]["sources"] = {"color_alter": {"mine": {"format": "plain", "path": "none.jsonl"}}}
+    values["editors"]["box"]["kind"] = "boxx"
+    values["imported"] = {"gpt": {"path": "data/sources/none"}}
+    values["measures"]["lpips"] = "models/none.safetensors"
+    values["judges"]["measures"]["rule"] = "vibes"
+    values["judges"]["gpt"] = endpoint | {"api_key_env": "NO_SUCH_KEY"}
+    values["judges"]["lost"] = values["judges"]["base"] | {"model": "models/none"}
+    values["train_pairs"]["thresholds"].pop("size_adjustment")
+    recipe = Path("pipelines/object_centric/color_alter.yaml")
+    recipe.write_text(recipe.read_text().replace("  - lpips", "  - lpipz"))
+    lines = found(values, capsys)
+    wanted = [
+        "fliter is unknown; did you mean filter?",
+        "embed.shards is unknown; did you mean shard?",
+        "filter.sample_num must be at least 1, not 0",
+        "raw_pairs.sources.color_alter.mine.path: none.jsonl not found",
+        "editors.box.kind is 'boxx'; did you mean box?",
+        "imported.gpt.path: data/sources/none not found",
+        "measures.lpips: models/none.safetensors not found",
+        "judges.measures.rule must be agreement or probability, not 'vibes'",
+        "judges.gpt.api_key_env gives no API key for m: set the environment variable NO_SUCH_KEY",
+        "judges.lost.model: models/none not found",
+        "train_pairs.thresholds.size_adjustment is missing",
+        "tasks.color_alter: pipelines/object_centric/color_alter.yaml:",
+    ]
+    assert len(lines) == len(wanted), "\n".join(lines)
+    for start in wanted:
+        assert sum(line.startswith(start) for line in lines) == 1, f"{start} in\n" + "\n".join(lines)
+
+
+def test_what_a_stage_makes_need_not_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    assert not Path("models/judge").exists()
+    assert found(values, capsys) == ["params.yaml and the recipes: nothing is wrong"]
+
+
+def test_sections_that_are_missing_are_named(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    for name in ("embed", "judges"):
+        values.pop(name)
+    assert found(values, capsys) == ["embed is missing", "judges is missing", "judges has no judge"]
