@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from editjudge.core.errors import UserError
-from editjudge.core.winner import SIGNS, WINNERS
+from editjudge.core.winner import SIGNS, WINNERS, Winner
 from editjudge.statistics.ratings import Matches
 
 NAMED = ("prompt", "model_a", "model_b")
@@ -78,7 +78,7 @@ def numbered(table: pa.Table) -> Matches:
     sides, models = _codes([scored["model_a"], scored["model_b"]])
     winner, winners = _codes([scored["winner"]])
     first, second = np.split(sides, 2)
-    outcome = np.array([SIGNS[name] for name in winners], np.int8)[winner]
+    outcome = np.array([SIGNS[cast(Winner, name)] for name in winners], np.int8)[winner]
     return Matches(prompt, dimension, first, second, outcome, tuple(models), tuple(dimensions), len(prompts))
 
 
