@@ -19,11 +19,12 @@ from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
-from editjudge.arena.matches import OUTCOMES, numbered
+from editjudge.arena.matches import numbered
 from editjudge.core import params, records, resume
 from editjudge.core.fields import read_fields
 from editjudge.core.files import work
 from editjudge.core.schemas import ContractError
+from editjudge.core.winner import SIGNS
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
@@ -107,7 +108,8 @@ def ask_within(
     def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
         chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
         answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        return [OUTCOMES.get(answers[n].combined.winner or "") for n in chosen]
+        winners = [answers[n].combined.winner for n in chosen]
+        return [None if winner is None else SIGNS[winner] for winner in winners]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
     numbers = np.array([[models.index(m) for m in ab] for ab in two])

@@ -17,6 +17,7 @@ from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.tables import TableError
+from editjudge.core.winner import WORTH
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
@@ -27,7 +28,6 @@ from editjudge.statistics.transitivity import transitivity
 
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
-WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
 # What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
 # about visual consistency there, too.
 ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}

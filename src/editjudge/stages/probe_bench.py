@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from editjudge.core import images, params, records, workers
+from editjudge.core.winner import SIDES
 from editjudge.editors.procedural import edits as procedural
 from editjudge.probe import scenes
-
-WINNERS = ("Image A", "Image B")
 
 
 def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
@@ -32,7 +31,7 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
         "instruction": prompt["instruction"],
         "source_image": {"bytes": prompt["image"], "path": None},
         "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
-        "winner": WINNERS[int(damages[1] < damages[0])],
+        "winner": SIDES[int(damages[1] < damages[0])],
         "models": list(models),
         "damages": damages,
         "origin": prompt["origin"],
