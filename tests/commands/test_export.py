@@ -34,6 +34,7 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Calla
     assert len(items) == 70
     assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))
+    assert items[1].cluster == "a photo"
     assert (items[0].damages, items[1].damages) == ((0.0, 2.5), None)
     loaded = datasets.load_dataset(
         "parquet", data_files="out/pairs.parquet", split="train", cache_dir=str(project / "cache")
