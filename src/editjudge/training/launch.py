@@ -16,11 +16,13 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from editjudge.core.errors import UserError
+
 PATIENCE = 3600  # seconds that a node waits for the others
 PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux' prctl
 
 
-class TrainingError(RuntimeError):
+class TrainingError(UserError, RuntimeError):
     """A process of the training failed; the message has its rank and its error."""
 
 

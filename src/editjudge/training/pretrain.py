@@ -16,32 +16,17 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
 
-from editjudge.qwen.prompt import Winner, completion, messages
+from editjudge.core.winner import SIDES
+from editjudge.qwen.prompt import completion, messages
 from editjudge.qwen.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
+from editjudge.training.settings import PretrainSettings
 
 Samples: TypeAlias = tuple[np.ndarray, np.ndarray, list[str]]
 """images uint8 (n, 3, H, W, 3): source, A, B; winner (n,): 0 is A, 1 is B; instructions, n of them."""
 MakeBatch: TypeAlias = Callable[[np.random.Generator, int, float], Samples]
 """(generator, n, share of the training that is done in 0..1) to n samples."""
 
-SIDES: tuple[Winner, Winner] = ("Image A", "Image B")
 IGNORED = -100
-
-
-@dataclass(frozen=True)
-class PretrainSettings:
-    """Sizes and rates of the training; `workers` processes make batches ahead of it (0: none)."""
-
-    steps: int = 1600
-    batch_size: int = 16
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    warmup_share: float = 0.1
-    gradient_norm: float = 1.0
-    eval_every: int = 200
-    eval_samples: int = 256
-    workers: int = 0
-    seed: int = 0
 
 
 @dataclass(frozen=True)
