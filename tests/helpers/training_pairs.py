@@ -30,7 +30,7 @@ def write(folder: Path, pairs: list[records.Row], images: dict[tuple[str, str], 
     data = folder / "data"
     pool = [
         {"key": prompt, "task": TASK, "instruction": "Remove the cup", "image": image}
-        | {"edit": None, "origin": None, "regions": []}
+        | {"edit": None, "origin": "a photo", "regions": []}
         for (model, prompt), image in images.items()
         if model == "source"
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import training_pairs
 
@@ -40,7 +41,7 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
     monkeypatch.chdir(folder)
     read, real = [], pictures.read_group
 
-    def counted(group: pictures.Group) -> list[bytes | None]:
+    def counted(group: pictures.Group) -> pa.ChunkedArray:
         read.append(group)
         return real(group)
 

@@ -119,7 +119,7 @@ def unusable(job: tuple[Group, dict[str, int]]) -> dict[str, str]:
     """Which of a row group's images (rows by name) cannot be shown, each with the reason."""
     group, rows = job
     data = read_group(group)
-    return {name: reason for name, row in rows.items() if (reason := fault(data[row]))}
+    return {name: reason for name, row in rows.items() if (reason := fault(data[row].as_py()))}
 
 
 def fault(data: bytes | None) -> str | None:
