@@ -154,8 +154,8 @@ def post(running: Running, content: Any) -> tuple[int, dict[str, Any]]:
     return reply.status_code, reply.json()
 
 
-def image(url: str) -> list[dict]:
-    return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+def image(address: str) -> list[dict]:
+    return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": address}}]}]
 
 
 @pytest.mark.parametrize(
