@@ -23,6 +23,11 @@ def names_of(pair: records.Row) -> tuple[str, str, str]:
     return f"data/pools/{task}.parquet/{prompt}", a, b
 
 
+def sums_of(pair: records.Row) -> dict[str, str]:
+    """The SHA-256 of each of these images, by name, as they were when they were annotated."""
+    return dict(zip(names_of(pair), (pair["source_sha256"], pair["sha256_a"], pair["sha256_b"]), strict=True))
+
+
 def file_of(name: str) -> str:
     return name.rpartition("/")[0]
 
