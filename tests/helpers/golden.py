@@ -157,12 +157,14 @@ def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
     setting, rows = settings()["train_pairs"], []
     missing = slot_settings.unconfigured(slot_settings.read(settings()["measures"]))
-    instructions = {pair["key"]: pair["instruction"] for pair in raw_pairs()}
+    instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
+    rows_of = annotations()
+    sums = {(r["task"], r["key"], r["model"]): (r["source_sha256"], r["edit_sha256"]) for r in rows_of}
     for task in TASKS:
         own = [row for row in annotations() if row["task"] == task]
         rules = read_rules(recipe(task), setting["thresholds"], missing)
         chosen, _ = train_pairs.choose(own, setting, task, rules)
-        rows += train_pairs.to_rows(chosen, instructions, setting["seed"])
+        rows += train_pairs.to_rows(chosen, instructions, sums, setting["seed"])
     return rows
 
 
