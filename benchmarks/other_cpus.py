@@ -1,7 +1,7 @@
 """Where another CPU gives other bytes: the golden test's values under qemu, stage by stage.
 
-Needs qemu-user (`apt-get install qemu-user`); takes about HALF AN HOUR a CPU.
-Run it so: python benchmarks/other_cpus.py [CPU ...]; `qemu-x86_64 -cpu help` lists them.
+Needs qemu-user (`apt-get install qemu-user`). `python benchmarks/other_cpus.py [CPU ...]`; `qemu-x86_64 -cpu help`
+lists them.
 """
 
 import json

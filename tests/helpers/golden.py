@@ -28,17 +28,19 @@ from editjudge.annotation import batch, features, slot_settings, slots
 from editjudge.annotation.looking import Asking
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, params
+from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging.merge import merge_adapter
-from editjudge.pairs.rules import read_rules
+from editjudge.pairs.rules import PairsSetting, read_rules
 from editjudge.probe import base_samples, photos, scenes
 from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.selection import embedders
+from editjudge.selection.settings import FilterSetting
 from editjudge.stages import (
     embed,
     judge_benchmark,
@@ -50,6 +52,7 @@ from editjudge.stages import (
 )
 from editjudge.stages import filter as filtering
 from editjudge.training import data, lora, pretrain
+from editjudge.training.settings import PretrainSettings
 
 ROOT = Path(__file__).parents[2]
 VALUES = ROOT / "tests/golden.json"
@@ -98,11 +101,12 @@ def raw_pairs(role: str = "train") -> Rows:
 @functools.cache
 def embedded() -> np.ndarray:
     rows = raw_pairs()
-    return embed.checked(embedders.embedded(embed.settings(settings()))(rows), rows, "float32")
+    return embed.checked(embedders.embedded(settings()["embed"])(rows), rows, "float32")
 
 
 def picks() -> tuple[np.ndarray, ...]:
-    chosen = filtering.choose(embedded(), None, filtering.settings(settings()) | {"sample_num": 5}, "color_alter")
+    setting = read("filter", FilterSetting, settings()["filter"] | {"sample_num": 5})
+    chosen = filtering.choose(embedded(), None, setting, "color_alter")
     return chosen.indices, chosen.radii
 
 
@@ -155,7 +159,7 @@ def response() -> Any:
 @functools.cache
 def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
-    setting, rows = settings()["train_pairs"], []
+    setting, rows = vars(read("train_pairs", PairsSetting, settings()["train_pairs"])), []
     missing = slot_settings.unconfigured(slot_settings.read(settings()["measures"]))
     instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
     rows_of = annotations()
@@ -266,7 +270,7 @@ def pretraining() -> Any:
         return base_samples.make_batch(sorted(photos.BASE), (SIZES.image_size, SIZES.image_size), 0.7, rng, count)
 
     pixels = draw(np.random.default_rng(0), 6, 0.0)
-    setting = pretrain.PretrainSettings(steps=3, batch_size=4, eval_every=3, eval_samples=4)
+    setting = PretrainSettings(steps=3, batch_size=4, eval_every=3, eval_samples=4)
     history = pretrain.pretrain(net, tokens, draw, draw, setting)
     return pixels, history, [weight.detach().numpy() for weight in net.parameters()]
 
