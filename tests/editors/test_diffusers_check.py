@@ -10,15 +10,16 @@ import pytest
 import yaml
 
 from editjudge.core.params import ParamsError
-from editjudge.editors.diffusers import settings
+from editjudge.core.settings import read
 from editjudge.editors.diffusers.check import call_arguments, check
+from editjudge.editors.diffusers.settings import DiffusersSetting
 
 READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
 KONTEXT = "FluxKontextPipeline"
 
 
 def looked_up(entry: dict[str, Any]) -> None:
-    check("editors.x", settings.read("editors.x", entry))
+    check("editors.x", read("editors.x", DiffusersSetting, entry))
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
 from editjudge.core.params import ParamsError
-from editjudge.editors.diffusers import settings
+from editjudge.core.settings import read
 from editjudge.editors.diffusers.editor import DiffusersEditor
 from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
+from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.request import Edited, EditFailed, Request
 
 KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
@@ -46,7 +47,7 @@ def fresh(entry: Callable[..., dict[str, Any]]) -> Load:
     """fresh(pipeline class, **fields): its tiny model, loaded anew with other fields."""
 
     def load(pipeline_class: str, /, **fields: Any) -> DiffusersEditor:
-        return DiffusersEditor(settings.read("editors.tiny", entry(pipeline_class, **fields)), "cpu")
+        return DiffusersEditor(read("editors.tiny", DiffusersSetting, entry(pipeline_class, **fields)), "cpu")
 
     return load
 
@@ -58,7 +59,6 @@ def ask(pipeline: str, size: tuple[int, int] | None = None, **fields: Any) -> Re
     Image.fromarray(pixels).save(source, "PNG")
     given = {
         "key": "k",
-        "task": "color_alter",
         "instruction": "Make the cup red",
         "edit": None,
         "use": "data",

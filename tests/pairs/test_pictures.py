@@ -32,7 +32,7 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
             found = [shown(name).decode().split() for name in three]
             assert found == [[model, pair["prompt"]] for model in ("source", pair["model_a"], pair["model_b"])]
             assert len(shown.kept) <= 3
-            assert shown.held == len(shown.kept) * ROWS * 100
+            assert (len(shown.kept) - 1) * ROWS * 100 < shown.held <= 3 * ROWS * 100
     assert len(shown.places) == 3 * len(pairs)
 
 

@@ -167,11 +167,11 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
         ({"t": {"edit_area": AREA | {"failure": 0.7}}}, r"edit_area\.failure is 0\.7, above elite, 0\.6"),
         (
             {"t": {"edit_area": AREA | {"primary": "lpipz"}}},
-            r"edit_area\.primary: unknown measure 'lpipz'; known: .*lpips",
+            r"edit_area\.primary: unknown measure 'lpipz'; did you mean lpips\?",
         ),
         ({"t": {"edit_area": AREA | {"primary": "emd"}}}, r"does not take in edit_area: ssim, lpips"),
         ({"t": {"edit_area": AREA | {"secondary": ["emd"]}}}, r"edit_area\.secondary is emd, which pipelines/"),
-        ({"t": {"edit_area": AREA | {"secondary": "emd"}}}, r"edit_area\.secondary must be a list of texts"),
+        ({"t": {"edit_area": AREA | {"secondary": "emd"}}}, r"edit_area\.secondary must be a list"),
     ],
 )
 def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:

@@ -33,6 +33,7 @@ from editjudge.stages import raw_pairs
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT.parent / "shared")) / "data/instructions"
+PROBE = {"per_task": 2, "image_side": 48, "seed": 1}
 FILTERS = {"instruction_least": 10, "instruction_most": 300, "side_least": 16, "side_most": 512, "aspect_most": 4.0}
 DOWNLOADS = {"at_once": 4, "megabytes": 0.5, "seconds": 5.0, "attempts": 1, "private_hosts": False}
 TASKS = dict.fromkeys(
@@ -71,7 +72,10 @@ class Imported:
     """What became of one source: rows that fit the contract, refused rows, counts."""
 
     def __init__(self, work: Path, task: str, near_bits: int, sources: dict) -> None:
-        values = {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": near_bits}, "downloads": DOWNLOADS}}
+        values = {
+            "tasks": TASKS,
+            "raw_pairs": PROBE | {"filters": FILTERS | {"near_bits": near_bits}, "downloads": DOWNLOADS},
+        }
         values["raw_pairs"]["sources"] = {task: sources}
         self.rows: list[dict] = []
         self.refused: list[dict] = []
@@ -646,7 +650,7 @@ def test_the_perceptual_hash_of_a_picture_is_imagehashs(load: Importer, folder: 
     from editjudge.sources.record import Draft
 
     plan = settings.plan(
-        {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS}},
+        {"tasks": TASKS, "raw_pairs": PROBE | {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS}},
         "color_alter",
         formats.FORMATS,
     )
@@ -748,39 +752,57 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"sources": {"no_task": {}}}, r"sources\.no_task: known tasks"),
-        ({"sources": ["a"]}, "tasks or probe expected"),
-        ({"sources": {"color_alter": {}}}, "named sources or probe"),
-        ({"sources": {"color_alter": {"a": None}}}, r"color_alter\.a: format and path"),
-        ({"sources": {"color_alter": {"a b": {}}}}, "a name of letters"),
+        ({"sources": {"no_task": {}}}, r"sources\.no_task is unknown; known: "),
+        ({"sources": ["a"]}, r"sources must have fields"),
+        ({"sources": {"color_alter": {}}}, r"color_alter must "),
+        ({"sources": {"color_alter": {"a": None}}}, r"color_alter\.a must have fields"),
+        ({"sources": {"color_alter": {"a b": {}}}}, r"color_alter\.a b must match pattern"),
         ({"sources": {"color_alter": {"a": {"format": "none", "path": "x"}}}}, "known: probe, pico_banana"),
-        ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, "path expected"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "colour": 1}}}}, "unknown colour"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "most": 0}}}}, "most: a whole number"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "names": "x"}}}}, "names: a list"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", "path": 3}}}}, "path: text"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "files": "../*"}}}}, "files: a glob"),
-        ({"filters": FILTERS | {"near_bits": 16}}, "near_bits: -1 to 15"),
-        ({"filters": FILTERS | {"near_bits": 0, "aspect_most": 0.5}}, "aspect_most: a number"),
-        ({"source": {}}, "raw_pairs: unknown source"),
-        ({"filters": FILTERS | {"near_bits": 0, "near_bit": 1}}, "raw_pairs.filters: unknown near_bit"),
-        ({"filters": None}, "raw_pairs.filters: instruction_least, "),
-        ({"downloads": DOWNLOADS | {"second": 1, 3: 1}}, "raw_pairs.downloads: unknown 3, second"),
+        ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, r"\.a\.path is missing"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "colour": 1}}}}, r"\.a\.colour is unknown"),
         (
-            {"filters": FILTERS | {"instruction_least": 301}},
-            "instruction_least: at most instruction_most, 300, not 301",
+            {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "most": 0}}}},
+            r"most must be at least 1",
         ),
-        ({"filters": FILTERS | {"side_least": 513}}, "side_least: at most side_most, 512"),
-        ({"sources": {"color_alter": {2024: {"format": "plain", "path": "x"}}}}, r"color_alter\.2024: a name of"),
-        ({"sources": {"color_alter": {True: {"format": "plain", "path": "x"}}}}, r"color_alter\.True: a name of"),
-        ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, "unknown 1, b"),
-        ({"filters": {}}, "no key 'raw_pairs.filters.instruction_least'"),
-        ({"downloads": DOWNLOADS | {"private_hosts": 1}}, "private_hosts: true or false"),
-        ({"downloads": DOWNLOADS | {"megabytes": "many"}}, "megabytes: a number"),
+        (
+            {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "names": "x"}}}},
+            "names must be a list",
+        ),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": 3}}}}, r"\.path must be a text"),
+        (
+            {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "files": "../*"}}}},
+            "files must be a glob",
+        ),
+        ({"filters": FILTERS | {"near_bits": 16}}, "near_bits must be at most 15"),
+        ({"filters": FILTERS | {"near_bits": 0, "aspect_most": 0.5}}, "aspect_most must be at least 1"),
+        ({"source": {}}, r"raw_pairs\.source is unknown; did you mean sources"),
+        (
+            {"filters": FILTERS | {"near_bits": 0, "near_bit": 1}},
+            r"filters\.near_bit is unknown; did you mean near_bits",
+        ),
+        ({"filters": None}, "raw_pairs.filters must have fields"),
+        ({"downloads": DOWNLOADS | {"second": 1, 3: 1}}, r"raw_pairs\.downloads\.(3|second) is unknown"),
+        (
+            {"filters": FILTERS | {"near_bits": 0, "instruction_least": 301}},
+            "instruction_least must be at most instruction_most, 300, not 301",
+        ),
+        ({"filters": FILTERS | {"near_bits": 0, "side_least": 513}}, "side_least must be at most side_most, 512"),
+        ({"sources": {"color_alter": {2024: {"format": "plain", "path": "x"}}}}, r"color_alter\.2024 must be a text"),
+        (
+            {"sources": {"color_alter": {True: {"format": "plain", "path": "x"}}}},
+            r"color_alter\.1 must be a text, not True",
+        ),
+        ({"sources": {"color_alter": {"a": {"format": "plain", 1: 2, "b": 3}}}}, r"color_alter\.a\.(1|b) is unknown"),
+        ({"filters": {}}, "raw_pairs.filters.instruction_least is missing"),
+        ({"downloads": DOWNLOADS | {"private_hosts": 1}}, "private_hosts must be true or false"),
+        ({"downloads": DOWNLOADS | {"megabytes": "many"}}, "megabytes must be a number"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(change: dict, error: str) -> None:
-    values = {"tasks": TASKS, "raw_pairs": {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS} | change}
+    values = {
+        "tasks": TASKS,
+        "raw_pairs": PROBE | {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS} | change,
+    }
     with pytest.raises(params.ParamsError, match=error):
         settings.plan(values, "color_alter", formats.FORMATS)
 

@@ -31,7 +31,7 @@ SECTION = {
     "backend": "embedded",
     "dtype": "float32",
     "shard": 4,
-    "model": "",
+    "model": "none",
     "model_dtype": "float32",
     "batch_size": 2,
     "vectors": "vectors_{task}.npy",
@@ -231,7 +231,7 @@ def test_missing_files_and_wrong_settings_are_refused(pool: list[dict], monkeypa
     Path("v.parquet").write_bytes(b"junk")
     with pytest.raises(ValueError, match=r"v.parquet: not readable as Parquet"):
         run(monkeypatch, backend="precomputed", vectors="v.parquet")
-    with pytest.raises(params.ParamsError, match=r"embed.vectors must be a path, not None"):
+    with pytest.raises(params.ParamsError, match=r"embed.vectors must be a text, not None"):
         run(monkeypatch, vectors=None)
     with pytest.raises(ValueError, match=r"embed.vectors: no file v/.tsk..npy"):
         run(monkeypatch, backend="precomputed", vectors="v/{tsk}.npy")

@@ -12,6 +12,8 @@ import yaml
 from sklearn.metrics import pairwise_distances
 
 from editjudge.core import params, records, schemas
+from editjudge.core.settings import read
+from editjudge.selection.settings import FilterSetting
 from editjudge.stages import filter
 
 SECTION = {"sample_num": 5, "start": "first", "seed": 0, "random_draws": 3, "device": "cpu"}
@@ -91,11 +93,11 @@ def test_a_file_of_selected_vectors_is_kept_away_from(pool: list[dict], monkeypa
 def test_quotas_need_sources(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(params.ParamsError, match="quotas needs the column source"):
         run(monkeypatch, quotas={"pico": 2})
-    setting = SECTION | {"quotas": {"pico": 2}}
+    setting = FilterSetting(**SECTION, quotas={"pico": 2})
     chosen = filter.choose(np.load("data/embeddings/t.npy"), ["pico"] * 8 + ["nano"] * 4, setting, "t")
     assert sum(index < 8 for index in chosen.indices) == 2
     assert len(chosen.indices) == 6
-    assert filter.settings({"filter": SECTION | {"quotas": {2024: 2}}})["quotas"] == {"2024": 2}
+    assert FilterSetting(**SECTION, quotas={2024: 2}).quotas == {"2024": 2}
 
 
 def test_what_quotas_leave_is_not_called_all(
@@ -110,26 +112,26 @@ def test_what_quotas_leave_is_not_called_all(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sample_num": 0}, "filter.sample_num must be a whole number of at least 1, not 0"),
+        ({"sample_num": 0}, "filter.sample_num must be at least 1, not 0"),
         ({"sample_num": -4}, "filter.sample_num"),
         ({"sample_num": 2.5}, "filter.sample_num"),
-        ({"start": "middle"}, "filter.start is 'middle'"),
+        ({"start": "middle"}, "filter.start must be first, farthest_from_mean or seeded, not 'middle'"),
         ({"random_draws": 0}, "filter.random_draws"),
-        ({"quotas": {"pico": -1}}, "filter.quotas.pico must be a whole number"),
-        ({"quotas": ["pico"]}, "filter.quotas must name sources"),
-        ({"quota": {"pico": 1}}, "filter.quota is not known; known: sample_num"),
-        ({3: 1}, "filter.3 is not known"),
-        ({"seed": None}, "filter.seed must be a whole number of at least 0"),
+        ({"quotas": {"pico": -1}}, "filter.quotas.pico must be at least 0"),
+        ({"quotas": ["pico"]}, "filter.quotas must have fields"),
+        ({"quota": {"pico": 1}}, "filter.quota is unknown; did you mean quotas\\? known: sample_num"),
+        ({3: 1}, "filter.3 is unknown"),
+        ({"seed": None}, "filter.seed must be a whole number"),
         ({"seed": "a"}, "filter.seed"),
         ({"seed": -1}, "filter.seed"),
-        ({"device": "gpu"}, "filter.device must be auto, cpu, cuda or cuda:1, not 'gpu'"),
+        ({"device": "gpu"}, "filter.device must match pattern .*, not 'gpu'"),
         ({"device": None}, "filter.device"),
-        ({"already_selected": 3}, "filter.already_selected must be a path, not 3"),
+        ({"already_selected": 3}, "filter.already_selected must be a text, not 3"),
     ],
 )
 def test_settings_are_checked(change: dict, message: str) -> None:
     with pytest.raises(params.ParamsError, match=message):
-        filter.settings({"filter": SECTION | change})
+        read("filter", FilterSetting, SECTION | change)
 
 
 def test_embeddings_of_another_pool_are_refused(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     [
         ({"save_every": 5, "log_every": 2}, "multiple"),
         ({"keep_checkpoints": 1}, "keep_checkpoints"),
-        ({"batch_size": 0}, "batch_size must be in 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"eval_every": 0}, "eval_every"),
         ({"held_out_share": 1.5}, "held_out_share"),
         ({"learning_rate": "fast"}, "learning_rate must be a number"),

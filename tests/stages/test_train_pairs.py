@@ -180,7 +180,7 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     ("name", "value", "message"),
     [
         ("mode", "heads", "train_pairs.mode must be head_tail or three_tiers, not 'heads'"),
-        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be in 1.., not 0"),
+        ("prompts_per_task", 0, "train_pairs.prompts_per_task must be at least 1, not 0"),
         ("margin", "0.3x", "train_pairs.margin must be a number"),
         ("least", 1.0, "train_pairs.least is unknown"),
     ],

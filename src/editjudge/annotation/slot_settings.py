@@ -1,21 +1,24 @@
 """Section `measures` of params.yaml: which models are behind the measures, and which measures that configures."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from editjudge.annotation.recipe import Recipe
-from editjudge.core import fields
-from editjudge.core.params import ParamsError
+from editjudge.core import settings
+from editjudge.core.settings import FORBID, Positive, Real, Text
 from editjudge.measures.names import KINDS
 from editjudge.vision.folders import Precision
 
 NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
 SLOTS = ("clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose")
-RANGES = {"batch_size": (1, 4096), "prompts": (1, 4096), "features_gigabytes": (0, 1e6)}
+Images = Annotated[Positive, Field(le=4096)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FORBID)
 class SlotSetting:
     """Section `measures` of params.yaml.
 
@@ -27,31 +30,26 @@ class SlotSetting:
     hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
     """
 
-    device: str = "auto"
+    device: Text = "auto"
     dtype: Precision = "float32"
-    batch_size: int = 16
-    prompts: int = 1
+    batch_size: Images = 16
+    prompts: Images = 1
     emd_cells: Literal["both", "reference"] = "both"
-    features_gigabytes: float = 0.0
-    clip: str = NONE
-    dinov3: str = NONE
-    segmenter: str = GRABCUT
-    lpips: str = NONE
-    depth: str = NONE
-    faces: str = LBP
-    parsing: str = NONE
-    pose: str = NONE
+    features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
+    clip: Text = NONE
+    dinov3: Text = NONE
+    segmenter: Text = GRABCUT
+    lpips: Text = NONE
+    depth: Text = NONE
+    faces: Literal["lbp", "insightface", "none"] = "lbp"
+    parsing: Text = NONE
+    pose: Text = NONE
     insightface: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(given: Any) -> SlotSetting:
     """The section `measures`. ParamsError names the field that is wrong, missing or unknown."""
-    setting: SlotSetting = fields.read_fields("measures", SlotSetting, given, RANGES)
-    if setting.faces not in (NONE, LBP, INSIGHTFACE):
-        raise ParamsError(f"measures.faces must be {LBP}, {INSIGHTFACE} or {NONE}, not {setting.faces!r}")
-    if not isinstance(setting.insightface, Mapping):
-        raise ParamsError(f"measures.insightface must be a section of its own, not {setting.insightface!r}")
-    return setting
+    return settings.read("measures", SlotSetting, given)
 
 
 def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:

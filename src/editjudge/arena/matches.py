@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from editjudge.core.winner import SIGNS, Winner
+from editjudge.core.errors import UserError
+from editjudge.core.winner import SIGNS, WINNERS, Winner
 from editjudge.statistics.ratings import Matches
 
 NAMED = ("prompt", "model_a", "model_b")
@@ -37,7 +38,7 @@ _LONGEST_LINE = 4 << 20  # bytes
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^\s{]", re.MULTILINE)  # a line that begins with anything but a brace
 
 
-class MatchError(ValueError):
+class MatchError(UserError, ValueError):
     """A match file that cannot be read as it should; the message names the file and the line or row."""
 
 
@@ -157,13 +158,13 @@ def _read_jsonl(path: Path) -> pa.Table:
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     if _NO_OBJECT.search(data):  # the fast reader crashes on a block of nulls
-        _refuse_lines(path, "a line is no object")
+        raise MatchError(_diagnosis(path, "a line is no object"))
     try:
         blocks = pyarrow.json.ReadOptions(block_size=_LONGEST_LINE)
         table = pyarrow.json.read_json(pa.BufferReader(data), blocks, options)
         table.validate(full=True)
     except pa.ArrowInvalid as error:
-        _refuse_lines(path, str(error))
+        raise MatchError(_diagnosis(path, str(error))) from error
     if len(table) and table["key"].null_count == table["prompt"].null_count == len(table):
         return _read_mappings(path)
     winner = pc.coalesce(table["winner"], *(pc.struct_field(table[name], "winner") for name in _RESULTS))
@@ -173,9 +174,13 @@ def _read_jsonl(path: Path) -> pa.Table:
 def _read_mappings(path: Path) -> pa.Table:
     """Lines `{"<key>": {"winner": ...}}`."""
     keys, winners = [], []
-    for number, row in _objects(path, object_pairs_hook=list):
-        if not row:
-            raise MatchError(f"{path}: line {number}: no key: '{{}}'")
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line, object_pairs_hook=list)
+        except json.JSONDecodeError as error:
+            raise MatchError(f"{path}: line {number}: not JSON ({error}): {_shown(line)}") from error
+        if not isinstance(row, list) or not row or not isinstance(row[0], tuple):
+            raise MatchError(f"{path}: line {number}: no key: {_shown(line)}")
         for key, pairs in row:
             result = dict(pairs) if isinstance(pairs, list) and all(isinstance(p, tuple) for p in pairs) else None
             if not isinstance(result, dict) or not isinstance(result.get("winner"), str | None):
@@ -185,34 +190,30 @@ def _read_mappings(path: Path) -> pa.Table:
     return pa.table({"key": pa.array(keys, pa.string()), "winner": pa.array(winners, pa.string())})
 
 
-def _refuse_lines(path: Path, error: str) -> NoReturn:
-    """MatchError for the first line that is no object of the right types; with what the fast reader said, if none."""
-    for number, row in _objects(path):
-        for names, kind, what in ((COLUMNS, str, "text"), (_RESULTS, dict, "an object")):
-            for name in names:
-                if not isinstance(row.get(name), kind | None):
-                    raise MatchError(f"{path}: line {number}: {name} must be {what}, not {row[name]!r}")
-    raise MatchError(f"{path}: not readable as JSONL: {error}")
-
-
-def _objects(path: Path, **options: Any) -> Iterator[tuple[int, Any]]:
-    """The object of each line that is not blank, and the line's number. Raises MatchError."""
+def _diagnosis(path: Path, error: str) -> str:
+    """The first line that is no object of the right types; what the fast reader said, if there is none."""
     for number, line in _lines(path):
         try:
-            row = json.loads(line, **options)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise MatchError(f"{path}: line {number}: not JSON ({error}): {_shown(line)}") from error
-        if not line.startswith(b"{"):
-            raise MatchError(f"{path}: line {number}: an object is expected: {_shown(line)}")
-        yield number, row
+            row = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError) as found:
+            return f"{path}: line {number}: not JSON ({found}): {_shown(line)}"
+        if not isinstance(row, dict):
+            return f"{path}: line {number}: an object is expected: {_shown(line)}"
+        for name in COLUMNS:
+            if not isinstance(row.get(name), str | None):
+                return f"{path}: line {number}: {name} must be text, not {row[name]!r}"
+        for name in _RESULTS:
+            if not isinstance(row.get(name), dict | None):
+                return f"{path}: line {number}: {name} must be an object, not {row[name]!r}"
+    return f"{path}: not readable as JSONL: {error}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if text := line.removeprefix(codecs.BOM_UTF8).strip():
-                yield number, text
+            if line.strip():
+                yield number, line.strip()
 
 
 def _shown(line: bytes) -> str:
@@ -334,8 +335,8 @@ def _refuse_verdicts(path: Path, raw: pa.Table, columns: dict[str, pa.Array]) ->
     """MatchError for a winner outside the vocabulary, and for a model that meets itself."""
     if "winner" not in raw.column_names:
         raise MatchError(f"{path}: no match has a winner")
-    unknown = pc.invert(pc.is_in(raw["winner"], pa.array([*SIGNS, None], pa.string())))
-    _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(SIGNS)} and null", raw["winner"])
+    unknown = pc.invert(pc.is_in(raw["winner"], pa.array([*WINNERS, None], pa.string())))
+    _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(WINNERS)} and null", raw["winner"])
     a, b = (columns[side].cast(pa.string()) for side in NAMED[1:])
     _refuse(path, pc.equal(a, b), "{!r} meets itself", a)
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 
 
-class GalleryError(ValueError):
+class GalleryError(UserError, ValueError):
     """A gallery that cannot be read, or must not be written; the message names the file and the line."""
 
 

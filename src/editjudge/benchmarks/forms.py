@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from editjudge.benchmarks import aurora, editreward, editscore, genai, imagenhub, vcreward
 from editjudge.benchmarks.item import Item
 from editjudge.benchmarks.reading import Setting
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
 
 SHOWN = 20
@@ -21,20 +22,22 @@ FORMS: dict[str, Callable[[Setting], list[Item]]] = {
 }
 
 
+def read_setting(where: str, given: Any) -> Setting:
+    """The entry `where` (benchmarks.<name>). ParamsError names the field that is wrong, and an unknown form."""
+    setting = read(where, Setting, given)
+    if setting.form not in FORMS:
+        raise ParamsError(f"{where}.form is {setting.form!r}; {known(setting.form, FORMS)}")
+    return setting
+
+
 def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
-    Raises TableError for no settings, an unknown form or key, a missing file, a field that the form lacks, and no
-    item with people's verdict.
+    Raises ParamsError, and TableError for a missing file, a field that the form lacks, and no item with people's
+    verdict.
     """
-    if not isinstance(setting, Mapping):
-        raise TableError(f"benchmarks.{name}: form and path or hub expected, not {setting!r:.80}")
-    unknown = sorted(set(setting) - {field.name for field in fields(Setting)})
-    if unknown:
-        raise TableError(f"benchmarks.{name}: unknown {', '.join(unknown)}")
-    if setting.get("form") not in FORMS:
-        raise TableError(f"benchmarks.{name}.form is {setting.get('form')!r}; known: {', '.join(FORMS)}")
-    items = FORMS[setting["form"]](Setting(**setting))
+    where = read_setting(f"benchmarks.{name}", setting)
+    items = FORMS[where.form](where)
     if not items:
         raise TableError(f"benchmarks.{name}: no rows")
     if all(item.verdict is None for item in items):

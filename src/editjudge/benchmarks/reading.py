@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic.dataclasses import dataclass as settings_class
+
 from editjudge.benchmarks.item import Item
 from editjudge.core import tables
 from editjudge.core.keys import plain
+from editjudge.core.settings import FORBID, Text
 from editjudge.core.tables import RowError, TableError
 
 tsv = partial(tables.delimited, delimiter="\t")
@@ -29,7 +32,7 @@ READERS: dict[str, tables.Reader] = {
 T = TypeVar("T", bound=str)
 
 
-@dataclass(frozen=True)
+@settings_class(frozen=True, config=FORBID)
 class Setting:
     """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
 
@@ -38,14 +41,14 @@ class Setting:
     relative to (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
     """
 
-    form: str
-    path: str | None = None
-    hub: str | None = None
-    revision: str | None = None
-    files: str | None = None
-    images: str | None = None
-    dimension: str | None = None
-    shuffle: str | None = None
+    form: Text
+    path: Text | None = None
+    hub: Text | None = None
+    revision: Text | None = None
+    files: Text | None = None
+    images: Text | None = None
+    dimension: Text | None = None
+    shuffle: Text | None = None
 
 
 @dataclass(frozen=True)

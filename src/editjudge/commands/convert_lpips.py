@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from editjudge.core.errors import FileError
 from editjudge.vision.lpips import LINEAR, TRUNK
 
 # What reading a broken pickle raises, as the documentation of pickle lists it and torch adds to it.
@@ -20,7 +21,7 @@ BROKEN = (OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, A
 
 
 def convert(alexnet: Path, linear: Path, out: Path) -> None:
-    """Writes `out`. Raises ValueError, which names file and key, for a file that does not hold what it should."""
+    """Writes `out`. Raises FileError, which names file and key, for a file that does not hold what it should."""
     tensors = _chosen(alexnet, TRUNK) | _chosen(linear, LINEAR)
     out.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, out)
@@ -31,14 +32,14 @@ def _chosen(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torc
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file's
     except BROKEN as error:
-        raise ValueError(f"{file} is not readable as weights: {error}") from error
+        raise FileError(f"{file} is not readable as weights: {error}") from error
     if not isinstance(given, Mapping):
-        raise ValueError(f"{file} holds no table of weights, but a {type(given).__name__}")
+        raise FileError(f"{file} holds no table of weights, but a {type(given).__name__}")
     for name, shape in shapes.items():
         found = given.get(name)
         if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
             has = tuple(found.shape) if isinstance(found, torch.Tensor) else "none"
-            raise ValueError(f"{file}: {name} must have shape {shape}, not {has}")
+            raise FileError(f"{file}: {name} must have shape {shape}, not {has}")
     return {name: given[name].float().contiguous() for name in shapes}
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import jsonschema
 import pyarrow as pa
 
+from editjudge.core.errors import UserError
+
 SCHEMAS = Path(__file__).parents[3] / "stages"
 ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 SHOWN = 80
 
 
-class ContractError(ValueError):
+class ContractError(UserError, ValueError):
     """A row that breaks its contract; the message names the file, the row and the field."""
 
 

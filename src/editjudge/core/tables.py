@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from editjudge.core.errors import UserError
+
 BATCH = 64  # rows of a Parquet file in memory at a time
 CHUNK = 1 << 16
 LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
@@ -21,7 +23,7 @@ SPACE = " \t\r\n"
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
 
-class TableError(ValueError):
+class TableError(UserError, ValueError):
     """A published data set that cannot be read at all; the message names the file, or what it was looked for under."""
 
 

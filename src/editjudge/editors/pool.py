@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import cv2
 
+from editjudge.core.errors import UserError
 from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Outcome, attempt, describe, failed
 from editjudge.editors.request import EditFailed, Request
 
@@ -40,7 +41,7 @@ class _Said(Enum):
     DEAD = auto()  # it will say nothing more
 
 
-class EditorBroken(RuntimeError):
+class EditorBroken(UserError, RuntimeError):
     """The editor cannot be loaded, or no edit survives it: the stage ends, and what is finished is kept."""
 
 

@@ -1,24 +1,23 @@
 """The table `editors` of params.yaml: an entry for each editing model, dispatched on its `kind`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
-from editjudge.core import params, resume
-from editjudge.editors.api import settings as api
+from editjudge.core import params
+from editjudge.core.code import version
+from editjudge.core.settings import read_kind
 from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.diffusers import settings as diffusers
 from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.procedural import settings as procedural
 from editjudge.editors.procedural.settings import ProceduralSetting
 
 Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
-READERS: dict[str, Callable[[str, Mapping[str, Any]], Setting]] = {
-    **dict.fromkeys(PROCEDURAL, procedural.read),
-    "diffusers": diffusers.read,
-    "api": api.read,
+KINDS: dict[str, type] = {
+    **dict.fromkeys(PROCEDURAL, ProceduralSetting),
+    "diffusers": DiffusersSetting,
+    "api": ApiSetting,
 }
 NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
@@ -46,13 +45,11 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
     """The setting of one model; the other entries are not looked at. Raises ParamsError that names the field."""
     if not NAME.fullmatch(model):
         raise params.ParamsError(f"editors: a model's name has 1 to 200 of A-Z a-z 0-9 . _ -, not {model!r}")
-    entries, where = params.leaf(dict(values), "editors"), f"editors.{model}"
+    entries = params.leaf(dict(values), "editors")
     if not isinstance(entries, Mapping) or model not in entries:
-        raise params.ParamsError(f"params.yaml has no key {where!r}")
-    kind = entries[model].get("kind") if isinstance(entries[model], Mapping) else None
-    if not isinstance(kind, str) or kind not in READERS:
-        raise params.ParamsError(f"{where}.kind is {kind!r}; known: {', '.join(READERS)}")
-    return READERS[kind](where, entries[model])
+        raise params.ParamsError(f"params.yaml has no key 'editors.{model}'")
+    setting: Setting = read_kind(f"editors.{model}", "kind", KINDS, entries[model])
+    return setting
 
 
 def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, Any]:
@@ -66,5 +63,5 @@ def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, An
 def code(setting: Setting) -> str:
     """The version of the code that an image depends on."""
     if isinstance(setting, ProceduralSetting):
-        return resume.code_version(SHARED_CODE + PROCEDURAL_CODE)
-    return resume.code_version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))
+        return version(SHARED_CODE + PROCEDURAL_CODE)
+    return version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))

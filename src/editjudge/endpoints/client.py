@@ -14,16 +14,19 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from aiolimiter import AsyncLimiter
+from pydantic import AfterValidator, Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import Positive, Real, Text
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
@@ -42,7 +45,7 @@ Body: TypeAlias = bytes | aiohttp.FormData
 """What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
 
 
-class EndpointError(RuntimeError):
+class EndpointError(UserError, RuntimeError):
     """The endpoint answers no question at all: the key, the model or the address is wrong. Ends the run."""
 
 
@@ -114,16 +117,6 @@ class Line:
     most_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A request that is wanted; see `Endpoint.post`."""
-
-    url: str
-    write: Callable[[], Awaitable[Body]]
-    read: Callable[[bytes], Any]
-    failed: Callable[[str], None]
-
-
 class Endpoint:
     """A session of calls; `async with` opens and closes its connections. Tries that are repeated are counted by kind in
     `retries`.
@@ -179,9 +172,9 @@ class Endpoint:
         failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
         """
         sent, start = Counter[str](), time.monotonic()
-        call = _Call(f"{self.line.base_url.rstrip('/')}/{path}", write, read, failed)
+        url = f"{self.line.base_url.rstrip('/')}/{path}"
         try:
-            value: T = await self._again(self._try, call, sent)
+            value: T = await self._again(self._try, url, write, read, failed, sent)
         except TryFailed as last:
             failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
             failure.requests = sent["tries"]
@@ -191,16 +184,23 @@ class Endpoint:
             raise
         return Answered(value, sent["tries"], time.monotonic() - start)
 
-    async def _try(self, call: _Call, sent: Counter[str]) -> Any:
+    async def _try(
+        self,
+        url: str,
+        write: Callable[[], Awaitable[Body]],
+        read: Callable[[bytes], T],
+        failed: Callable[[str], None],
+        sent: Counter[str],
+    ) -> T:
         if self._pace is not None:
             await self._pace.acquire()
         async with self._slots:
-            body = await call.write()
+            body = await write()
             sent["tries"] += 1
             try:
-                return self._read(call, *await self._send(call.url, body))
+                return read(self._sound(url, *await self._send(url, body)))
             except (TryFailed, CallFailed) as failure:
-                call.failed(failure.kind)
+                failed(failure.kind)
                 raise
 
     async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
@@ -228,15 +228,15 @@ class Endpoint:
     def _hidden(self, text: str) -> str:
         return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
 
-    def _read(self, call: _Call, status: int, raw: bytes, wait: str | None) -> Any:
-        """A response with status 200 as what it is read as; raises what any other one means."""
+    def _sound(self, url: str, status: int, raw: bytes, wait: str | None) -> bytes:
+        """The body of a response with status 200, without the key; raises what any other one means."""
         if status == 200:
             key = self.line.key or ""
-            return call.read(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
+            return raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
-            raise EndpointError(f"{call.url} answers {status}, {why}: {text[:QUOTED]}")
+            raise EndpointError(f"{url} answers {status}, {why}: {text[:QUOTED]}")
         if status not in AGAIN and status < 500:
             raise Refused(status, text)
         seconds = retry_after(wait)
@@ -262,9 +262,9 @@ def key_from(variable: str, model: str) -> str | None:
     return key
 
 
-def check_url(where: str, base_url: str) -> None:
-    """Raises ParamsError that names the section `where`, unless the address is an endpoint's and has no key in it."""
-    wrong = ParamsError(f"{where}.base_url must be like http://127.0.0.1:8000/v1, without a key in it")
+def _check_url(base_url: str) -> str:
+    """Raises ValueError unless the address is an endpoint's and has no key in it."""
+    wrong = ValueError("must be like http://127.0.0.1:8000/v1, without a key in it")
     try:
         url = urlsplit(base_url)
         _ = url.port
@@ -272,6 +272,13 @@ def check_url(where: str, base_url: str) -> None:
         raise wrong from None
     if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
         raise wrong
+    return base_url
+
+
+# Fields of the settings of what is asked over HTTP.
+Address: TypeAlias = Annotated[Text, AfterValidator(_check_url)]
+Seconds: TypeAlias = Annotated[Real, Field(ge=0.001, le=86_400)]
+Tries: TypeAlias = Annotated[Positive, Field(le=100)]
 
 
 def proxy_of(url: str) -> str | None:

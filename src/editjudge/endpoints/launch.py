@@ -13,29 +13,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 from tqdm import tqdm
 
 from editjudge.core import params
-from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.errors import UserError
 from editjudge.core.files import work
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
 
 LAST_LINES = 15
-RANGES: Ranges = {
-    "port": (0, 65_535),
-    "tensor_parallel": (1, 1024),
-    "max_model_len": (1, 10_000_000),
-    "max_num_seqs": (1, 10_000),
-    "images": (1, 1000),
-    "start_seconds": (0.1, 86_400),
-    "stop_seconds": (0, 86_400),
-}
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
-class ServingError(RuntimeError):
+class ServingError(UserError, RuntimeError):
     """A server that cannot be started, or that ended by itself."""
 
 
@@ -48,23 +42,27 @@ class Checkpoint:
     batch_size: int
 
 
-@dataclass(frozen=True)
+@settings_class(frozen=True, config=FORBID)
 class Serving:
     """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
 
     engine: Literal["transformers", "vllm"]
-    host: str
-    port: int
+    host: Text
+    port: Annotated[Count, Field(le=65_535)]
     dtype: Literal["float32", "bfloat16"]
-    tensor_parallel: int
-    max_model_len: int
-    max_num_seqs: int
-    images: int
-    min_pixels: int
-    max_pixels: int
-    arguments: Sequence[str]
-    start_seconds: float
-    stop_seconds: float
+    tensor_parallel: Annotated[Positive, Field(le=1024)]
+    max_model_len: Annotated[Positive, Field(le=10_000_000)]
+    max_num_seqs: Annotated[Positive, Field(le=10_000)]
+    images: Annotated[Positive, Field(le=1000)]
+    min_pixels: Count
+    max_pixels: Count
+    arguments: Sequence[Text]
+    start_seconds: Annotated[Real, Field(ge=0.1, le=86_400)]
+    stop_seconds: Annotated[Real, Field(ge=0, le=86_400)]
+
+    def __post_init__(self) -> None:
+        if not (self.min_pixels == self.max_pixels == 0 or 0 < self.min_pixels <= self.max_pixels):
+            raise Wrong("min_pixels", "and max_pixels must both be 0, or in this order")
 
 
 @dataclass(frozen=True)
@@ -78,29 +76,16 @@ class Running:
 
 def read_serving(values: dict[str, Any]) -> Serving:
     """The section `serve`. ParamsError: a field is missing or unknown, or has a value that cannot be."""
-    how = read_fields("serve", Serving, params.leaf(values, "serve"), RANGES)
-    if not (how.min_pixels == how.max_pixels == 0 or 0 < how.min_pixels <= how.max_pixels):
-        raise params.ParamsError("serve.min_pixels and serve.max_pixels must both be 0, or in this order")
-    return how
-
-
-@contextmanager
-def served(checkpoint: Checkpoint, how: Serving | None = None) -> Iterator[str]:
-    """Serves a checkpoint and yields the base URL of its API; the model's name there is its folder.
-
-    how: None for what params.yaml says. The server is stopped when the block ends, however it does, SIGTERM included
-    (so this needs the main thread). FileNotFoundError: no such folder. ServingError: see `running`.
-    """
-    with running(checkpoint, how or read_serving(params.load())) as server:
-        yield server.url
+    return read("serve", Serving, params.leaf(values, "serve"))
 
 
 @contextmanager
 def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
-    """As `served`, with the process.
+    """Serves a checkpoint as long as the block lasts; the model's name there is its folder.
 
-    ServingError: vLLM is not installed, the port is taken, or the server ends, or is not healthy after
-    `start_seconds`, with the last lines of its log.
+    The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread).
+    FileNotFoundError: no such folder. ServingError: vLLM is not installed, the port is taken, or the server ends, or is
+    not healthy after `start_seconds`, with the last lines of its log.
     """
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
@@ -148,8 +133,7 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
     if how.max_pixels:
         flags["mm-processor-kwargs"] = json.dumps({"size": size})
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [program, "serve", checkpoint.model, *words, *how.arguments]
+    return [program, "serve", checkpoint.model, *words(flags), *how.arguments]
 
 
 def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
@@ -163,8 +147,11 @@ def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[st
         "max-model-len": how.max_model_len,
         "images": how.images,
     }
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "editjudge.serving.server", *words, *how.arguments]
+    return [sys.executable, "-m", "editjudge.serving.server", *words(flags), *how.arguments]
+
+
+def words(flags: dict[str, Any]) -> list[str]:
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
 
 COMMANDS = {"vllm": vllm_command, "transformers": embedded_command}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from editjudge.core.errors import FileError
 from editjudge.merging.tensors import FLOATS, Stored, read_header, read_rows
 
 WEIGHTS = "adapter_model.safetensors"
@@ -21,11 +22,10 @@ FACTORS = {"lora_A.weight", "lora_B.weight"}
 EMBEDDINGS = ("embed_tokens", "lm_head")
 # Settings of peft that are followed here, and those that a merge does not depend on: they say how the adapter was made
 # or trained, or (fan_in_fan_out) mean layers that Qwen3-VL has not. A value in any other setting is refused.
-FOLLOWED = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
-FOLLOWED |= {"layers_to_transform", "init_lora_weights"}
-WITHOUT_EFFECT = {"auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"}
-WITHOUT_EFFECT |= {"lora_dropout", "layers_pattern", "fan_in_fan_out", "ensure_weight_tying", "megatron_core"}
-WITHOUT_EFFECT |= {"qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
+KNOWN = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
+KNOWN |= {"layers_to_transform", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision"}
+KNOWN |= {"task_type", "inference_mode", "peft_version", "lora_dropout", "layers_pattern", "fan_in_fan_out"}
+KNOWN |= {"ensure_weight_tying", "megatron_core", "qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
 KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts also changed the base's weights
 
 
@@ -61,7 +61,7 @@ class Adapter:
 def read_adapter(folder: Path) -> Adapter:
     """The adapter in a folder, its settings checked.
 
-    FileNotFoundError: no adapter in safetensors there. ValueError: not LoRA, a form of it that is not merged here, or
+    FileNotFoundError: no adapter in safetensors there. FileError: not LoRA, a form of it that is not merged here, or
     values that are not finite.
     """
     for name in (WEIGHTS, "adapter_config.json"):
@@ -71,7 +71,7 @@ def read_adapter(folder: Path) -> Adapter:
     _refuse(adapter.config)
     for name, tensor in read_header(folder / WEIGHTS)[1].items():
         if not name.startswith(PREFIX) or tensor.dtype not in FLOATS:
-            raise ValueError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
+            raise FileError(f"{folder / WEIGHTS}: {name} ({tensor.dtype}) is no tensor of a LoRA adapter")
         _check_finite(name, tensor)
         inner = name.removeprefix(PREFIX)
         if part := PART.fullmatch(inner):
@@ -83,19 +83,19 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _refuse(config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
-        raise ValueError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
+        raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
     for name, value in config.items():
-        if value and name not in FOLLOWED | WITHOUT_EFFECT and (name, value) != ("bias", "none"):
-            raise ValueError(f"the adapter uses {name}, which is not merged here: {value}")
+        if value and name not in KNOWN and (name, value) != ("bias", "none"):
+            raise FileError(f"the adapter uses {name}, which is not merged here: {value}")
     if config.get("init_lora_weights", True) not in KEEPS_THE_BASE:
         start = config["init_lora_weights"]
-        raise ValueError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
+        raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
 
 
 def _check_finite(name: str, tensor: Stored) -> None:
     for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
         if not read_rows(tensor, first, min(tensor.block, tensor.rows - first)).isfinite().all():
-            raise ValueError(f"{tensor.file}: {name} holds values that are not finite")
+            raise FileError(f"{tensor.file}: {name} holds values that are not finite")
 
 
 def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
@@ -110,14 +110,14 @@ def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[st
         delta = made[f"{module}.weight"] = _delta(adapter, module, parts)
         shapes[f"{module}.weight"] = (delta.left.shape[0], delta.right.shape[1])
     if not made:
-        raise ValueError(f"{adapter.folder / WEIGHTS} is empty")
+        raise FileError(f"{adapter.folder / WEIGHTS} is empty")
     for name, shape in shapes.items():
         if name not in base:
-            raise ValueError(f"{adapter.folder} does not fit the base: {name} is not in it")
+            raise FileError(f"{adapter.folder} does not fit the base: {name} is not in it")
         if base[name].shape != shape:
-            raise ValueError(f"size mismatch for {name}: {shape} by the adapter, {base[name].shape} in the base")
+            raise FileError(f"size mismatch for {name}: {shape} by the adapter, {base[name].shape} in the base")
         if base[name].dtype not in FLOATS:
-            raise ValueError(f"{name} is stored as {base[name].dtype}: adapters are merged into {', '.join(FLOATS)}")
+            raise FileError(f"{name} is stored as {base[name].dtype}: adapters are merged into {', '.join(FLOATS)}")
     _check_complete(adapter, base)
     return made
 
@@ -126,19 +126,18 @@ def _check_embeddings(adapter: Adapter, tied: bool) -> None:
     """With tied embeddings, peft's merge of one side changes the other too, which the adapter was not trained with."""
     for module in (*adapter.modules, *(name.rpartition(".")[0] for name in adapter.replaced)):
         if tied and module.rpartition(".")[2] in EMBEDDINGS:
-            raise ValueError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
+            raise FileError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
 
 
 def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
-    """What a module's LoRA adds to its weight. ValueError: parts are missing or others, or of another rank."""
-    for part in sorted(FACTORS ^ set(parts)):
-        fault = "is missing in the adapter" if part in FACTORS else "is not merged here"
-        raise ValueError(f"{module}.{part} {fault}")
+    """What a module's LoRA adds to its weight. FileError: parts are missing or others, or of another rank."""
+    for part in (*sorted(set(parts) - FACTORS), *sorted(FACTORS - set(parts))):
+        raise FileError(f"{module}.{part} is {'missing in the adapter' if part in FACTORS else 'not merged here'}")
     a, b, rank = parts["lora_A.weight"], parts["lora_B.weight"], adapter.config["r"]
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise ValueError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
+        raise FileError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
     if (a.shape[0], b.shape[1]) != (rank, rank):
-        raise ValueError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
+        raise FileError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
     return Delta(b, a, adapter.scale)
 
 
@@ -150,7 +149,7 @@ def _check_complete(adapter: Adapter, base: Mapping[str, Stored]) -> None:
     config, saved = adapter.config, adapter.config.get("modules_to_save") or []
     for part in saved:
         if not any(_within(part, name) for name in adapter.replaced):
-            raise ValueError(f"{adapter.folder}: its modules_to_save has {part}, but it has no tensor of that name")
+            raise FileError(f"{adapter.folder}: its modules_to_save has {part}, but it has no tensor of that name")
     for name, tensor in base.items():
         module = name.removesuffix(".weight")
         if (
@@ -161,7 +160,7 @@ def _check_complete(adapter: Adapter, base: Mapping[str, Stored]) -> None:
             and not _means(config.get("exclude_modules"), module)
             and not any(_within(part, module) for part in saved)
         ):
-            raise ValueError(f"{adapter.folder} does not fit the base: it has nothing for {module}, one of its targets")
+            raise FileError(f"{adapter.folder} does not fit the base: it has nothing for {module}, one of its targets")
 
 
 def _within(part: str, name: str) -> bool:

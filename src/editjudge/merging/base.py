@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from editjudge.core.errors import FileError
 from editjudge.merging.tensors import Header, Stored, read_header
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -41,7 +42,7 @@ def read_base(folder: Path) -> Base:
     if config.get("model_type") != "qwen3_vl":
         raise TypeError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
     if config.get("quantization_config"):
-        raise ValueError(f"{folder} is quantised (quantization_config): an adapter is merged into the unquantised base")
+        raise FileError(f"{folder} is quantised (quantization_config): an adapter is merged into the unquantised base")
     if not any((folder / name).is_file() for name in PROCESSOR):
         raise FileNotFoundError(f"{folder} has no processor: none of {', '.join(PROCESSOR)}")
     if (folder / SINGLE).is_file():
@@ -51,9 +52,9 @@ def read_base(folder: Path) -> Base:
     index = json.loads((folder / INDEX).read_text())
     names = sorted(set(index["weight_map"].values()))
     if strange := [name for name in names if Path(name).name != name]:
-        raise ValueError(f"{folder / INDEX} names {strange[0]}, which is no file of the folder")
+        raise FileError(f"{folder / INDEX} names {strange[0]}, which is no file of the folder")
     base = Base(folder, config, {name: read_header(folder / name) for name in names}, index)
     held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
     if wrong := sorted(set(held.items()) ^ set(index["weight_map"].items())):
-        raise ValueError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
+        raise FileError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
     return base

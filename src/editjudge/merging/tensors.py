@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
+from editjudge.core.errors import FileError
+
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 BLOCK = 1 << 20  # values that are summed together: in float32 they stay in a core's cache
 
@@ -52,12 +54,12 @@ Header: TypeAlias = tuple[dict[str, str], dict[str, Stored]]
 
 
 def read_header(file: Path) -> Header:
-    """The metadata, and each tensor by name, in the order of the bytes. ValueError: not a whole safetensors file."""
+    """The metadata, and each tensor by name, in the order of the bytes. FileError: not a whole safetensors file."""
     try:
         with safe_open(file, "pt"):  # checks lengths, shapes and gaps
             pass
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{file} is no whole safetensors file: {error}") from error
+        raise FileError(f"{file} is no whole safetensors file: {error}") from error
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))

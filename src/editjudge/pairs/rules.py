@@ -5,29 +5,46 @@ no stand-in: without it there would be no pairs, and nobody would know why.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass
 
 from editjudge.annotation.recipe import Recipe
-from editjudge.core.fields import Ranges, read_fields
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, known, read
 from editjudge.measures.names import AREAS, KINDS
 from editjudge.pairs.tiers import AreaRule
 
 SECTION = "train_pairs.thresholds"
 NONE = "none"  # in place of the primary measure: the area does not count
-LARGEST_Z = 100.0
-RANGES: Ranges = {"elite": (-LARGEST_Z, LARGEST_Z), "failure": (-LARGEST_Z, LARGEST_Z)}
+Z = Annotated[Real, Field(ge=-100, le=100)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class AreaSetting:
     """One area of one task, as params.yaml has it, with its comments. primary: a measure or NONE."""
 
-    primary: str
-    elite: float
-    failure: float
-    secondary: Sequence[str] = ()
+    primary: Text
+    elite: Z
+    failure: Z
+    secondary: Annotated[Sequence[Text], BeforeValidator(lambda given: () if given is None else given)] = ()
+
+    def __post_init__(self) -> None:
+        if self.failure > self.elite:
+            raise Wrong("failure", f"is {self.failure}, above elite, {self.elite}")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml; what each field means is said there."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: Amount
+    prompts_per_task: Positive
+    least_change: Amount
+    seed: Count
+    thresholds: Mapping[Text, Any]
 
 
 def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
@@ -51,12 +68,8 @@ def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> t
 def _rule(where: str, area: str, given: Any, recipe: Recipe, missing: Mapping[str, str]) -> AreaRule | None:
     """None for an area that does not count."""
     if area not in AREAS:
-        raise ParamsError(f"{where}: unknown area {area!r}; known: {', '.join(AREAS)}")
-    if isinstance(given, Mapping) and given.get("secondary", ()) is None:
-        given = {name: value for name, value in given.items() if name != "secondary"}
-    setting: AreaSetting = read_fields(where, AreaSetting, given, RANGES)
-    if setting.failure > setting.elite:
-        raise ParamsError(f"{where}.failure is {setting.failure}, above elite, {setting.elite}")
+        raise ParamsError(f"{where}: unknown area {area!r}; {known(area, AREAS)}")
+    setting = read(where, AreaSetting, given)
     if setting.primary == NONE:
         return None
     _check_taken(f"{where}.primary", setting.primary, area, recipe)
@@ -74,7 +87,7 @@ def _rule(where: str, area: str, given: Any, recipe: Recipe, missing: Mapping[st
 
 def _check_taken(where: str, measure: str, area: str, recipe: Recipe) -> None:
     if measure not in KINDS:
-        raise ParamsError(f"{where}: unknown measure {measure!r}; known: {', '.join(sorted(KINDS, key=str.lower))}")
+        raise ParamsError(f"{where}: unknown measure {measure!r}; {known(measure, sorted(KINDS, key=str.lower))}")
     taken = dict(recipe.areas).get(area, ())
     if measure not in taken:
         raise ParamsError(f"{where} is {measure}, which {_file(recipe)} does not take in {area}: {', '.join(taken)}")

@@ -7,7 +7,6 @@ inference run the same code on it as on an 8B checkpoint. What it knows comes fr
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +24,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
 from editjudge.qwen.processor import Qwen3VLProcessor
 from editjudge.qwen.prompt import WINNERS, completion, messages
+from editjudge.qwen.settings import TinySettings
 
 PATCH, MERGE, FRAMES = 16, 2, 2
 SPECIAL_TOKENS = [
@@ -56,27 +56,6 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 <|im_start|>assistant
 {% endif -%}
 """
-
-
-@dataclass(frozen=True)
-class TinySettings:
-    """Sizes of the tiny base. Images are resized to about image_size squared pixels (a multiple of 32)."""
-
-    image_size: int = 96
-    hidden_size: int = 96
-    text_layers: int = 4
-    text_heads: int = 4
-    key_value_heads: int = 2
-    text_intermediate: int = 192
-    vision_hidden: int = 96
-    vision_layers: int = 3
-    vision_heads: int = 4
-    vision_intermediate: int = 192
-    deepstack: tuple[int, ...] = (1,)
-    vocab_size: int = 768
-    initializer_range: float = 0.06
-    mimetic: float = 0.5
-    seed: int = 0
 
 
 def tokenizer(instructions: Sequence[str] = (), vocab_size: int = 768) -> PreTrainedTokenizerFast:

@@ -11,7 +11,6 @@ Cosines are float64, of the entries as they are stored, so that a choice does no
 """
 
 import operator
-import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from editjudge.core.progress import progress
+from editjudge.core.workers import cores
 
 STARTS = ("first", "farthest_from_mean", "seeded")
 TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right to about 1e-15
@@ -78,9 +78,9 @@ def k_center_greedy(
     known, vectors = _already(already_selected, embeddings)
     room = _Room(len(embeddings), sources, quotas or {}, known)
     n = min(n, room.left())
-    cores = len(os.sched_getaffinity(0))
+    count = cores()
     # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
-    with ThreadPoolExecutor(cores) as threads, threadpool_limits(1, "blas"):
+    with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
         search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
         search.drop(room.closed())
         search.add(vectors)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import images
+from editjudge.core.errors import FileError
 from editjudge.core.records import Row
 from editjudge.selection.vectors import open_vectors
 from editjudge.vision.encoders import HogEncoder
@@ -60,20 +61,20 @@ def precomputed(path: Path, rows: int) -> Embed:
 
     Parquet: columns key and embedding (a list of floats), held in memory. .npy: (rows, d) floats, read as a memory map;
     the function that is returned then takes the pool's rows in their order.
-    Raises ValueError, which names the file and the row or key, for another form, a key that is missing or stands twice,
+    Raises FileError, which names the file and the row or key, for another form, a key that is missing or stands twice,
     vectors of different lengths, and values that are not finite.
     """
     if not path.is_file():
-        raise ValueError(f"embed.vectors: no file {path}")
+        raise FileError(f"embed.vectors: no file {path}")
     return _by_key(path) if path.suffix == ".parquet" else _in_order(path, rows)
 
 
 def _in_order(path: Path, rows: int) -> Embed:
     vectors = open_vectors(path)
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
-        raise ValueError(f"{path}: a matrix (N, d) of floats is expected, not {vectors.dtype} of shape {vectors.shape}")
+        raise FileError(f"{path}: a matrix (N, d) of floats is expected, not {vectors.dtype} of shape {vectors.shape}")
     if len(vectors) != rows:
-        raise ValueError(f"{path} has {len(vectors)} rows, the pool {rows}")
+        raise FileError(f"{path} has {len(vectors)} rows, the pool {rows}")
     place = 0
 
     def embed(rows: list[Row]) -> np.ndarray:
@@ -88,28 +89,28 @@ def _by_key(path: Path) -> Embed:
     try:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: not readable as Parquet: {error}") from error
+        raise FileError(f"{path}: not readable as Parquet: {error}") from error
     if not {"key", "embedding"} <= set(table.column_names):
-        raise ValueError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
+        raise FileError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
     kind = table.schema.field("embedding").type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise ValueError(f"{path}: embedding must be a list of floats, not {kind}")
+        raise FileError(f"{path}: embedding must be a list of floats, not {kind}")
     if not pa.types.is_floating(kind.value_type):
-        raise ValueError(f"{path}: embedding must be a list of floats, not of {kind.value_type}")
+        raise FileError(f"{path}: embedding must be a list of floats, not of {kind.value_type}")
     table = table.filter(table["embedding"].is_valid())  # what is null is as good as missing
     keys, vectors = table["key"].to_pylist(), table["embedding"].combine_chunks()
     place = {key: n for n, key in enumerate(keys)}
     if len(place) < len(keys):
-        raise ValueError(f"{path}: key {next(k for n, k in enumerate(keys) if place[k] != n)!r} stands twice")
+        raise FileError(f"{path}: key {next(k for n, k in enumerate(keys) if place[k] != n)!r} stands twice")
 
     def embed(rows: list[Row]) -> np.ndarray:
         missing = [row["key"] for row in rows if row["key"] not in place]
         if missing:
-            raise ValueError(f"{path}: no embedding of key {missing[0]!r} ({len(missing)} of {len(rows)} rows)")
+            raise FileError(f"{path}: no embedding of key {missing[0]!r} ({len(missing)} of {len(rows)} rows)")
         found = [np.asarray(vectors[place[row["key"]]].values) for row in rows]
         for row, vector in zip(rows, found, strict=True):
             if vector.shape != found[0].shape:
-                raise ValueError(f"{path}: key {row['key']!r} has {len(vector)} values, others {len(found[0])}")
+                raise FileError(f"{path}: key {row['key']!r} has {len(vector)} values, others {len(found[0])}")
         return np.stack(found)
 
     return embed

@@ -14,6 +14,7 @@ from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
+from editjudge.core.errors import FileError
 from editjudge.qwen.processor import Qwen3VLProcessor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -28,7 +29,7 @@ class Qwen3VLEmbedder:
         Raises FileNotFoundError where there is no such model, ValueError for another kind of model or dtype.
         """
         if dtype not in DTYPES:
-            raise ValueError(f"embed.model_dtype must be one of {', '.join(sorted(DTYPES))}, not {dtype!r}")
+            raise FileError(f"embed.model_dtype must be one of {', '.join(sorted(DTYPES))}, not {dtype!r}")
         self.batch_size = batch_size
         devices = devices or [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         with _processor():
@@ -72,7 +73,7 @@ def _folder(model: str) -> Path:
         raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
     kind = json.loads((folder / "config.json").read_text())["model_type"]
     if kind != "qwen3_vl":
-        raise ValueError(f"embed.model: {model} holds a {kind} model, not qwen3_vl")
+        raise FileError(f"embed.model: {model} holds a {kind} model, not qwen3_vl")
     return folder
 
 

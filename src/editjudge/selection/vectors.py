@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from editjudge.core.errors import FileError
+
 
 def open_vectors(path: Path) -> np.ndarray:
-    """The array of a .npy file as a memory map. Raises ValueError that names the file where it is none or another."""
+    """The array of a .npy file as a memory map. Raises FileError that names the file where it is none or another."""
     if not path.is_file():
-        raise ValueError(f"{path} not found: run `dvc repro` or `dvc pull`")
+        raise FileError(f"{path} not found: run `dvc repro` or `dvc pull`")
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: not readable as .npy: {error}") from error
+        raise FileError(f"{path}: not readable as .npy: {error}") from error

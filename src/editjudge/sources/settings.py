@@ -1,19 +1,28 @@
 """Where raw pairs come from: `raw_pairs.sources`, `raw_pairs.filters` and `raw_pairs.downloads` of params.yaml."""
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from editjudge.core import params
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.params import ParamsError, leaf
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Whole, Wrong, known, read
 from editjudge.core.tables import TableError
 
 PROBE = "probe"
-KEYS = ("per_task", "image_side", "seed", "filters", "downloads", "sources")
+Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
 
 
-@dataclass(frozen=True)
+def _glob(text: str) -> str:
+    if ".." in Path(text).parts or Path(text).is_absolute():
+        raise ValueError(f"must be a glob inside the folder, not {text!r}")
+    return text
+
+
+@dataclass(frozen=True, config=FORBID)
 class Source:
     """One source of a task, `raw_pairs.sources.<task>.<name>`.
 
@@ -23,15 +32,19 @@ class Source:
     most: rows kept at most.
     """
 
-    format: str
-    path: str | None = None
-    files: str | None = None
-    images: str | None = None
-    names: tuple[str, ...] | None = None
-    instruction: str | None = None
-    image: str | None = None
-    key: str | None = None
-    most: int | None = None
+    format: Text
+    path: Text | None = None
+    files: Annotated[Text, AfterValidator(_glob)] | None = None
+    images: Text | None = None
+    names: Annotated[tuple[Any, ...], Field(min_length=1)] | None = None
+    instruction: Text | None = None
+    image: Text | None = None
+    key: Text | None = None
+    most: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.format != PROBE and self.path is None:
+            raise Wrong("path", "is missing")
 
     def root(self) -> Path:
         """The file or folder. Raises TableError where there is none."""
@@ -64,7 +77,7 @@ class Source:
             raise TableError(f"{root}: files: {self.files!r} is no glob: {error}") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FORBID)
 class Filters:
     """What a pair of a published source must be. Lengths in characters, sides in pixels; all bounds are included.
 
@@ -72,15 +85,23 @@ class Filters:
     differ where two images are taken for the same; -1: only equal bytes are.
     """
 
-    instruction_least: int
-    instruction_most: int
-    side_least: int
-    side_most: int
-    aspect_most: float
-    near_bits: int
+    instruction_least: Positive
+    instruction_most: Positive
+    side_least: Positive
+    side_most: Positive
+    aspect_most: Annotated[Real, Field(ge=1)]
+    near_bits: Annotated[Whole, Field(ge=-1, le=15)]
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("instruction", self.instruction_least, self.instruction_most),
+            ("side", self.side_least, self.side_most),
+        ):
+            if least > most:
+                raise Wrong(f"{name}_least", f"must be at most {name}_most, {most}, not {least}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FORBID)
 class Limits:
     """How images are downloaded.
 
@@ -88,94 +109,51 @@ class Limits:
     image in a run. private_hosts: whether loopback, private and link-local addresses may be asked.
     """
 
-    at_once: int
-    megabytes: float
-    seconds: float
-    attempts: int
-    private_hosts: bool
+    at_once: Positive
+    megabytes: Annotated[Real, Field(ge=0.001)]
+    seconds: Annotated[Real, Field(ge=0.001)]
+    attempts: Positive
+    private_hosts: Flag
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FORBID)
+class RawPairs:
+    """Section `raw_pairs` of params.yaml. per_task, image_side, seed: of the probe set's pairs.
+
+    sources: by task; None: the probe set for all.
+    """
+
+    per_task: Positive
+    image_side: Positive
+    seed: Count
+    filters: Filters
+    downloads: Limits
+    sources: Any = None
+
+
+@plain_dataclass(frozen=True)
 class Plan:
-    """All that the raw pairs of a task depend on, but for the probe set's own settings."""
+    """All that the raw pairs of a task depend on. probe: per_task, image_side and seed of the probe set's."""
 
     task: str
     sources: Mapping[str, Source]
     filters: Filters
     limits: Limits
+    probe: RawPairs
 
 
 def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key."""
-    _check_known(params.leaf(values, "raw_pairs"), "raw_pairs", KEYS)
-    every = values["raw_pairs"].get("sources", PROBE)
-    every = {} if every in (None, PROBE) else every
-    _check(isinstance(every, Mapping), "raw_pairs.sources", "tasks or probe expected")
-    for name in every:
-        _check(name in values["tasks"], f"raw_pairs.sources.{name}", f"known tasks: {', '.join(values['tasks'])}")
-    wanted = every.get(task, PROBE)
+    section = read("raw_pairs", RawPairs, leaf(values, "raw_pairs"))
+    every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", Mapping[Text, Any], section.sources)
+    unknown = [name for name in every if name not in values["tasks"]]
+    if unknown:
+        raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, values['tasks'])}" for name in unknown))
+    where, wanted = f"raw_pairs.sources.{task}", every.get(task, PROBE)
     wanted = {PROBE: {"format": PROBE}} if wanted == PROBE else wanted
-    where = f"raw_pairs.sources.{task}"
-    _check(isinstance(wanted, Mapping) and bool(wanted), where, "named sources or probe expected")
-    sources = {name: _source(f"{where}.{name}", name, setting, formats) for name, setting in wanted.items()}
-    return Plan(task, sources, _filters(values), _limits(values))
-
-
-def _source(where: str, name: Any, setting: Any, formats: Collection[str]) -> Source:
-    right = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name)
-    _check(bool(right), where, "a name of letters, digits, dots, - and _, as text")
-    _check(isinstance(setting, Mapping), where, "format and path expected")
-    _check_known(setting, where, [field.name for field in fields(Source)])
-    known = [PROBE, *formats]
-    _check(setting.get("format") in known, f"{where}.format", f"known: {', '.join(known)}")
-    _check(setting["format"] == PROBE or "path" in setting, where, "path expected")
-    names, most = setting.get("names"), setting.get("most")
-    _check(names is None or (isinstance(names, list) and bool(names)), f"{where}.names", "a list of names expected")
-    _check(most is None or (type(most) is int and most > 0), f"{where}.most", "a whole number of at least 1")
-    texts = set(setting) - {"names", "most"}
-    for field in sorted(texts):
-        _check(isinstance(setting[field], str) and bool(setting[field]), f"{where}.{field}", "text expected")
-    glob = setting.get("files", "")
-    _check(".." not in Path(glob).parts and not Path(glob).is_absolute(), f"{where}.files", "a glob inside the folder")
-    return Source(**{**setting, "names": None if names is None else tuple(map(str, names))})
-
-
-def _filters(values: dict[str, Any]) -> Filters:
-    _check_known(
-        params.leaf(values, "raw_pairs.filters"), "raw_pairs.filters", [field.name for field in fields(Filters)]
-    )
-    least, most = (params.positive(values, f"raw_pairs.filters.instruction_{end}") for end in ("least", "most"))
-    small, large = (params.positive(values, f"raw_pairs.filters.side_{end}") for end in ("least", "most"))
-    for key, low, high in (("instruction", least, most), ("side", small, large)):
-        _check(low <= high, f"raw_pairs.filters.{key}_least", f"at most {key}_most, {high}, not {low}")
-    aspect = _number(values, "raw_pairs.filters.aspect_most", 1.0)
-    bits = params.leaf(values, "raw_pairs.filters.near_bits")
-    _check(type(bits) is int and -1 <= bits <= 15, "raw_pairs.filters.near_bits", "-1 to 15")
-    return Filters(least, most, small, large, aspect, bits)
-
-
-def _limits(values: dict[str, Any]) -> Limits:
-    where = "raw_pairs.downloads"
-    _check_known(params.leaf(values, where), where, [field.name for field in fields(Limits)])
-    at_once, attempts = (params.positive(values, f"raw_pairs.downloads.{key}") for key in ("at_once", "attempts"))
-    megabytes, seconds = (_number(values, f"raw_pairs.downloads.{key}", 0.001) for key in ("megabytes", "seconds"))
-    private = params.leaf(values, "raw_pairs.downloads.private_hosts")
-    _check(isinstance(private, bool), "raw_pairs.downloads.private_hosts", "true or false")
-    return Limits(at_once, megabytes, seconds, attempts, private)
-
-
-def _check_known(section: Any, where: str, known: Collection[str]) -> None:
-    _check(isinstance(section, Mapping), where, f"{', '.join(known)} expected")
-    unknown = sorted(str(key) for key in section if key not in known)
-    _check(not unknown, where, f"unknown {', '.join(unknown)}")
-
-
-def _number(values: dict[str, Any], key: str, least: float) -> float:
-    value = params.leaf(values, key)
-    _check(type(value) in (int, float) and least <= value < float("inf"), key, f"a number of at least {least}")
-    return float(value)
-
-
-def _check(right: bool, key: str, expected: str) -> None:
-    if not right:
-        raise params.ParamsError(f"params.yaml: {key}: {expected}")
+    sources = read(where, Annotated[Mapping[Name, Source], Field(min_length=1)], wanted)
+    wrong = {name: source.format for name, source in sources.items() if source.format not in (PROBE, *formats)}
+    if wrong:
+        names = [PROBE, *formats]
+        raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
+    return Plan(task, sources, section.filters, section.downloads, section)

@@ -4,7 +4,6 @@ A prompt's source is decoded and encoded once for all its candidates. A record w
 as they were is taken from work/; one that cannot be measured is a failed record with a reason.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
-from editjudge.endpoints.client import EndpointError
+from editjudge.core.main import stage
 from editjudge.endpoints.spending import Account, run_report
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
@@ -174,13 +173,7 @@ def run(task: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    task = parser.parse_args().task
-    try:
-        run(task)
-    except (ValueError, FileNotFoundError, EndpointError) as error:
-        sys.exit(f"annotate: {error}")
+    stage(__doc__, run, "task")
 
 
 if __name__ == "__main__":

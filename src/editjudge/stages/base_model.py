@@ -10,31 +10,37 @@ from pathlib import Path
 import torch
 
 from editjudge.core import params, records
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.probe import base_samples, photos
 from editjudge.qwen import tiny
 from editjudge.training import pretrain
+from editjudge.training.settings import BaseModelSetting
 
 OUT = Path("models/base")
 
 
-def main() -> None:
+def run() -> None:
+    """The stage on its files."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    setting = params.leaf(params.load(), "base_model")
-    sizes, training = tiny.TinySettings(**setting["sizes"]), pretrain.PretrainSettings(**setting["training"])
-    samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting["pool"], sizes.seed)
-    unseen = base_samples.Pool(
-        sorted(photos.TRAIN), sizes.image_size, setting["pool"] // 10, sizes.seed + 1, easiest=0.8
-    )
+    setting = read("base_model", BaseModelSetting, params.leaf(params.load(), "base_model"))
+    sizes = setting.sizes
+    samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting.pool, sizes.seed)
+    unseen = base_samples.Pool(sorted(photos.TRAIN), sizes.image_size, setting.pool // 10, sizes.seed + 1, easiest=0.8)
     tokens = tiny.tokenizer(sorted({text for part in samples.parts for text in part[2]}), sizes.vocab_size)
     net = tiny.model(tokens, sizes)
     torch.nn.Module.to(net, "cuda" if torch.cuda.is_available() else "cpu")
-    history = pretrain.pretrain(net, tokens, samples.draw, unseen.draw, training)
+    history = pretrain.pretrain(net, tokens, samples.draw, unseen.draw, setting.training)
     shutil.rmtree(OUT, ignore_errors=True)
     tiny.save(net, tiny.processor(tokens, sizes.image_size), OUT, torch.bfloat16)
     records.write_csv(Path("plots/base_model.csv"), history)
     parameters = sum(weight.numel() for weight in net.parameters())
     last = {"loss": history[-1]["loss"], "held_out_accuracy": history[-1]["accuracy"], "parameters": [parameters]}
     records.write_json(Path("metrics/base_model.json"), last)
+
+
+def main() -> None:
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ A record whose inputs, settings and code are as they were is taken from work/. A
 reason, and the run goes on. Images are in memory a row group at a time.
 """
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,15 +14,12 @@ import numpy as np
 
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
-from editjudge.core.params import ParamsError
+from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
-from editjudge.core.schemas import ContractError
 from editjudge.editors import making, settings
 from editjudge.editors.outcomes import Outcome
-from editjudge.editors.pool import EditorBroken
 from editjudge.editors.request import Request
 from editjudge.editors.settings import Setting
-from editjudge.endpoints.client import EndpointError
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
 
@@ -109,10 +104,7 @@ def _requests(
         if name in missing:
             missing.remove(name)
             row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
-            yield (
-                name,
-                Request(row["key"], row["task"], row["instruction"], row["image"], row["edit"], prompt.use, seed),
-            )
+            yield name, Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:
@@ -180,15 +172,7 @@ def run(model: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    model = parser.parse_args().model
-    try:
-        run(model)
-    except (ParamsError, ContractError, EditorBroken, EndpointError) as error:
-        sys.exit(f"candidates of {model}: {error}")
-    except KeyboardInterrupt:
-        sys.exit(f"candidates of {model}: stopped; what is finished is kept")
+    stage(__doc__, run, "model")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Stage candidates_report: what became of the edits of all editing models, in one file."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 from editjudge.core import params, records
+from editjudge.core.main import stage
 
 
 def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -14,11 +14,15 @@ def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"per_model": [{"model": model} | count for model, count in counts.items()]} | sums
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+def run() -> None:
+    """The stage on its files."""
     models = params.leaf(params.load(), "editors")
     counts = {model: json.loads(Path(f"metrics/candidates/{model}.json").read_text()) for model in models}
     records.write_json(Path("metrics/candidates.json"), report(counts))
+
+
+def main() -> None:
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

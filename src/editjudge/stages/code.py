@@ -4,10 +4,10 @@ data/code/<stage>.json has a version for each module that the stage uses and for
 a docstring or a module that a stage does not use moves none of its versions.
 """
 
-import argparse
 from pathlib import Path
 
 from editjudge.core import code, records
+from editjudge.core.main import stage
 
 FOLDER = Path(__file__).parent
 
@@ -17,11 +17,15 @@ def stages() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("[!_]*.py") if file.stem != Path(__file__).stem)
 
 
+def run() -> None:
+    """The stage on its files."""
+    for name in stages():
+        values = code.describe(f"editjudge.stages.{name}", Path("stages").absolute())
+        records.write_json(Path(f"data/code/{name}.json"), values)
+
+
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for stage in stages():
-        values = code.describe(f"editjudge.stages.{stage}", Path("stages").absolute())
-        records.write_json(Path(f"data/code/{stage}.json"), values)
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

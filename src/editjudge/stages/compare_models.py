@@ -7,10 +7,9 @@ model with few images is listed in the metrics, and left out of the arena where 
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,32 +19,22 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
 from editjudge.arena.matches import numbered
+from editjudge.arena.settings import ArenaPlan
 from editjudge.core import params, records, resume
-from editjudge.core.fields import read_fields
 from editjudge.core.files import work
-from editjudge.core.schemas import ContractError
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.core.winner import SIGNS
-from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
+from editjudge.judges.settings import read_setting
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
 Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
 DIMENSION = "visual_consistency"
-
-
-@dataclass(frozen=True)
-class ArenaPlan:
-    """`compare_models` of params.yaml. least_share: of the prompts, below which a model has few images."""
-
-    budget: int
-    rounds: int
-    seed: int
-    least_share: float
-    few_images: Literal["keep", "leave_out"]
 
 
 def read_gallery(models: Sequence[str]) -> Gallery:
@@ -108,8 +97,7 @@ def ask_within(
     def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
         chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
         answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        winners = [answers[n].combined.winner for n in chosen]
-        return [None if winner is None else SIGNS[winner] for winner in winners]
+        return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
     numbers = np.array([[models.index(m) for m in ab] for ab in two])
@@ -164,11 +152,7 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
             "dimension": DIMENSION,
             "model_a": a,
             "model_b": b,
-            "forward": answer.forward.winner,
-            "backward": mirrored(answer.backward).winner,
-            "winner": answer.combined.winner,
-            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
-            "reason": answer.combined.reason,
+            **answer.columns(),
             "damage_a": gallery[a][p["key"]]["damage"],
             "damage_b": gallery[b][p["key"]]["damage"],
         }
@@ -198,7 +182,11 @@ def report(
 
 
 def ask_judges(
-    values: Mapping[str, Any], pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
+    values: Mapping[str, Any],
+    plan: ArenaPlan,
+    pairs: Sequence[Pair],
+    gallery: Gallery,
+    accounts: Mapping[str, Account],
 ) -> Rows:
     """The matches of every judge of the arena."""
     tasks = values["tasks"]
@@ -210,7 +198,7 @@ def ask_judges(
             ask_all = functools.partial(
                 ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
             )
-            matches += to_matches(judge, *ask_within(values["compare_models"], pairs, ask_all), gallery)
+            matches += to_matches(judge, *ask_within(vars(plan), pairs, ask_all), gallery)
     return matches
 
 
@@ -218,15 +206,15 @@ def run() -> None:
     """The stage on its files. Raises ParamsError and ContractError."""
     values = params.load()
     judges = params.leaf(values, "judges")
-    plan = read_fields("compare_models", ArenaPlan, params.leaf(values, "compare_models"), {"least_share": (0, 1)})
-    arena = [judge for judge in judges if params.leaf(values, f"judges.{judge}.arena")]
+    plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
+    arena = [name for name, given in judges.items() if read_setting(f"judges.{name}", given).arena]
     accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
     prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
     every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
     models = presence(prompts, every, plan)
     gallery = taking_part(every, models)
     pairs, without_image = pairs_of(prompts, gallery)
-    matches = ask_judges(values, pairs, gallery, accounts)
+    matches = ask_judges(values, plan, pairs, gallery, accounts)
     records.write(Path("data/matches.parquet"), matches, "matches")
     records.write_json(
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
@@ -235,10 +223,7 @@ def run() -> None:
 
 
 def main() -> None:
-    try:
-        run()
-    except (params.ParamsError, ContractError, EndpointError) as error:
-        sys.exit(f"compare_models: {error}")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ fingerprint of its rows, the settings and the code, so that a killed stage loses
 pairs are as before is not embedded again. The embedder is loaded once, and only where a shard is missing.
 """
 
-import argparse
 import functools
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +15,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
+from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, work
+from editjudge.core.main import stage
 from editjudge.core.progress import progress
+from editjudge.core.settings import read
 from editjudge.selection import embedders
+from editjudge.selection.settings import EmbedSetting
 
-DTYPES = ("float16", "float32")
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
 CODE = (
     "editjudge.selection.embedders",
@@ -31,18 +32,6 @@ CODE = (
     "editjudge.qwen.processor",
     "editjudge.selection.minilm",
 )
-
-
-def settings(values: dict[str, Any]) -> dict[str, Any]:
-    """The checked section `embed` of params.yaml. Raises ParamsError that names the key."""
-    params.choice(values, "embed.backend", (*embedders.MODELS, "precomputed"))
-    params.choice(values, "embed.dtype", DTYPES)
-    for key in ("shard", "batch_size"):
-        params.positive(values, f"embed.{key}")
-    vectors = params.leaf(values, "embed.vectors")
-    if not isinstance(vectors, str):
-        raise params.ParamsError(f"params.yaml: embed.vectors must be a path, not {vectors!r}")
-    return values["embed"]
 
 
 def rows_of(pairs: Path) -> int:
@@ -66,23 +55,23 @@ def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> 
         if matrix is None:
             matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
         if part.shape[1] != matrix.shape[1] or place + len(part) > count:
-            raise ValueError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
+            raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
         matrix[place : place + len(part)] = part
         place += len(part)
     if matrix is None or place < count:
-        raise ValueError(f"{out}: vectors of {place} rows, {count} are expected")
+        raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
     matrix.flush()
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:
     """The vectors as they are stored. Raises ValueError that names the first row whose vector is zero or not finite."""
     if vectors.ndim != 2 or len(vectors) != len(rows):
-        raise ValueError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
+        raise FileError(f"{len(rows)} vectors are expected from row {rows[0]['key']!r} on, not {vectors.shape}")
     with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused
         stored = vectors.astype(dtype)
     bad = np.flatnonzero(~np.isfinite(stored).all(axis=1) | ~stored.any(axis=1))
     if len(bad):
-        raise ValueError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
+        raise FileError(f"the vector of {rows[bad[0]]['key']!r} is zero or not finite as {dtype}")
     return stored
 
 
@@ -135,7 +124,8 @@ def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embe
 def run() -> None:
     """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
     values = params.load()
-    setting, counts = settings(values), Counter(computed=0, reused=0)
+    setting = vars(read("embed", EmbedSetting, params.leaf(values, "embed")))
+    counts = Counter(computed=0, reused=0)
     model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting))
     for task in params.leaf(values, "tasks"):
         embed(task, setting, model, counts)
@@ -143,11 +133,7 @@ def run() -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    try:
-        run()
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"embed: {error}")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Stage filter: keep the `filter.sample_num` most diverse raw pairs of each task (k-center greedy), and say how well
 they cover the pool beside a choice by chance."""
 
-import argparse
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,83 +9,55 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, schemas
-from editjudge.selection.coreset import STARTS, Coreset, k_center_greedy
+from editjudge.core.errors import FileError
+from editjudge.core.main import stage
+from editjudge.core.settings import read
+from editjudge.selection.coreset import Coreset, k_center_greedy
 from editjudge.selection.coreset_coverage import Coverage, coverage, random_coverage
 from editjudge.selection.coreset_torch import products_for
+from editjudge.selection.settings import FilterSetting
 from editjudge.selection.vectors import open_vectors
 
 POINTS = 200  # of a curve
-KEYS = ("sample_num", "start", "seed", "random_draws", "device", "quotas", "already_selected")
 AHEAD = 2  # the curves go on to so many times the rows kept, to show what more of them would bring
 
 
-def settings(values: dict[str, Any]) -> dict[str, Any]:
-    """The checked section `filter` of params.yaml. Raises ParamsError that names the key."""
-    for key in ("sample_num", "random_draws"):
-        params.positive(values, f"filter.{key}")
-    params.choice(values, "filter.start", STARTS)
-    section, device = values["filter"], params.leaf(values, "filter.device")
-    path = section.get("already_selected")
-    unknown = sorted(str(key) for key in section if key not in KEYS)
-    _check(not unknown, ", ".join(unknown), f"is not known; known: {', '.join(KEYS)}")
-    _check(_is_count(params.leaf(values, "filter.seed")), "seed", "must be a whole number of at least 0")
-    known = isinstance(device, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", device)
-    _check(bool(known), "device", f"must be auto, cpu, cuda or cuda:1, not {device!r}")
-    _check(path is None or isinstance(path, str), "already_selected", f"must be a path, not {path!r}")
-    return section | {"quotas": _quotas(section.get("quotas") or {})}
-
-
-def _quotas(quotas: Any) -> dict[str, int]:
-    _check(isinstance(quotas, dict), "quotas", "must name sources, each with a whole number")
-    for name, most in quotas.items():
-        _check(_is_count(most), f"quotas.{name}", "must be a whole number of at least 0")
-    return {str(name): most for name, most in quotas.items()}
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _check(right: bool, key: str, expected: str) -> None:
-    if not right:
-        raise params.ParamsError(f"params.yaml: filter.{key} {expected}")
-
-
-def choose(embeddings: np.ndarray, sources: Sequence[str | None] | None, setting: dict[str, Any], task: str) -> Coreset:
+def choose(embeddings: np.ndarray, sources: Sequence[str | None] | None, setting: FilterSetting, task: str) -> Coreset:
     """The pool's rows in order of choice, on to AHEAD times `sample_num` of them (those kept come first).
 
     Raises ParamsError, and ValueError as `k_center_greedy`, after the name of the embeddings.
     """
-    if setting["quotas"] and sources is None:
+    if setting.quotas and sources is None:
         raise params.ParamsError("filter.quotas needs the column source, which the raw pairs do not have")
-    wanted, selected = AHEAD * setting["sample_num"], already_selected(setting, task)
-    products = products_for(setting["device"], 2.0 * embeddings.size * wanted)
+    wanted, selected = AHEAD * setting.sample_num, already_selected(setting, task)
+    products = products_for(setting.device, 2.0 * embeddings.size * wanted)
     try:
         return k_center_greedy(
             embeddings,
             wanted,
-            start=setting["start"],
-            rng=np.random.default_rng(setting["seed"]),
+            start=setting.start,
+            rng=np.random.default_rng(setting.seed),
             already_selected=selected,
             sources=sources,
-            quotas=setting["quotas"],
+            quotas=setting.quotas,
             products=products,
             what=f"choosing of {task}",
         )
     except ValueError as error:
-        raise ValueError(f"data/embeddings/{task}.npy: {error}") from error
+        raise FileError(f"data/embeddings/{task}.npy: {error}") from error
 
 
-def already_selected(setting: dict[str, Any], task: str) -> np.ndarray | None:
+def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
     """The vectors (m, d) or rows (m,) to keep away from, where a file of them is given. Raises ParamsError."""
-    path = setting.get("already_selected")
+    path = setting.already_selected
     if not path:
         return None
     try:
         found = open_vectors(Path(path.replace("{task}", task)))
     except ValueError as error:
-        raise params.ParamsError(f"params.yaml: filter.already_selected: {error}") from error
-    _check(found.ndim in (1, 2), "already_selected", f"must hold vectors or rows, not an array of shape {found.shape}")
+        raise params.ParamsError(f"filter.already_selected: {error}") from error
+    if found.ndim not in (1, 2):
+        raise params.ParamsError(f"filter.already_selected must hold vectors or rows, not an array of {found.shape}")
     return found
 
 
@@ -143,40 +112,37 @@ def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
     return [found[place] for place in range(len(indices))]
 
 
-def keep(task: str, setting: dict[str, Any]) -> tuple[dict[str, Any], list[records.Row]]:
+def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[records.Row]]:
     """Writes the task's pool, and gives its `report` and its `curve`. Raises ValueError."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
-        raise ValueError(f"data/embeddings/{task}.npy: a matrix (N, d) is expected, not of shape {embeddings.shape}")
+        raise FileError(f"data/embeddings/{task}.npy: a matrix (N, d) is expected, not of shape {embeddings.shape}")
     order = choose(embeddings, sources_of(pairs, len(embeddings)), setting, task).indices
-    kept = order[: setting["sample_num"]]
-    if len(kept) < setting["sample_num"]:
-        less = "under filter.quotas" if setting["quotas"] else "in all"
-        print(f"{task}: filter.sample_num is {setting['sample_num']}, the pool gives {len(kept)} {less}: they are kept")
-    rng = np.random.default_rng([setting["seed"], 1])
+    kept = order[: setting.sample_num]
+    if len(kept) < setting.sample_num:
+        less = "under filter.quotas" if setting.quotas else "in all"
+        print(f"{task}: filter.sample_num is {setting.sample_num}, the pool gives {len(kept)} {less}: they are kept")
+    rng = np.random.default_rng([setting.seed, 1])
     chosen = coverage(embeddings, order)
-    by_chance = random_coverage(embeddings, len(order), setting["random_draws"], rng, what=f"chance choices of {task}")
+    by_chance = random_coverage(embeddings, len(order), setting.random_draws, rng, what=f"chance choices of {task}")
     records.write(Path(f"data/pools/{task}.parquet"), picked(pairs, kept), "pools")
-    values = report(setting["sample_num"], len(embeddings), len(kept), chosen, by_chance)
+    values = report(setting.sample_num, len(embeddings), len(kept), chosen, by_chance)
     return values, curve(task, chosen, by_chance)
 
 
 def run() -> None:
     """The stage on its files. Raises ValueError."""
     values = params.load()
-    setting, tasks = settings(values), params.leaf(values, "tasks")
+    setting = read("filter", FilterSetting, params.leaf(values, "filter"))
+    tasks = params.leaf(values, "tasks")
     kept = {task: keep(task, setting) for task in tasks}
     records.write_json(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
     records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    try:
-        run()
-    except ValueError as error:
-        sys.exit(f"filter: {error}")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -4,21 +4,22 @@ A published row that cannot be used is counted in metrics/gedit_bench.json, and 
 data/refused/gedit_bench.csv.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from editjudge.arena.settings import ArenaSetting
 from editjudge.benchmarks import reading
 from editjudge.core import images, params, records
-from editjudge.core.fields import read_fields
 from editjudge.core.keys import FILE_NAME
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.core.tables import RowError, TableError
 from editjudge.probe import scenes
+from editjudge.sources.settings import RawPairs
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
 REFUSED = ("file", "row", "reason")
@@ -31,32 +32,9 @@ FIELDS = {
 }
 
 
-@dataclass(frozen=True)
-class ArenaSetting:
-    """`gedit_bench` of params.yaml.
-
-    Without path and hub: per_task prompts of each of our tasks, by seed. path: the published file or folder; or hub:
-    the id of the data set (`owner/name`), best with a revision. files: a glob in the folder. images: the folder of
-    image paths, where images are not inside the table.
-    """
-
-    per_task: int
-    seed: int
-    path: str = ""
-    hub: str = ""
-    revision: str = ""
-    files: str = ""
-    images: str = ""
-
-    def table(self) -> reading.Setting:
-        """Where the published prompts lie."""
-        places = (self.path, self.hub, self.revision, self.files, self.images)
-        return reading.Setting("gedit_bench", *(place or None for place in places))
-
-
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
     """The probe set's prompts of every task that it has."""
-    side = params.positive(values, "raw_pairs.image_side")
+    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
     for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
         for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
             yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
@@ -109,7 +87,7 @@ def _field(record: reading.Record, names: tuple[str, ...]) -> str:
 def run() -> None:
     """The stage on its files. Raises ParamsError and TableError; the prompts there were before then stay."""
     values = params.load()
-    setting: ArenaSetting = read_fields("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"), {})
+    setting = read("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"))
     published = bool(setting.path or setting.hub)
     rows = published_prompts(setting) if published else probe_prompts(values, setting)
     tasks, refused = Counter[str](), 0
@@ -132,10 +110,7 @@ def run() -> None:
 
 
 def main() -> None:
-    try:
-        run()
-    except ValueError as error:
-        sys.exit(f"gedit_bench: {error}")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -3,26 +3,18 @@
 A prompt without an image, and an image that cannot be used, is a failed candidate with its reason.
 """
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from editjudge.arena import pictures
+from editjudge.arena.settings import ImportedSetting
 from editjudge.core import params, records
-from editjudge.core.fields import read_fields
+from editjudge.core.main import stage
 from editjudge.core.progress import progress
+from editjudge.core.settings import read
 
 REASONS = 20  # that metrics list, the most frequent first
-
-
-@dataclass(frozen=True)
-class ImportedSetting:
-    """`imported.<model>` of params.yaml. path: a folder of images named by key, or a Parquet file of candidates."""
-
-    path: str
 
 
 def from_folder(folder: Path, model: str, tasks: Mapping[str, str]) -> Iterator[records.Row]:
@@ -46,7 +38,7 @@ def run(model: str) -> None:
     """The stage on its files. Raises ParamsError, ContractError, and GalleryError for a name that is no file's."""
     pictures.check_name(model, "model")
     values = params.load()
-    setting = read_fields(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model), {})
+    setting = read(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model))
     path, counts = Path(setting.path), Counter[str]()
     if model in values["editors"]:
         raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")
@@ -65,13 +57,7 @@ def run(model: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    model = parser.parse_args().model
-    try:
-        run(model)
-    except ValueError as error:
-        sys.exit(f"import_gallery: {error}")
+    stage(__doc__, run, "model")
 
 
 if __name__ == "__main__":

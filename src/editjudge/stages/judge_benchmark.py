@@ -3,8 +3,6 @@
 `benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing.
 """
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,12 @@ from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
-from editjudge.core.tables import TableError
+from editjudge.core.main import stage
 from editjudge.core.winner import WORTH
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.styles import Dimension
 from editjudge.statistics import agreement, comparison, pointwise, psychometric
 from editjudge.statistics.transitivity import transitivity
@@ -62,18 +60,14 @@ def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]
 
 
 def _verdict(judge: str, item: Item, answer: BothOrders | None) -> records.Row:
-    combined = None if answer is None else answer.combined
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a")) | {"reason": item.failed}
     return {
         "key": item.key,
         "task": item.task,
         "judge": judge,
         "truth": agreement.folded(str(item.verdict)),
         "label": item.verdict,
-        "forward": None if answer is None else answer.forward.winner,
-        "backward": None if answer is None else mirrored(answer.backward).winner,
-        "winner": None if combined is None else combined.winner,
-        "p_a": None if combined is None or combined.p_a is None else round(combined.p_a, 4),
-        "reason": item.failed if combined is None else combined.reason,
+        **(nothing if answer is None else answer.columns()),
     }
 
 
@@ -199,14 +193,6 @@ def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
     return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
 
 
-def _load(name: str, setting: Mapping[str, Any]) -> list[Item]:
-    """The benchmark's items; what is wrong with it ends the stage, in one line."""
-    try:
-        return forms.load(name, setting)
-    except TableError as error:
-        sys.exit(f"judge_benchmark: {error}")
-
-
 def ask_judges(
     judges: Mapping[str, Mapping[str, Any]],
     items: Sequence[Item],
@@ -227,23 +213,26 @@ def ask_judges(
     return verdicts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--benchmark", required=True)
-    name, values = parser.parse_args().benchmark, params.load()
+def run(name: str) -> None:
+    """The stage on its files. Raises ParamsError, TableError and EndpointError."""
+    values = params.load()
     setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
-    accounts = asking.open_accounts(judges)
-    items = _load(name, setting)
+    models = slot_settings.read(params.leaf(values, "measures"))
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    contexts = contexts_of(items, recipes, slot_settings.read(params.leaf(values, "measures")))
-    verdicts = ask_judges(judges, items, contexts, accounts)
+    accounts = asking.open_accounts(judges)
+    items = forms.load(name, setting)
+    verdicts = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
     records.write(
         Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
     )
     records.write_json(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
+
+
+def main() -> None:
+    stage(__doc__, run, "benchmark")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,11 @@ import pyarrow.compute as pc
 from scipy.stats import kendalltau
 
 from editjudge.arena import matches
+from editjudge.arena.settings import LeaderboardSetting
 from editjudge.core import params, records, schemas
+from editjudge.core.errors import FileError
+from editjudge.core.main import guarded
+from editjudge.core.settings import read
 from editjudge.statistics import ratings
 from editjudge.statistics.transitivity import transitivity
 
@@ -173,10 +177,10 @@ def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def stage() -> None:
     """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard/JUDGE.csv."""
-    setting = params.leaf(params.load(), "leaderboard")
+    setting = vars(read("leaderboard", LeaderboardSetting, params.leaf(params.load(), "leaderboard")))
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     if table.empty:
-        sys.exit("leaderboard: there is no match: no two models have images of the same prompt")
+        raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
     records.write_json(Path("metrics/leaderboard.json"), summary(boards))
     shutil.rmtree(PLOTS, ignore_errors=True)
@@ -192,7 +196,10 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
     found = matches.numbered(table)
     setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
-    board = board_of(found, setting)
+    try:
+        board = board_of(found, setting)
+    except ValueError as error:  # of matches that cannot be rated
+        raise FileError(str(error)) from error
     return {
         "models": board.models,
         "tie": board.tie,
@@ -229,17 +236,14 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     if len(sys.argv) == 1:
-        stage()
+        guarded("leaderboard", stage)
         return
     arguments = arguments_of(sys.argv[1:])
-    try:
-        board = rank_files(arguments)
-        if arguments.json is None:
-            print(json.dumps(board, indent=2))
-        else:
-            records.write_json(arguments.json, board)
-    except (ValueError, OSError) as error:
-        sys.exit(f"leaderboard: {error}")
+    board = guarded("leaderboard", rank_files, arguments)
+    if arguments.json is None:
+        print(json.dumps(board, indent=2))
+    else:
+        guarded("leaderboard", records.write_json, arguments.json, board)
     for sentence in board["warnings"]:
         print(f"leaderboard: {sentence}", file=sys.stderr)
 

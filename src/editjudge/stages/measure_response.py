@@ -5,7 +5,6 @@ misaligned (`shifted`). Both reach every region, so that every measure is meant 
 over all prompts of the measure's distance from its own value for the clean edit.
 """
 
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +18,14 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, params, records, resume
 from editjudge.core.files import work
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.core.workers import spread
 from editjudge.editors.procedural import edits as procedural
 from editjudge.measures.names import DIRECTIONS
 from editjudge.probe import scenes
+from editjudge.probe.settings import MeasureResponseSetting
+from editjudge.sources.settings import RawPairs
 
 KINDS = ("regenerated", "shifted")
 
@@ -131,16 +134,17 @@ def measure(
 def run() -> None:
     """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
     values = params.load()
-    setting, side = params.leaf(values, "measure_response"), params.positive(values, "raw_pairs.image_side")
+    setting = read("measure_response", MeasureResponseSetting, params.leaf(values, "measure_response"))
+    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
     tasks: dict[str, str] = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models = slot_settings.read(params.leaf(values, "measures"))
     measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
     for task in measured_tasks:
         slots.check(slot_settings.used(recipes[task], models), models)
-    count, seed = setting["per_task"], setting["seed"]
+    count, seed = setting.per_task, setting.seed
     prompts = [prompt for task in measured_tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
-    ladders = spread(partial(climb, strengths=setting["strengths"], seed=seed), prompts, "damaged edits")
+    ladders = spread(partial(climb, strengths=setting.strengths, seed=seed), prompts, "damaged edits")
     with resume.RecordCache(work("measure_response.sqlite")) as cache:
         measured = measure(ladders, recipes, models, cache)
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
@@ -152,10 +156,7 @@ def run() -> None:
 
 
 def main() -> None:
-    try:
-        run()
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"measure_response: {error}")
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

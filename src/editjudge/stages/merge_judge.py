@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from editjudge.core.main import guarded
 from editjudge.merging.merge import STORED, merge_adapter
 
 DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
@@ -26,7 +27,7 @@ def main() -> None:
         help="of the result; base: each tensor as in the base (default)",
     )
     arguments = parser.parse_args()
-    merge_adapter(arguments.base, arguments.adapter, arguments.out, arguments.dtype)
+    guarded("merge_judge", merge_adapter, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 
 from editjudge.core import images, params, records, workers
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.core.winner import SIDES
 from editjudge.editors.procedural import edits as procedural
 from editjudge.probe import scenes
+from editjudge.probe.settings import ProbeBenchSetting
+from editjudge.sources.settings import RawPairs
 
 
 def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
@@ -50,20 +54,26 @@ def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def run() -> None:
+    """The stage on its files."""
     values = params.load()
-    setting, side = params.leaf(values, "probe_bench"), params.positive(values, "raw_pairs.image_side")
+    setting = read("probe_bench", ProbeBenchSetting, params.leaf(values, "probe_bench"))
+    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
     prompts = [
         prompt
         for task in params.leaf(values, "tasks")
         if task in scenes.EDITS  # others have raw pairs from elsewhere, and nothing with known damage
-        for prompt in scenes.make_pairs(task, "benchmark", setting["per_task"], side, setting["seed"])
+        for prompt in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed)
     ]
-    make = partial(make_pair, **{name: setting[name] for name in ("amounts", "least_gap", "seed")})
+    make = partial(make_pair, amounts=dict(setting.amounts), least_gap=setting.least_gap, seed=setting.seed)
     pairs = workers.spread(make, prompts, "benchmark pairs")
     rows = [pair for pair in pairs if pair is not None]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
     records.write_json(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
+
+
+def main() -> None:
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,18 @@ import json
 import os
 import shutil
 from contextlib import nullcontext
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from editjudge.core import images, params, records, resume
-from editjudge.core.fields import Ranges, read_fields
+from editjudge.core.errors import FileError
 from editjudge.core.files import work
+from editjudge.core.main import guarded
+from editjudge.core.settings import read
 from editjudge.core.workers import spread
 from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group
+from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
     from editjudge.training.data import Sample
@@ -45,24 +47,6 @@ CODE = (
     "editjudge.pairs.pictures",
 )
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
-# Field of params.yaml: lowest and highest value, where any number from 0 will not do.
-RANGES: Ranges = {
-    "lora_rank": (1, 4096),
-    "lora_alpha": (1, 65_536),
-    "lora_dropout": (0, 0.99),
-    "max_steps": (-1, float("inf")),
-    "batch_size": (1, 65_536),
-    "accumulation": (1, 65_536),
-    "warmup_share": (0, 0.99),
-    "held_out_share": (0, 0.99),
-    "log_every": (1, float("inf")),
-    "eval_every": (1, float("inf")),
-    "save_every": (1, float("inf")),
-    "keep_checkpoints": (2, float("inf")),  # the last one may be half-written
-    "nodes": (1, 4096),
-    "processes": (0, 4096),
-    "port": (0, 65_535),
-}
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -71,58 +55,9 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchSetting:
-    """`train_judge.launch` of params.yaml."""
-
-    launcher: Literal["torchrun", "deepspeed"]
-    nodes: int
-    processes: int
-    address: str
-    port: int
-    hostfile: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """`train_judge` of params.yaml, whose comments say what the fields mean."""
-
-    lora_rank: int
-    lora_alpha: int
-    lora_dropout: float
-    learning_rate: float
-    epochs: float
-    max_steps: int
-    batch_size: int
-    accumulation: int
-    warmup_share: float
-    weight_decay: float
-    held_out_share: float
-    min_pixels: int
-    max_pixels: int
-    log_every: int
-    eval_every: int
-    save_every: int
-    keep_checkpoints: int
-    skip_failed: bool
-    workers: int
-    bf16: bool
-    gradient_checkpointing: bool
-    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
-    seed: int
-    launch: LaunchSetting
-
-
-def read_setting(values: dict[str, Any]) -> Setting:
+def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
     """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
-    given = dict(params.leaf(values, "train_judge"))
-    launch = read_fields("train_judge.launch", LaunchSetting, params.leaf(values, "train_judge.launch"), RANGES)
-    setting: Setting = read_fields("train_judge", Setting, given | {"launch": launch}, RANGES)
-    if setting.save_every % setting.log_every:
-        raise params.ParamsError("train_judge.save_every must be a multiple of train_judge.log_every")
-    if 0 < setting.max_pixels < setting.min_pixels:
-        raise params.ParamsError("train_judge.max_pixels must not be below train_judge.min_pixels")
-    return setting
+    return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
 
 
 def settings_of(values: dict[str, Any]) -> "TrainSettings":
@@ -215,14 +150,14 @@ def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
 def prepare(pairs: list[records.Row], run: Path, skip_failed: bool) -> None:
     """Puts the list of the pairs left out into the training's folder.
 
-    ValueError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
+    FileError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
     """
     if (run / SKIPPED).is_file():  # of a training that was killed
         return
     skipped = skipped_pairs(pairs)
     if skipped and not skip_failed:
         named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
-        raise ValueError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
+        raise FileError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
     records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
 
 
@@ -293,10 +228,19 @@ def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dic
     }
 
 
-def train_alone_or_launch(values: dict[str, Any]) -> None:
+def be_worker(run: Path) -> None:
+    """One of a training's processes."""
+    from editjudge.training import launch
+
+    values = params.load()
+    launch.worker(lambda: train(settings_of(values), run))
+
+
+def train_alone_or_launch() -> None:
     """Prepares the training and carries it out, here or in processes of its own."""
     from editjudge.training import launch as starting
 
+    values = params.load()
     settings, launch = settings_of(values), launch_of(values)
     setting, pairs = params.leaf(values, "train_judge"), records.read(PAIRS, "train_pairs")
     shown = sorted({Path(file_of(name)) for pair in pairs for name in names_of(pair)})
@@ -317,13 +261,10 @@ def main() -> None:
     parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
     run = parser.parse_args().worker
     os.environ.update(ENVIRONMENT)
-    values = params.load()
     if run:
-        from editjudge.training import launch
-
-        launch.worker(lambda: train(settings_of(values), run))
+        guarded("train_judge", be_worker, run)
     else:
-        train_alone_or_launch(values)
+        guarded("train_judge", train_alone_or_launch)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import read, unconfigured
 from editjudge.core import params, records, resume
-from editjudge.core.fields import read_fields
+from editjudge.core.main import stage
+from editjudge.core.settings import read
 from editjudge.pairs import rules as tier_rules
 from editjudge.pairs import tiers
 
@@ -21,18 +22,6 @@ LONGEST_KEY = 200
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairsSetting:
-    """Section `train_pairs` of params.yaml, as it is checked; what each field means is said there."""
-
-    mode: Literal["head_tail", "three_tiers"]
-    margin: float
-    prompts_per_task: int
-    least_change: float
-    seed: int
-    thresholds: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -229,7 +218,7 @@ def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missin
     setting: the section `train_pairs`. missing: measures that are not configured, and why. ParamsError, before any
     file is read: a setting that cannot be.
     """
-    read_fields("train_pairs", PairsSetting, setting, {"prompts_per_task": (1, sys.maxsize)})
+    setting = vars(read("train_pairs", tier_rules.PairsSetting, setting))
     rules = {
         task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
         for task, recipe in recipes.items()
@@ -246,11 +235,13 @@ def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missin
     return per_task
 
 
-def main() -> None:
+def run() -> None:
+    """The stage on its files. Raises ParamsError and ContractError."""
     values = params.load()
     tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    per_task = choose_all(recipes, setting, unconfigured(read(params.leaf(values, "measures"))))
+    models = slot_settings.read(params.leaf(values, "measures"))
+    per_task = choose_all(recipes, setting, slot_settings.unconfigured(models))
     chosen = [item for pairs, _ in per_task.values() for item in pairs]
     instructions = {
         row["key"]: row["instruction"]
@@ -263,6 +254,10 @@ def main() -> None:
     without = [task for task, (pairs, _) in per_task.items() if not pairs]
     if without:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
+
+
+def main() -> None:
+    stage(__doc__, run)
 
 
 if __name__ == "__main__":

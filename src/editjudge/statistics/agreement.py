@@ -335,4 +335,4 @@ def _check(winners: Sequence[Any], unread: bool = True) -> None:
         raise ValueError("there are no answers")
     for row, winner in enumerate(winners):
         if winner not in allowed:
-            raise ValueError(f"row {row}: the winner is {winner!r}, not one of Image A, Image B, Tie")
+            raise ValueError(f"row {row}: the winner is {winner!r}, not one of {', '.join(WINNERS)}")

@@ -14,7 +14,9 @@ from transformers import Qwen3VLProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from editjudge.core import images
-from editjudge.qwen.prompt import Winner, completion, messages
+from editjudge.core.errors import FileError
+from editjudge.core.winner import Winner
+from editjudge.qwen.prompt import completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
 """Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
@@ -47,16 +49,16 @@ def dataset(samples: Iterable[Sample]) -> Dataset:
 def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Training rows, and the rows of `share` of the prompts (at least one prompt when share > 0, else None).
 
-    Which prompts are held out depends on their names and the seed, not on the order of the rows. ValueError: a share
+    Which prompts are held out depends on their names and the seed, not on the order of the rows. FileError: a share
     outside 0..1, or no prompt left to train on.
     """
     if not 0.0 <= share < 1.0:
-        raise ValueError(f"held_out_share must be in 0..1 and below 1, not {share}")
+        raise FileError(f"held_out_share must be in 0..1 and below 1, not {share}")
     prompts = rows["prompt"]
     ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
     count = max(1, round(share * len(ranked))) if share > 0 else 0
     if count >= len(ranked):
-        raise ValueError(f"{len(ranked)} prompts are too few to hold out {share}")
+        raise FileError(f"{len(ranked)} prompts are too few to hold out {share}")
     held_out = set(ranked[:count])
     train = rows.select([i for i, prompt in enumerate(prompts) if prompt not in held_out])
     return train, rows.select([i for i, prompt in enumerate(prompts) if prompt in held_out]) if count else None
@@ -165,7 +167,7 @@ class Prepare:
             try:
                 image = self.load(self.fetch(name))
             except ValueError as error:
-                raise ValueError(f"training sample {key}: {side}: {error}") from error
+                raise FileError(f"training sample {key}: {side}: {error}") from error
             if image.nbytes <= self.free:
                 self.cache[name] = image
                 self.free -= image.nbytes

@@ -6,7 +6,6 @@ The published weights are for non-commercial research.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,15 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from editjudge.core.fields import Ranges, read_fields
 from editjudge.core.params import ParamsError
 from editjudge.vision import shapes
 from editjudge.vision.faces import Face
+from editjudge.vision.faces_settings import NONE, InsightFaceSetting, read
 
-NONE = "none"
 NO_MODEL = (
     errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
     errors.NotImplemented, errors.RuntimeException,
 )  # fmt: skip
-RANGES: Ranges = {"side": (32, 4096), "threshold": (0, 1), "overlap": (0, 1), "batch_size": (1, 4096)}
 STRIDES = {9: (8, 16, 32), 15: (8, 16, 32, 64, 128)}  # by the number of outputs, three a stride
 MEAN = 127.5
 DETECTOR_SCALE, RECOGNIZER_SCALE = 128.0, 127.5
@@ -37,42 +34,6 @@ TEMPLATE = np.array(
 LANDMARK_MARGIN = 1.5  # the landmarks' crop has so many times the longer side of the face's box
 POINTS_2D = 106
 DENSE_3D, POINTS_3D = 3309, 68  # 1k3d68 gives 1,103 points of three coordinates, the last 68 of them the landmarks
-
-
-@dataclass(frozen=True)
-class InsightFaceSetting:
-    """folder: of the ONNX files. landmarks: 2d106det.onnx, 1k3d68.onnx or none. side: of the square that images are
-    fitted into for the detector, a multiple of 32 (a model of a fixed size has its own). threshold: least score of a
-    face. overlap: faces that overlap more are one. batch_size: crops that the recognizer is given at a time.
-    """
-
-    folder: str
-    detector: str = "det_10g.onnx"
-    recognizer: str = "w600k_r50.onnx"
-    landmarks: str = "2d106det.onnx"
-    side: int = 640
-    threshold: float = 0.5
-    overlap: float = 0.4
-    batch_size: int = 32
-
-
-def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
-    """The setting of the params section `where`. ParamsError names the field that is wrong or whose file is missing."""
-    setting: InsightFaceSetting = read_fields(where, InsightFaceSetting, given, RANGES)
-    if setting.side % 32:
-        raise ParamsError(f"{where}.side must be a multiple of 32, not {setting.side}")
-    for field in ("detector", "recognizer", "landmarks"):
-        name = getattr(setting, field)
-        if name == NONE and field == "landmarks":
-            continue
-        if Path(name).name != name:
-            raise ParamsError(f"{where}.{field} must be a file's name, not {name!r}")
-        if not (Path(setting.folder) / name).is_file():
-            raise ParamsError(
-                f"{where}.{field}: no file {Path(setting.folder) / name}; give a folder with insightface's ONNX files,"
-                " such as buffalo_l"
-            )
-    return setting
 
 
 def check(where: str, given: Mapping[str, Any], device: str) -> None:

@@ -1,13 +1,14 @@
 """An entry of `editors` in params.yaml for an embedded editor."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from editjudge.core.fields import read_fields
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.settings import FORBID, Amount, Count, Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FORBID)
 class ProceduralSetting:
     """kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit, 0 or more.
 
@@ -15,12 +16,7 @@ class ProceduralSetting:
     """
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
-    amount: float
-    seed: int
-    workers: int = 0
-    timeout: float = 600.0
-
-
-def read(where: str, given: Mapping[str, Any]) -> ProceduralSetting:
-    """The entry `where`. Raises ParamsError that names the field."""
-    return read_fields(where, ProceduralSetting, given, {"timeout": (0.1, float("inf"))})
+    amount: Amount
+    seed: Count
+    workers: Count = 0
+    timeout: Annotated[Real, Field(ge=0.1)] = 600.0

@@ -1,0 +1,213 @@
+"""Reads all of params.yaml and every recipe, and lists everything that is wrong: before DVC deletes any output.
+
+Looked up are also the files and folders that params.yaml names, unless a stage of dvc.yaml makes them, and the
+environment variables with keys. Nothing is loaded: whether a model fits, its stage says.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import yaml
+
+from editjudge.annotation import slot_settings
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting
+from editjudge.benchmarks import forms
+from editjudge.core import params
+from editjudge.core.errors import UserError
+from editjudge.core.main import guarded
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import known, read
+from editjudge.editors import settings as editors
+from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.endpoints.launch import Serving
+from editjudge.grounding.settings import read_grounding
+from editjudge.judges import settings as judges
+from editjudge.pairs import rules
+from editjudge.probe import scenes
+from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
+from editjudge.selection.settings import EmbedSetting, FilterSetting
+from editjudge.sources import formats
+from editjudge.sources import settings as sources
+from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting
+from editjudge.vision import faces_settings
+
+P, T = ParamSpec("P"), TypeVar("T")
+SECTIONS: dict[str, type] = {
+    "embed": EmbedSetting,
+    "filter": FilterSetting,
+    "measures": SlotSetting,
+    "train_pairs": rules.PairsSetting,
+    "measure_response": MeasureResponseSetting,
+    "probe_bench": ProbeBenchSetting,
+    "gedit_bench": ArenaSetting,
+    "base_model": BaseModelSetting,
+    "train_judge": TrainJudgeSetting,
+    "merge_judge": MergeSetting,
+    "serve": Serving,
+    "compare_models": ArenaPlan,
+    "leaderboard": LeaderboardSetting,
+}
+HUB = re.compile(r"(?!models/|data/|\.)[\w.-]+(/[\w.-]+)?")
+ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks")
+
+
+class Check:
+    """What is wrong in the parameters `values`, line by line. made: patterns of the files that stages make."""
+
+    def __init__(self, values: Mapping[str, Any], made: list[str]) -> None:
+        self.values, self.made, self.lines = values, made, list[str]()
+
+    def attempt(self, where: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `work` returns; None, and its lines, where it finds something wrong. where: put before other errors."""
+        try:
+            return work(*args, **kwargs)
+        except ParamsError as error:
+            self.lines += error.lines
+        except UserError as error:
+            self.lines.append(f"{where}: {error}")
+        return None
+
+    def entries(self, where: str) -> Iterator[tuple[str, Any]]:
+        """The entries of a section of names, such as `judges`."""
+        node: Any = self.values
+        for part in where.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        yield from (self.attempt(where, read, where, Mapping[str, Any], node or {}) or {}).items()
+
+    def there(self, where: str, path: str | None, local: bool = True) -> None:
+        """A file or folder that is there or that a stage makes. local: no; a hub's id, `owner/name`, is right, too."""
+        hub = not local and HUB.fullmatch(str(path))
+        if path is not None and not hub and not Path(path).exists() and not self._made(path):
+            self.lines.append(f"{where}: {path} not found")
+
+    def _made(self, path: str) -> bool:
+        return any(re.fullmatch(pattern, path.rstrip("/")) for pattern in self.made)
+
+    def all(self) -> list[str]:
+        """Everything that is wrong."""
+        names = [*SECTIONS, *ENTRIES]
+        self.lines += [f"{name} is unknown; {known(name, names)}" for name in self.values if name not in names]
+        self.lines += [f"{name} is missing" for name in names if name not in self.values]
+        found = {
+            name: self.attempt(name, read, name, kind, self.values[name])
+            for name, kind in SECTIONS.items()
+            if name in self.values
+        }
+        recipes = self.recipes()
+        self.paths(found)
+        self.thresholds(recipes, found)
+        self.raw_pairs()
+        self.models()
+        self.judges(recipes)
+        for name, given in self.entries("benchmarks"):
+            setting = self.attempt("benchmarks", forms.read_setting, f"benchmarks.{name}", given)
+            for field in ("path", "images", "shuffle") if setting else ():
+                self.there(f"benchmarks.{name}.{field}", getattr(setting, field))
+        if "grounding" in self.values:
+            self.attempt("grounding", read_grounding, self.values["grounding"])
+        return list(dict.fromkeys(self.lines))
+
+    def recipes(self) -> list[Recipe]:
+        """The recipes of the tasks; those in pipelines/ that no task uses are read too."""
+        own = {Path(f"pipelines/{folder}/{task}.yaml"): f"tasks.{task}" for task, folder in self.entries("tasks")}
+        others = sorted(set(Path("pipelines").glob("[!p]*/*.yaml")) - set(own))
+        for path in others:
+            self.attempt("pipelines", load_recipe, path)
+        found = [self.attempt(where, load_recipe, path) for path, where in own.items()]
+        return [recipe for recipe in found if recipe is not None]
+
+    def paths(self, found: Mapping[str, Any]) -> None:
+        """What single sections name."""
+        embed, chosen, measures, arena = (found.get(name) for name in ("embed", "filter", "measures", "gedit_bench"))
+        for task, _ in self.entries("tasks"):
+            if embed and embed.backend == "precomputed":
+                self.there("embed.vectors", embed.vectors.replace("{task}", task))
+            if chosen and chosen.already_selected:
+                self.there("filter.already_selected", chosen.already_selected.replace("{task}", task))
+        if embed and embed.backend == "qwen3_vl":
+            self.there("embed.model", embed.model, local=False)
+        if arena:
+            self.there("gedit_bench.path", arena.path)
+            self.there("gedit_bench.images", arena.images)
+        for slot in slot_settings.torch_slots(slot_settings.SLOTS, measures) - {"faces"} if measures else ():
+            self.there(f"measures.{slot}", getattr(measures, slot), local=slot == "lpips")
+        if measures and measures.faces == slot_settings.INSIGHTFACE:
+            self.attempt("measures", faces_settings.read, "measures.insightface", measures.insightface)
+
+    def thresholds(self, recipes: list[Recipe], found: Mapping[str, Any]) -> None:
+        """Every task that measures decide has thresholds for measures that are configured."""
+        setting, measures = found.get("train_pairs"), found.get("measures")
+        for recipe in recipes if setting and measures else ():
+            if recipe.judge is None:
+                missing = slot_settings.unconfigured(measures)
+                self.attempt("train_pairs", rules.read_rules, recipe, setting.thresholds, missing)
+
+    def raw_pairs(self) -> None:
+        """Every task has raw pairs, and their sources are there."""
+        for task, _ in self.entries("tasks") if "raw_pairs" in self.values else ():
+            plan = self.attempt("raw_pairs", sources.plan, dict(self.values), task, formats.FORMATS)
+            for name, source in plan.sources.items() if plan else ():
+                where = f"raw_pairs.sources.{task}.{name}"
+                if source.format != sources.PROBE:
+                    self.attempt(f"{where}.path", source.folder)
+                elif task not in scenes.EDITS:
+                    self.lines.append(f"{where}: the probe set has no task {task}; {known(task, scenes.EDITS)}")
+
+    def models(self) -> None:
+        """Editing models and imported galleries."""
+        for name, given in self.entries("imported"):
+            setting = self.attempt("imported", read, f"imported.{name}", ImportedSetting, given)
+            self.there(f"imported.{name}.path", setting.path if setting else None)
+            if name in (self.values.get("editors") or {}):
+                self.lines.append(f"imported.{name}: `editors` has a model of this name")
+        for name, _ in self.entries("editors"):
+            editor = self.attempt("editors", editors.read, self.values, name)
+            if isinstance(editor, ApiSetting):
+                try:
+                    editor.key()
+                except ParamsError as error:
+                    self.lines.append(f"editors.{name}.api_key_env gives {error}")
+            if isinstance(editor, DiffusersSetting):
+                self.there(f"editors.{name}.model", editor.model, local=False)
+
+    def judges(self, recipes: list[Recipe]) -> None:
+        """The judges, and those of the tasks that a VLM judges."""
+        for where, wanted in (("judges", True), ("pairwise.judges", any(recipe.judge for recipe in recipes))):
+            found = dict(self.entries(where))
+            for name, given in found.items():
+                setting = self.attempt(where, judges.read_setting, f"{where}.{name}", given)
+                if isinstance(setting, judges.TransformersSetting | judges.ServedSetting):
+                    self.there(f"{where}.{name}.model", setting.model)
+            if wanted and not found:
+                self.lines.append(f"{where} has no judge")
+
+
+def made_by(graph: Mapping[str, Any]) -> list[str]:
+    """Patterns of what the stages of dvc.yaml make."""
+    bodies = [entry.get("do", entry) for entry in graph["stages"].values()]
+    outs = [out if isinstance(out, str) else next(iter(out)) for body in bodies for out in body.get("outs", [])]
+    return [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
+
+
+def run() -> None:
+    """Ends with status 1 after a line for each mistake."""
+    made = made_by(yaml.load(Path("dvc.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    lines = Check(params.load(), made).all()
+    print("\n".join(lines) if lines else "params.yaml and the recipes: nothing is wrong")
+    sys.exit(1 if lines else 0)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    guarded("check", run)
+
+
+if __name__ == "__main__":
+    main()

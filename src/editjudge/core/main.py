@@ -1,0 +1,32 @@
+"""How a stage or a command is run: what a user can put right ends it with one line, not with a traceback."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from editjudge.core.errors import UserError
+
+
+def stage(description: str | None, work: Callable[..., None], *options: str) -> None:
+    """Runs a stage's function on its options, such as `task`, each of which the command line must give.
+
+    The first word of the stage's description after `Stage ` is its name.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option in options:
+        parser.add_argument(f"--{option}", required=True)
+    given = vars(parser.parse_args())
+    name = (description or "").removeprefix("Stage ").partition(":")[0]
+    guarded(name, work, *given.values())
+
+
+def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    """What `work` returns. A user's mistake is one line on stderr and status 1; Ctrl-C keeps what is finished: 130."""
+    try:
+        return work(*arguments)
+    except (UserError, OSError) as error:
+        sys.exit(f"{name}: {error}")
+    except KeyboardInterrupt:
+        print(f"{name}: stopped; what is finished is kept", file=sys.stderr)
+        sys.exit(130)

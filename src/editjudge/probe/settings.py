@@ -1,0 +1,28 @@
+"""Sections `probe_bench` and `measure_response` of params.yaml."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ProbeBenchSetting:
+    """Section `probe_bench`. amounts: the damage that each kind of embedded editor aims at, mean ΔE."""
+
+    per_task: Positive
+    least_gap: Amount
+    seed: Count
+    amounts: Mapping[Literal["unedited", "precise", "leaky", "box", "regenerated", "shifted"], Amount]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class MeasureResponseSetting:
+    """Section `measure_response`. strengths: of the damage, above 0, 1 being the strongest."""
+
+    strengths: Annotated[list[Annotated[Real, Field(gt=0, le=1)]], Field(min_length=1)]
+    per_task: Positive
+    seed: Count

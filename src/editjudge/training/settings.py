@@ -1,0 +1,91 @@
+"""Sections `train_judge` and `base_model` of params.yaml, which are read without torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong
+from editjudge.qwen.settings import TinySettings
+
+Part = Annotated[Real, Field(ge=0, le=0.99)]
+
+
+@dataclass(frozen=True, config=FORBID)
+class PretrainSettings:
+    """Sizes and rates of the base's training; `workers` processes make batches ahead of it (0: none)."""
+
+    steps: Positive = 1600
+    batch_size: Positive = 16
+    learning_rate: Amount = 1e-3
+    weight_decay: Amount = 0.01
+    warmup_share: Part = 0.1
+    gradient_norm: Amount = 1.0
+    eval_every: Positive = 200
+    eval_samples: Positive = 256
+    workers: Count = 0
+    seed: Count = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class BaseModelSetting:
+    """Section `base_model`. pool: different samples."""
+
+    pool: Annotated[Positive, Field(ge=10)]
+    sizes: TinySettings
+    training: PretrainSettings
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LaunchSetting:
+    """Section `train_judge.launch`."""
+
+    launcher: Literal["torchrun", "deepspeed"]
+    nodes: Annotated[Positive, Field(le=4096)]
+    processes: Annotated[Count, Field(le=4096)]
+    address: Text
+    port: Annotated[Count, Field(le=65_535)]
+    hostfile: Text
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TrainJudgeSetting:
+    """Section `train_judge`, whose comments say what the fields mean."""
+
+    lora_rank: Annotated[Positive, Field(le=4096)]
+    lora_alpha: Annotated[Positive, Field(le=65_536)]
+    lora_dropout: Part
+    learning_rate: Amount
+    epochs: Amount
+    max_steps: Annotated[Whole, Field(ge=-1)]
+    batch_size: Annotated[Positive, Field(le=65_536)]
+    accumulation: Annotated[Positive, Field(le=65_536)]
+    warmup_share: Part
+    weight_decay: Amount
+    held_out_share: Part
+    min_pixels: Count
+    max_pixels: Count
+    log_every: Positive
+    eval_every: Positive
+    save_every: Positive
+    keep_checkpoints: Annotated[Whole, Field(ge=2)]  # the last one may be half-written
+    skip_failed: Flag
+    workers: Count
+    bf16: Flag
+    gradient_checkpointing: Flag
+    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
+    seed: Count
+    launch: LaunchSetting
+
+    def __post_init__(self) -> None:
+        if self.save_every % self.log_every:
+            raise Wrong("save_every", f"must be a multiple of log_every, {self.log_every}, not {self.save_every}")
+        if 0 < self.max_pixels < self.min_pixels:
+            raise Wrong("max_pixels", f"must not be below min_pixels, {self.min_pixels}")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class MergeSetting:
+    """Section `merge_judge`. dtype: of the merged weights; base: as the base's are stored."""
+
+    dtype: Literal["base", "float32", "bfloat16"]
