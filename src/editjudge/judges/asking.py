@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from editjudge.core import params, resume
 from editjudge.endpoints.launch import Checkpoint, read_serving, running
@@ -67,8 +67,9 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
         setting = read_setting(f"{where}.{name}", given)
         if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
             raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
-        costs = [setting.price, setting.budget] if isinstance(setting, ModelSetting) else []
-        accounts[name] = Account(name, *costs)
+        accounts[name] = Account(name)
+        if isinstance(setting, ModelSetting):
+            accounts[name] = Account(name, setting.price, setting.budget)
     return accounts
 
 
@@ -187,7 +188,7 @@ def _kept(
     missing: list[Task] = []
     tries = setting.reply_tries if isinstance(setting, ChatSetting) else 1
     for wanted in {task.name: task for task in tasks}.values():
-        task, answer = wanted, None
+        task, answer = wanted, cast(Any, None)
         while not answered(answer) and len(task.said) < tries:
             record = cache.get(record_name(setting, way, task))
             if record is None:

@@ -119,15 +119,18 @@ def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: st
     for name, tensor in tensors.items():
         if tensor.size == 0:
             continue
-        change, added = made.get(name, tensor), None
-        if isinstance(change, Delta):
-            left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
-            change, added = tensor, (left, right, change.scale)
+        instead, added = tensor, None
+        match made.get(name):
+            case Delta() as change:
+                left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
+                added = (left, right, change.scale)
+            case Stored() as instead:
+                pass
         written = dtype if dtype and tensor.dtype in FLOATS else tensor.dtype
         row = tensor.size // tensor.rows
         rows = tensor.block * max(1, PIECE // (tensor.block * row))
         for first in range(0, tensor.rows, rows):
-            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, change, added)
+            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, instead, added)
 
 
 def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], bar: tqdm) -> str:
@@ -187,7 +190,7 @@ def _merged(piece: Piece, data: bytearray) -> memoryview:
 
 
 def _bytes(values: torch.Tensor) -> memoryview:
-    return memoryview(values.view(-1).view(torch.uint8).numpy())
+    return values.view(-1).view(torch.uint8).numpy().data
 
 
 def sha256(file: Path) -> str:

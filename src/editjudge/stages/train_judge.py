@@ -142,7 +142,7 @@ def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
     faults: dict[str, str] = {}
     for found in spread(unusable, jobs, "images of the training pairs, by groups"):
         faults |= found
-    skipped = {}
+    skipped: dict[str, str] = {}
     for pair in pairs:
         for side, name in zip(SIDES, names_of(pair), strict=True):
             reason = faults.get(name) if name in pictures.places else f"missing from {file_of(name)}"
