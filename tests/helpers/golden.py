@@ -138,14 +138,20 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     return batch.measure_group([batch.Prompt(pair["image"], boxes, its, tuple(map(batch.Edit, edited)))], asking)
 
 
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 @functools.cache
 def annotations() -> Rows:
     rows = []
     for n, pair in enumerate(raw_pairs()):
         edited = {kind: candidates(kind)[n] for kind in KINDS}
         found = measured(pair, [images.encode_png(image) for image, _ in edited.values()])
-        for (kind, (_, damage)), meta in zip(edited.items(), found, strict=True):
-            rows.append({"key": pair["key"], "task": pair["task"], "model": kind, "damage": damage} | meta)
+        for (kind, (image, damage)), meta in zip(edited.items(), found, strict=True):
+            sums = {"source_sha256": _sha256(pair["image"]), "edit_sha256": _sha256(images.encode_png(image))}
+            names = {"key": pair["key"], "task": pair["task"], "model": kind}
+            rows.append(names | {"damage": damage} | sums | meta)
     return rows
 
 
