@@ -150,26 +150,27 @@ def picture(rng: np.random.Generator, pixels: int) -> bytes:
     return images.encode_png(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def samples(count: int, pixels: int) -> list[data.Sample]:
-    """Training pairs, each of three pictures of its own."""
+def samples(count: int, pixels: int) -> tuple[list[data.Sample], dict[str, bytes]]:
+    """Training pairs, each of three pictures of its own; and the pictures by name."""
     rng = np.random.default_rng(0)
-    return [
+    pairs = [
         data.Sample(
             f"pair_{i:04}",
             f"prompt_{i:04}",
             "Change the colour of the cup on the table to green",
-            *(picture(rng, pixels) for _ in data.IMAGES),
+            *(f"{name}_{i:04}" for name in data.IMAGES),
             WINNERS[i % 2],
         )
         for i in range(count)
     ]
+    return pairs, {getattr(pair, name): picture(rng, pixels) for pair in pairs for name in data.IMAGES}
 
 
-def load_of(base: Path, sample: data.Sample) -> Load:
+def load_of(base: Path, sample: data.Sample, pictures: Mapping[str, bytes]) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
     text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(getattr(sample, name)) for name in data.IMAGES]
+    shown = [images.decode(pictures[getattr(sample, name)]) for name in data.IMAGES]
     inputs = processor(images=[shown], text=[text], input_data_format="channels_last", return_tensors="pt")
     reply = len(processor.tokenizer(completion(sample.winner))["input_ids"]) + 2  # its end, and the line's
     patches = tuple(inputs["image_grid_thw"].prod(dim=1).tolist())
@@ -197,7 +198,14 @@ def seconds(start: float) -> float:
     return time.perf_counter() - start
 
 
-def train(base: Path, folder: Path, pairs: list[data.Sample], steps: Sequence[int], words: argparse.Namespace) -> float:
+def train(
+    base: Path,
+    folder: Path,
+    pairs: list[data.Sample],
+    pictures: Mapping[str, bytes],
+    steps: Sequence[int],
+    words: argparse.Namespace,
+) -> float:
     """Seconds of one training step: the difference between the last two of the runs, which have so many `steps`."""
     took = []
     for run, count in enumerate(steps):
@@ -213,16 +221,19 @@ def train(base: Path, folder: Path, pairs: list[data.Sample], steps: Sequence[in
         )
         rows = data.dataset(pairs[: count * BATCH])
         start = time.perf_counter()
-        sft.train_adapter(base, rows, folder / f"adapter_{run}", settings)
+        sft.train_adapter(base, rows, pictures.__getitem__, folder / f"adapter_{run}", settings)
         took.append(seconds(start))
         gc.collect()
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])
 
 
-def judge(model: Path, pairs: Sequence[data.Sample], words: argparse.Namespace) -> float:
+def judge(model: Path, pairs: Sequence[data.Sample], pictures: Mapping[str, bytes], words: argparse.Namespace) -> float:
     """Questions a second, each asked in both orders."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    asked = [Question(pair.key, pair.instruction, pair.source, pair.a, pair.b) for pair in pairs[: words.questions]]
+    asked = [
+        Question(pair.key, pair.instruction, *(pictures[getattr(pair, name)] for name in data.IMAGES))
+        for pair in pairs[: words.questions]
+    ]
     net, style = load_model(model, "bfloat16", device), replace(STYLES["decision"], max_new_tokens=REPLY)
     judging = TransformersJudge(net, load_processor(model), words.judge_batch, style)
     judging.compare_many(asked[:1])
@@ -268,17 +279,17 @@ def measure(shape: Shape, folder: Path, words: argparse.Namespace) -> dict[str, 
     random_base.write(base, shape)
     figures: dict[str, float | None] = {"base written, s": seconds(start)}
     steps = (1, words.short, words.long)
-    pairs = samples(max(*steps, -(-words.questions // BATCH)) * BATCH, shape.pixels)
-    load = load_of(base, pairs[0])
+    pairs, pictures = samples(max(*steps, -(-words.questions // BATCH)) * BATCH, shape.pixels)
+    load = load_of(base, pairs[0], pictures)
     peak = Peak()
     figures |= {"tokens a pair": load.tokens}
-    figures |= rates(shape, load, train(base, folder, pairs, steps, words), words.peak_tflops)
+    figures |= rates(shape, load, train(base, folder, pairs, pictures, steps, words), words.peak_tflops)
     figures |= {"peak memory in training, GB": peak.read()}
     start = time.perf_counter()
     merge_adapter(base, folder / f"adapter_{len(steps) - 1}", folder / "merged")
     figures |= {"merge, s": seconds(start)}
     peak = Peak()
-    figures |= {"judge questions a second, both orders": judge(folder / "merged", pairs, words)}
+    figures |= {"judge questions a second, both orders": judge(folder / "merged", pairs, pictures, words)}
     return figures | {"peak memory in judging, GB": peak.read()}
 
 

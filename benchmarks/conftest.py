@@ -2,6 +2,8 @@
 
 import pytest
 
+import editjudge  # noqa: F401  (before the benchmarks load NumPy and torch: it makes arithmetic portable)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--layers", type=int, default=8, help="of the merge's random base: 36 is all of 8B, 35 GB of disk")

@@ -13,7 +13,6 @@ of threads. Where measures share masks (size_adjustment) it is more. bfloat16
 halves the models' time and is no way out: it moved the EMD of slight edits by 0.4 of its value.
 """
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -37,6 +36,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.core import images, regions
+from editjudge.core.workers import cores
 from editjudge.measures import patches, pixel
 from editjudge.vision import lpips
 from editjudge.vision.encoders import Encoder, HogEncoder
@@ -50,7 +50,7 @@ BOX = (128, 96, 352, 384)
 TASKS = ("size_adjustment", "color_alter")
 LEAST = 2.5  # times the plain way's records a second
 ROUNDS = 3  # prompts a core
-CORES = len(os.sched_getaffinity(0))
+CORES = cores()
 NEAR = 1e-4
 Take = Callable[[np.ndarray, np.ndarray], float]
 

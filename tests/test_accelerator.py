@@ -52,10 +52,10 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     """All tokens as the reply. Eager attention computes the whole square: four more halves, two forward, two back."""
     shape = accelerator.SHAPES["tiny"]
     accelerator.random_base.write(tmp_path / "base", shape)
-    [pair] = accelerator.samples(1, shape.pixels)
+    [pair], pictures = accelerator.samples(1, shape.pixels)
     processor = load_processor(tmp_path / "base")
     text = processor.apply_chat_template(messages(pair.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(getattr(pair, name)) for name in data.IMAGES]
+    shown = [images.decode(pictures[getattr(pair, name)]) for name in data.IMAGES]
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")
     net.set_attn_implementation("eager")

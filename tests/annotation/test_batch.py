@@ -1,13 +1,7 @@
 """The measures of many images: settings, models behind slots, what is left out, bad images, runs that are killed."""
 
 import io
-import os
-import random
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +14,7 @@ import tiny_models
 import tiny_people
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from skimage.data import astronaut
+from safetensors.torch import save_file
 
 from editjudge.annotation import batch, features, looking, slot_settings, slots
 from editjudge.annotation.looking import Asking
@@ -31,8 +24,7 @@ from editjudge.annotation.slots import Models
 from editjudge.core import code, images, regions, resume, schemas
 from editjudge.core.params import ParamsError
 from editjudge.grounding.grounded import Grounded
-from editjudge.measures import body, hair, patches, pixel
-from editjudge.measures.names import DIRECTIONS
+from editjudge.measures import patches, pixel
 from editjudge.stages import annotate, measure_response
 from editjudge.vision import lpips
 
@@ -77,9 +69,9 @@ def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     return [edit.clip(0, 255).astype(np.uint8) for edit in noisy]
 
 
-def measured(setting: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], store: features.FeatureStore) -> list:
-    asking = Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store)
-    return batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], asking)
+def asking_of(setting: SlotSetting, store: features.FeatureStore | None = None) -> Asking:
+    nothing = features.FeatureStore(Path(), 0.0)
+    return Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store or nothing)
 
 
 def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Prompt:
@@ -91,7 +83,7 @@ def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list
 def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
-    rows = measured(tiny, photo, edits, features.FeatureStore(Path(), 0.0))
+    rows = batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], asking_of(tiny))
     models = Models(tiny)
     inside = regions.boxes_mask([BOX], *photo.shape[:2])
     for edit, row in zip(edits, rows, strict=True):
@@ -114,10 +106,11 @@ def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
 def test_features_are_kept_and_give_the_same_values(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
 ) -> None:
-    first = measured(tiny, photo, edits, features.FeatureStore(tmp_path, 1e8))
+    prompts = [prompt_of(photo, (BOX,), EVERYTHING, edits)]
+    first = batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8)))
     files = len(list(tmp_path.glob("*/*.npz")))
     assert files >= 3 * 4  # two encoders' and the depth, of four images
-    assert measured(tiny, photo, edits, features.FeatureStore(tmp_path, 1e8)) == first
+    assert batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8))) == first
     assert len(list(tmp_path.glob("*/*.npz"))) == files
 
 
@@ -156,7 +149,7 @@ def test_a_model_that_refuses_one_image_leaves_the_others(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
     """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
-    asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    asking = asking_of(tiny)
     large, small = photo, photo[:20, :20]
     both = ((large, edits[0]), (small, edits[1][:20, :20]))
     prompts = [prompt_of(rgb, ((2, 2, 9, 9),), EVERYTHING, [edit]) for rgb, edit in both]
@@ -186,7 +179,7 @@ def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.
         skip_unedited_from=0.9,
     )
     data = images.encode_png(photo)
-    asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
+    asking = asking_of(SlotSetting())
 
     def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
         [row] = batch.measure_group([batch.Prompt(data, (box,), rule, (batch.Edit(data, (), changed),))], asking)
@@ -237,11 +230,12 @@ def test_settings_that_are_wrong_are_named() -> None:
             slot_settings.read(given)
 
 
-def test_other_weights_in_the_same_place_are_another_version(tmp_path: Path) -> None:
+def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
     setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors", seed=0)))
     first = slots.version(["lpips", "segmenter"], setting)
     assert first["segmenter"] == "grabcut"
-    assert slots.version(["lpips", "segmenter"], setting) == first
+    others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
+    assert slots.version(["lpips", "segmenter"], others) == first
     write_lpips(tmp_path / "w.safetensors", seed=1)
     assert slots.version(["lpips", "segmenter"], setting) != first
 
@@ -316,12 +310,6 @@ def test_a_file_that_onnxruntime_cannot_load_is_found_before_any_work(tmp_path: 
     (folder / "w600k_r50.onnx").write_bytes(b"<html>")
     with pytest.raises(ParamsError, match=r"measures\.insightface\.recognizer: .* is not a model that onnxruntime"):
         slots.check(["faces"], setting)
-
-
-def test_a_model_does_not_depend_on_another_ones_settings(tmp_path: Path) -> None:
-    setting = SlotSetting(lpips=str(write_lpips(tmp_path / "w.safetensors")))
-    others = replace(setting, dtype="bfloat16", insightface={"threshold": 0.3})
-    assert slots.version(["lpips"], others) == slots.version(["lpips"], setting)
 
 
 def test_a_stage_ends_with_one_line_for_a_missing_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,62 +401,6 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
 
 
-RUN = """
-import sys
-from pathlib import Path
-import numpy as np
-from editjudge.core import images, resume
-from editjudge.annotation import batch
-from editjudge.annotation.recipe import Recipe
-from editjudge.annotation.slot_settings import SlotSetting
-
-def main():
-    rng = np.random.default_rng(0)
-    recipe = Recipe("t", (("unedit_area", ("delta_e",)),), "edit_area")
-    prompts = []
-    for _ in range(250):
-        rgbs = rng.integers(0, 256, (9, 12, 16, 3), dtype=np.uint8)
-        source, *edits = map(images.encode_png, rgbs)
-        prompts.append(batch.Prompt(source, ((2, 2, 9, 9),), recipe, tuple(map(batch.Edit, edits))))
-    with resume.RecordCache(Path(sys.argv[1])) as cache:
-        rows = batch.measure_all(prompts, SlotSetting(), cache, "t")
-        print(cache.counts()["computed"], cache.counts()["reused"], sum(map(len, rows)))
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def kept(cache: Path) -> int:
-    if not cache.is_file():
-        return 0
-    with sqlite3.connect(f"file:{cache}?mode=ro", uri=True) as db:
-        try:
-            return db.execute("SELECT count(*) FROM records").fetchone()[0]
-        except sqlite3.OperationalError:  # no table yet
-            return 0
-
-
-def test_a_run_of_2000_records_that_is_killed_computes_only_what_was_in_flight(tmp_path: Path) -> None:
-    script, cache = tmp_path / "run.py", tmp_path / "cache.sqlite"
-    script.write_text(RUN)
-    command = [sys.executable, str(script), str(cache)]
-    run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wanted = random.Random().randrange(100, 1700)
-    deadline = time.monotonic() + 120
-    while kept(cache) < wanted and run.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
-    before = kept(cache)
-    assert wanted <= before
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    computed, reused, rows = map(int, again.stdout.split())
-    assert rows == 2000
-    assert (computed, reused) == (2000 - before, before)
-    assert kept(cache) == 2000
-
-
 def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny: SlotSetting) -> None:
     assert slots.devices(["segmenter"], SlotSetting(), 3) == ["cpu"] * 3
     assert slots.devices(["clip"], tiny, 2) == ["cpu", "cpu"]
@@ -480,81 +412,12 @@ def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny
         slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="cuda:99"), 2)
 
 
-PEOPLE = Recipe(
-    "ps_human",
-    (
-        ("unedit_area", ("bg_faceID_sim",)),
-        (
-            "edit_area",
-            (
-                "face_ID_sim",
-                "max_match_face_ID_sim",
-                "face_geometry",
-                "face_texture_energy_ratio",
-                "face_texture_high_frequency_diff",
-                "face_texture_histogram",
-                "hair_color_chi_square",
-                "hair_high_frequency_diff",
-                "hair_sobel_diff",
-                "body_silhouette_iou",
-                "body_joint_error",
-                "body_appearance_dino_cosine_sim",
-            ),
-        ),
-    ),
-    "edit_area",
-    pipeline="human_centric",
-    image_side=512,
-)
-
-
-HAIR_BIAS = 4.0  # so that the random parser sees hair around the face
-
-
-@pytest.fixture(scope="module")
-def people(tiny: SlotSetting, tmp_path_factory: pytest.TempPathFactory) -> SlotSetting:
-    """All slots of human-centric recipes: the cascade, GrabCut, and tiny random checkpoints."""
-    folder = tmp_path_factory.mktemp("people")
-    parser, pose = tiny_people.write_parser(folder / "parser"), tiny_people.write_pose(folder / "pose", 1)
-    weights = load_file(parser / "model.safetensors")
-    hair_class = next(n for n, label in tiny_people.NUMBERED.items() if label.startswith("hair"))
-    weights["decode_head.classifier.bias"][hair_class] += HAIR_BIAS
-    save_file(weights, parser / "model.safetensors", {"format": "pt"})
-    return SlotSetting(device="cpu", dinov3=tiny.dinov3, parsing=str(parser), pose=str(pose))
-
-
-def test_the_measures_of_people_are_those_of_what_each_model_sees(people: SlotSetting) -> None:
-    """The cascade has no landmarks and finds one face in this photo: two measures have reasons in place of values."""
-    photo = astronaut()
-    edit = (photo * 0.8 + 20).astype(np.uint8)
-    box = (60, 10, 420, 512)
-    asking = Asking(Models(people), {"dinov3": "d"}, features.FeatureStore(Path(), 0.0))
-    same, other = batch.measure_group([prompt_of(photo, (box,), PEOPLE, [photo, edit])], asking)
-    values = {m["measure"]: m["value"] for m in other["measures"]}
-    models = Models(people)
-    [[face], [moved]] = models.faces.find([photo, edit])
-    assert values["face_ID_sim"] == pytest.approx(face.embedding @ moved.embedding, abs=1e-5)
-    shown = models.parsing.hair([photo, edit], [face.box, moved.box])
-    assert values["hair_color_chi_square"] == pytest.approx(hair.color_chi_square(photo, edit, *shown), abs=1e-5)
-    first, second = models.pose.joints([photo, edit], [box, box])
-    expected = body.joint_error(first, second)
-    assert values["body_joint_error"] == pytest.approx(expected, abs=1e-5)
-    reasons = {m["measure"]: m["reason"] for m in same["measures"] if m["value"] is None}
-    assert reasons == {
-        "bg_faceID_sim": "no face in the source image beside the subject's",
-        "face_geometry": "the faces have no landmarks",
-    }
-    for m in same["measures"]:
-        if m["value"] is not None:
-            assert m["value"] == pytest.approx(0.0 if DIRECTIONS[m["measure"]] < 0 else 1.0, abs=1e-5), m["measure"]
-
-
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
     """Boxes of both images are in the pixels of the source as it is stored."""
     rule = replace(EMBEDDED, image_side=48)
     edit = batch.Edit(images.encode_png(255 - photo), ((0, 0, 20, 20),))
     half = [cv2.resize(rgb, (48, 36), interpolation=cv2.INTER_AREA) for rgb in (photo, 255 - photo)]
-    asking = Asking(Models(SlotSetting()), {}, features.FeatureStore(Path(), 0.0))
+    asking = asking_of(SlotSetting())
     recipe = slot_settings.configured(rule, SlotSetting())
     [row] = batch.measure_group([batch.Prompt(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
     inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
@@ -569,7 +432,7 @@ def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> No
 def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
-    asking = Asking(Models(tiny), {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    asking = asking_of(tiny)
     both = ((photo, edits[1]), (edits[0][:, ::-1].copy(), edits[2]))
     prompts = [prompt_of(rgb, (BOX,), EVERYTHING, [edit]) for rgb, edit in both]
     together = batch.measure_group(prompts, asking)

@@ -53,10 +53,7 @@ HUMAN = ("cref", "ps_human", "motion_change")
 # The areas and measures of the recipes before there were models behind the measures: they lead where none is set up.
 BEFORE = {
     "background_change": {"object": ["ssim", "emd", "delta_e", "object_similarity"]},
-    "color_alter": {
-        "unedit_area": ["ssim", "emd", "delta_e"],
-        "edit_area": ["L_channel_ssim", "structure_similarity"],
-    },
+    "color_alter": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["L_channel_ssim", "structure_similarity"]},
     "material_alter": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["structure_similarity"]},
     "object_extraction": {"object": ["ssim", "emd", "delta_e", "object_similarity"]},
     "size_adjustment": {"unedit_area": ["ssim", "emd", "delta_e"], "edit_area": ["object_similarity"]},
@@ -133,67 +130,49 @@ def place(tmp_path: Path) -> Path:
 
 SOUND = (PIPELINES / "object_centric/color_alter.yaml").read_text()
 LINE = {words: number for number, words in enumerate(SOUND.splitlines(), 1)}
-WRONG = [
-    ("  - lpips", "  - lpipz", "  - lpips", r"unedit_area: unknown measure 'lpipz'; known: .*emd.*lpips"),
-    ("  - lpips", "  - 3", "  - lpips", "areas.unedit_area.0: 3 is not of type 'string'"),
-    ("  - lpips", "  - ssim", "  unedit_area:", "has non-unique elements"),
-    ("  - lpips", "  - face_ID_sim", "  - lpips", "face_ID_sim can be taken in edit_area, image only"),
-    ("  edit_area:", "  edit_are:", "  edit_area:", "unknown key 'edit_are' in areas; known: edit_area, image, object"),
-    ("  edit_area:", "  unedit_area:", "  edit_area:", "the key 'unedit_area' stands twice, first in line 11"),
-    (
-        "  parser: edited_objects",
-        "  parser: nope",
-        "  parser: edited_objects",
-        "unknown prompt 'nope'; known: added_obj",
-    ),
-    ("  grounder: objects", "  grounder: nope", "  grounder: objects", "unknown prompt 'nope'; known: objects"),
-    ("  images: source", "  images: sauce", "  images: source", "unknown 'sauce'; known: source, edited, both"),
-    ("image_side: 2048", "image_side: 2k", "image_side: 2048", "image_side: '2k' is not of type 'integer'"),
-    ("image_side: 2048", "image_side: .nan", "image_side: 2048", "image_side is not finite"),
-    ("image_side: 2048", "image_side: true", "image_side: 2048", "image_side: True is not of type 'integer'"),
-    (
-        "image_side: 2048",
-        "image_size: 2048",
-        "image_side: 2048",
-        "unknown key 'image_size'; known: areas, changed_area",
-    ),
-    ("image_side: 2048", "image_side: 2001-02-30", "image_side: 2048", "day is out of range"),
-    ("image_side: 2048", f"image_side: {'9' * 5000}", "image_side: 2048", "the limit .4300 digits. for integer"),
-    ("image_side: 2048", "7: 2048", "image_side: 2048", "a key must be a text"),
-    ("image_side: 2048", "<<: {image_side: 2048}", "image_side: 2048", "a key must be a text"),
-    ("image_side: 2048\n", "", "task: color_alter", "'image_side' is a required property"),
-    ("task: color_alter", "task: other", "task: color_alter", "task is 'other' in the place of 'color_alter'"),
-    ("pipeline: object_centric", "pipeline: human_centric", "pipeline: object_centric", "in the place of 'object_cent"),
-    ("pipeline: object_centric", "pipeline: vlm", "pipeline: object_centric", "unknown 'vlm'; known: object_centric"),
-    ("  - lpips", "  - [lpips", "  edit_area:", "expected"),
-    ("  - lpips", "  - &a lpips\n  - *a", "  - ssim", "an alias is not allowed here"),
+WRONG = [  # what stands in the file, what in its place, what is said; the line that is named where it is another
+    ("  - lpips", "  - lpipz", "unedit_area: unknown measure 'lpipz'; known: .*emd.*lpips"),
+    ("  - lpips", "  - 3", "areas.unedit_area.0: 3 is not of type 'string'"),
+    ("  - lpips", "  - ssim", "has non-unique elements", "  unedit_area:"),
+    ("  - lpips", "  - face_ID_sim", "face_ID_sim can be taken in edit_area, image only"),
+    ("  edit_area:", "  edit_are:", "unknown key 'edit_are' in areas; known: edit_area, image, object"),
+    ("  edit_area:", "  unedit_area:", "the key 'unedit_area' stands twice, first in line 11"),
+    ("  parser: edited_objects", "  parser: nope", "unknown prompt 'nope'; known: added_obj"),
+    ("  grounder: objects", "  grounder: nope", "unknown prompt 'nope'; known: objects"),
+    ("  images: source", "  images: sauce", "unknown 'sauce'; known: source, edited, both"),
+    ("image_side: 2048", "image_side: 2k", "image_side: '2k' is not of type 'integer'"),
+    ("image_side: 2048", "image_side: .nan", "image_side is not finite"),
+    ("image_side: 2048", "image_side: true", "image_side: True is not of type 'integer'"),
+    ("image_side: 2048", "image_size: 2048", "unknown key 'image_size'; known: areas, changed_area"),
+    ("image_side: 2048", "image_side: 2001-02-30", "day is out of range"),
+    ("image_side: 2048", f"image_side: {'9' * 5000}", "the limit .4300 digits. for integer"),
+    ("image_side: 2048", "7: 2048", "a key must be a text"),
+    ("image_side: 2048", "<<: {image_side: 2048}", "a key must be a text"),
+    ("image_side: 2048\n", "", "'image_side' is a required property", "task: color_alter"),
+    ("task: color_alter", "task: other", "task is 'other' in the place of 'color_alter'"),
+    ("pipeline: object_centric", "pipeline: human_centric", "in the place of 'object_cent"),
+    ("pipeline: object_centric", "pipeline: vlm", "unknown 'vlm'; known: object_centric"),
+    ("  - lpips", "  - [lpips", "expected", "  edit_area:"),
+    ("  - lpips", "  - &a lpips\n  - *a", "an alias is not allowed here", "  - ssim"),
     (
         "image_side: 2048",
         "image_side: 2048\njudge: {prompt: decision, dimension: visual_quality, in_group_pairs: 1}",
-        "regions:",
         "judge means nothing in the pipeline object_centric",
+        "regions:",
     ),
-    ("  - lpips", "\t- lpips", "  - lpips", "cannot start any token"),
+    ("  - lpips", "\t- lpips", "cannot start any token"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
-    WRONG,
-    ids=[new.strip().split("\n")[0][:40] or "missing" for _, new, _, _ in WRONG],
-)
-def test_what_is_wrong_is_named_with_its_line(place: Path, old: str, new: str, line: str, message: str) -> None:
-    assert SOUND.count(old) == 1 or old in ("  edit_area:", "task: color_alter")
-    place.write_text(
-        SOUND.replace(old, new, 1) if old != "  edit_area:" else SOUND.replace("\n  edit_area:", f"\n{new}")
-    )
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong[1].strip().split("\n")[0][:40] or "missing")
+def test_what_is_wrong_is_named_with_its_line(place: Path, wrong: tuple[str, ...]) -> None:
+    old, new, message, line = (*wrong, wrong[0])[:4]
+    assert f"\n{SOUND}".count(f"\n{old}") == 1
+    place.write_text(f"\n{SOUND}".replace(f"\n{old}", f"\n{new}")[1:])
+    number = next(number for text, number in LINE.items() if text.startswith(line))
     with pytest.raises(RecipeError, match=message) as error:
         load_recipe(place)
-    assert f"{place}:{line_of(line)}: " in str(error.value)
-
-
-def line_of(words: str) -> int:
-    return next(number for text, number in LINE.items() if text.startswith(words))
+    assert f"{place}:{number}: " in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["object_centric/color_alter", "vlm_as_a_judge/sref"])
@@ -224,11 +203,7 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
     ("old", "new", "message"),
     [
         ("prompt: decision", "prompt: decide", r":5: judge.prompt: unknown 'decide'; known: decision, reason_first"),
-        (
-            "dimension: visual_consistency",
-            "dimension: beauty",
-            ":6: judge.dimension: unknown 'beauty'; known: visual",
-        ),
+        ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
         ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
         ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
         ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),

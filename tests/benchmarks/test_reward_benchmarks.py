@@ -318,6 +318,12 @@ def test_a_broken_rating_names_file_row_and_model(tmp_path: Path, cell: str, rea
         load("imagenhub", tmp_path)
 
 
+def test_a_row_of_ratings_that_is_too_long_is_named(tmp_path: Path) -> None:
+    imagenhub(tmp_path, {"r1": ["[1, 1]", "[1, 1]", "more"]})
+    with pytest.raises(TableError, match=r"r1\.tsv: row 0: wrong type: more cells than columns"):
+        load("imagenhub", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import training_pairs
 
-from editjudge.benchmarks import tables, vcreward
+from editjudge.benchmarks import reading, vcreward
 from editjudge.core import images
 
 COMMAND = [sys.executable, "-m", "editjudge.commands.export", "pairs", "--out", "out/pairs.parquet"]
@@ -30,10 +30,11 @@ def project(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.Monke
 def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Callable[..., bytes]):
     subprocess.run(COMMAND, check=True)
     assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
-    items = vcreward.load(tables.Setting("vcreward", str(project / "out/pairs.parquet")))
+    items = vcreward.load(reading.Setting("vcreward", str(project / "out/pairs.parquet")))
     assert len(items) == 70
     assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))
+    assert items[1].cluster == "a photo"
     assert (items[0].damages, items[1].damages) == ((0.0, 2.5), None)
     loaded = datasets.load_dataset(
         "parquet", data_files="out/pairs.parquet", split="train", cache_dir=str(project / "cache")

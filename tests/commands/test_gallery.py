@@ -16,6 +16,7 @@ from PIL import Image
 from editjudge.arena import metadata, pictures
 from editjudge.commands import gallery
 from editjudge.core import images, records
+from editjudge.core.files import write_bytes
 from editjudge.core.keys import plain
 from editjudge.stages import import_gallery
 
@@ -217,8 +218,8 @@ def test_a_round_trip_keeps_unknown_fields(data: st.DataObject, work: Path) -> N
         for key in keys
     ]
     for number, key in enumerate(keys):
-        pictures.write(base / f"pub/a/{key}.png", picture(number))
-    pictures.write(base / "pub/metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        write_bytes(base / f"pub/a/{key}.png", picture(number))
+    write_bytes(base / "pub/metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
     name = plain("A b")
     run(f"import --gallery {base}/pub --out {base}/in")
     run(f"merge --model ours --metadata {base}/in/metadata.jsonl --out {base}/merged.jsonl")

@@ -1,23 +1,16 @@
 """The editor behind an API, against a real HTTP server in a process of its own."""
 
 import asyncio
-import contextlib
 import hashlib
 import io
-import json
-import subprocess
-import sys
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
+from edit_client import edit_server
 from PIL import Image
 
 from editjudge.core import images
@@ -30,32 +23,8 @@ from editjudge.editors.api.settings import ApiSetting, Budget
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.endpoints.client import EndpointError, Refused, TryFailed
 
-SERVER = Path(__file__).parents[1] / "helpers/edit_server.py"
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server of the tests that runs."""
-
-    url: str
-
-    def log(self) -> dict[str, Any]:
-        """What it has been asked."""
-        with urllib.request.urlopen(self.url.replace("/v1", "/log")) as response:
-            return json.load(response)
-
-
-@contextlib.contextmanager
-def edit_server(**settings: Any) -> Iterator[Server]:
-    """A server in a process of its own, as long as it is needed."""
-    with subprocess.Popen([sys.executable, SERVER, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
-        finally:
-            process.kill()
 
 
 def source(seed: int = 0, form: str = "PNG") -> bytes:
@@ -66,7 +35,7 @@ def source(seed: int = 0, form: str = "PNG") -> bytes:
 
 
 def request(prompt: str, seed: int = 0, **changes: Any) -> Request:
-    plain = {"key": f"k{seed}", "task": "t", "image": source(seed % 5), "edit": None, "use": "data", "seed": seed}
+    plain = {"key": f"k{seed}", "image": source(seed % 5), "edit": None, "use": "data", "seed": seed}
     return Request(instruction=prompt, **plain | changes)
 
 
@@ -180,7 +149,7 @@ def test_the_form_is_what_the_openai_client_sends(form: str) -> None:
     with edit_server() as server:
         extra = {"size": "1024x1024", "quality": "high", "strength": 0.5, "turbo": True}
         how = setting(server.url, benchmark=extra, data={"size": "auto"}, send_seed=True, api_key_env="none")
-        asked = request(HARD, 2**40 + 7, image=image, use="benchmark", key="../k", task="日本")
+        asked = request(HARD, 2**40 + 7, image=image, use="benchmark", key="../k 日本")
         kept, _ = edited(how, [asked])
         ours = server.log()["last"]
         client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)

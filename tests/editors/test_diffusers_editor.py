@@ -59,7 +59,6 @@ def ask(pipeline: str, size: tuple[int, int] | None = None, **fields: Any) -> Re
     Image.fromarray(pixels).save(source, "PNG")
     given = {
         "key": "k",
-        "task": "color_alter",
         "instruction": "Make the cup red",
         "edit": None,
         "use": "data",

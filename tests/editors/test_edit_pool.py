@@ -5,18 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import bad_editors
 import pytest
+from killing import alive, wait_until
 from PIL import Image
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
-from editjudge.editors import loading, pool
+from editjudge.editors import making, pool
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import Request
 
@@ -28,7 +28,7 @@ def source(width: int = 32, height: int = 24) -> bytes:
 
 
 def request(key: str, instruction: str, image: bytes | None = None) -> tuple[str, Request]:
-    return f"name of {key}", Request(key, "t", instruction, image or source(), None, "data", 1)
+    return f"name of {key}", Request(key, instruction, image or source(), None, "data", 1)
 
 
 def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.0) -> tuple[dict[str, Outcome], int]:
@@ -146,17 +146,17 @@ def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypa
 def test_each_worker_sees_its_own_gpus_before_torch_is_there() -> None:
     seen: set[str] = set()
     requests = (request(str(number), "") for number in range(6))
-    places = loading.groups("m", ["4", "5", "6", "7", "8"], 2)
+    places = making.groups("m", ["4", "5", "6", "7", "8"], 2)
     pool.run(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
     assert seen == {"cuda, sees 4,5, torch False", "cuda, sees 6,7, torch False"}
 
 
 def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
-    assert loading.groups("m", ["0", "1", "2"], 1) == [("0",), ("1",), ("2",)]
-    assert loading.groups("m", ["MIG-a", "MIG-b"], 2) == [("MIG-a", "MIG-b")]
-    assert loading.groups("m", [], 4) == [()]
+    assert making.groups("m", ["0", "1", "2"], 1) == [("0",), ("1",), ("2",)]
+    assert making.groups("m", ["MIG-a", "MIG-b"], 2) == [("MIG-a", "MIG-b")]
+    assert making.groups("m", [], 4) == [()]
     with pytest.raises(ParamsError, match=r"editors\.m\.gpus_per_worker is 4, but only 2 GPUs are visible"):
-        loading.groups("m", ["0", "1"], 4)
+        making.groups("m", ["0", "1"], 4)
 
 
 STAGE = """
@@ -170,7 +170,7 @@ from editjudge.editors.request import Request
 def requests(mood):
     image = Path(sys.argv[1]).read_bytes()
     for number in range(1000):
-        yield str(number), Request(str(number), "t", mood, image, None, "data", 1)
+        yield str(number), Request(str(number), mood, image, None, "data", 1)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
@@ -206,20 +206,6 @@ def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=10)
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.parametrize("mood", ["slow", "hang", "hang in C"])

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chat_client import kept
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ from editjudge.core.params import ParamsError
 from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.pictures import PixelLimits, data_url
 from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import Grounding, ground, sent_size, upright_size
+from editjudge.grounding.grounding import Grounding, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting, read_grounding
 from editjudge.stages import annotate
 
@@ -127,14 +127,6 @@ def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Groundi
         return ground(rows[0], rows[1], rule, how, cache, PROMPTS)
 
 
-def kept(file: Path) -> int:
-    if not file.is_file():
-        return 0
-    with contextlib.closing(sqlite3.connect(file)) as database, contextlib.suppress(sqlite3.OperationalError):
-        return database.execute("SELECT count(*) FROM records").fetchone()[0]
-    return 0
-
-
 # --- what a model is asked, and what becomes of its boxes
 
 
@@ -198,7 +190,7 @@ def test_the_size_in_the_prompt_is_the_size_that_is_sent(width: int, height: int
     limits = PixelLimits(min(least, most) if most else least, most)
     url = data_url(images.encode_png(np.zeros((height, width, 3), np.uint8)), limits).decode()
     with urllib.request.urlopen(url) as sent, Image.open(sent) as image:
-        assert image.size == sent_size((width, height), limits)
+        assert image.size == limits.size(width, height)
 
 
 def test_a_person_has_one_box_and_the_attributes_that_change(sound: Server, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from editjudge.editors import loading, pool
+from editjudge.editors import making, pool
 from editjudge.editors.outcomes import Editor
 from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Edited, EditFailed, Request
@@ -130,4 +130,4 @@ class Logged:
 
 
 def logged(log: Path, model: str, setting: ProceduralSetting, device: str) -> Logged:
-    return Logged(log, loading.load(model, setting, device))
+    return Logged(log, making.load(model, setting, device))

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import sqlite3
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,6 +46,24 @@ def chat_server(**settings: Any) -> Iterator[Server]:
             yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
         finally:
             process.kill()
+
+
+def settled(server: Server) -> None:
+    """Waits until the server has nothing left to answer: it goes on with what a killed client asked."""
+    before, log = None, server.log()
+    while log["flight"]["now"] or log["came"] != before:
+        before = log["came"]
+        time.sleep(0.3)
+        log = server.log()
+
+
+def kept(file: Path) -> int:
+    """How many records a cache has."""
+    if not file.is_file():
+        return 0
+    with contextlib.closing(sqlite3.connect(file)) as database, contextlib.suppress(sqlite3.OperationalError):
+        return database.execute("SELECT count(*) FROM records").fetchone()[0]
+    return 0
 
 
 def picture(seed: int) -> bytes:

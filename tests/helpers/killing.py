@@ -19,7 +19,7 @@ from pathlib import Path
 import bad_editors
 
 from editjudge.core import resume
-from editjudge.editors import loading, settings
+from editjudge.editors import making, settings
 from editjudge.probe import scenes
 from editjudge.stages import candidates
 
@@ -38,7 +38,7 @@ def prompts() -> list[candidates.Prompt]:
 
 def make(wanted: list[candidates.Prompt]) -> dict[str, int]:
     """The stage's work; what its cache counts."""
-    loading.load = functools.partial(bad_editors.logged, LOG)  # type: ignore[assignment]
+    making.load = functools.partial(bad_editors.logged, LOG)  # type: ignore[assignment]
     with resume.RecordCache(CACHE) as cache:
         candidates.edit_all(wanted, MODEL, SETTING, cache)
         return cache.counts()
@@ -62,8 +62,8 @@ def kept(names: dict[str, str]) -> list[str]:
     return sorted(names[name] for (name,) in found)
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -27,17 +27,6 @@ from transformers import (
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # As published beside the weights, the sizes apart.
-CLIP_PROCESSOR = {
-    "crop_size": 64,
-    "do_center_crop": True,
-    "do_normalize": True,
-    "do_resize": True,
-    "feature_extractor_type": "CLIPFeatureExtractor",
-    "image_mean": CLIP_MEAN,
-    "image_std": CLIP_STD,
-    "resample": 3,
-    "size": 64,
-}
 DINO_PROCESSOR = {
     "do_normalize": True,
     "do_rescale": True,
@@ -49,62 +38,41 @@ DINO_PROCESSOR = {
     "rescale_factor": 0.00392156862745098,
     "size": {"height": 64, "width": 64},
 }
-DEPTH_PROCESSOR = {
-    "do_normalize": True,
-    "do_pad": False,
-    "do_rescale": True,
-    "do_resize": True,
-    "ensure_multiple_of": 14,
-    "image_mean": MEAN,
-    "image_processor_type": "DPTImageProcessor",
-    "image_std": STD,
-    "keep_aspect_ratio": True,
-    "resample": 3,
-    "rescale_factor": 0.00392156862745098,
-    "size": {"height": 70, "width": 70},
-    "size_divisor": None,
-}
+CLIP_PROCESSOR = {"crop_size": 64, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3}
+CLIP_PROCESSOR |= {"feature_extractor_type": "CLIPFeatureExtractor", "size": 64}
+CLIP_PROCESSOR |= {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
+DEPTH_PROCESSOR = DINO_PROCESSOR | {"do_pad": False, "image_processor_type": "DPTImageProcessor", "resample": 3}
+DEPTH_PROCESSOR |= {"ensure_multiple_of": 14, "keep_aspect_ratio": True, "size_divisor": None}
+DEPTH_PROCESSOR |= {"size": {"height": 70, "width": 70}}
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def clip() -> CLIPVisionModelWithProjection:
     """16 patches of 32, an embedding of 24."""
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return CLIPVisionModelWithProjection(CLIPVisionConfig(**sizes, image_size=64, patch_size=16, projection_dim=24))
+    return CLIPVisionModelWithProjection(CLIPVisionConfig(**SIZES, image_size=64, patch_size=16, projection_dim=24))
 
 
 def dinov3() -> DINOv3ViTModel:
     """16 patches of 32, three register tokens."""
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return DINOv3ViTModel(DINOv3ViTConfig(**sizes, image_size=64, patch_size=16, num_register_tokens=3))
+    return DINOv3ViTModel(DINOv3ViTConfig(**SIZES, image_size=64, patch_size=16, num_register_tokens=3))
 
 
 def sam2() -> Sam2Model:
     """SAM 2 with an input of 128 x 128 and masks of 32 x 32."""
     trunk = Sam2HieraDetConfig(
-        hidden_size=12,
-        image_size=[128, 128],
-        blocks_per_stage=[1, 1, 2, 1],
-        embed_dim_per_stage=[12, 24, 48, 96],
-        num_attention_heads_per_stage=[1, 2, 4, 8],
-        window_size_per_stage=[8, 4, 4, 2],
-        global_attention_blocks=[3],
+        hidden_size=12, image_size=[128, 128], blocks_per_stage=[1, 1, 2, 1], embed_dim_per_stage=[12, 24, 48, 96],
+        num_attention_heads_per_stage=[1, 2, 4, 8], window_size_per_stage=[8, 4, 4, 2], global_attention_blocks=[3],
         window_positional_embedding_background_size=[2, 2],
-    )
+    )  # fmt: skip
     vision = Sam2VisionConfig(
-        backbone_config=trunk,
-        backbone_channel_list=[96, 48, 24, 12],
+        backbone_config=trunk, backbone_channel_list=[96, 48, 24, 12], fpn_hidden_size=32,
         backbone_feature_sizes=[[32, 32], [16, 16], [8, 8]],
-        fpn_hidden_size=32,
-    )
+    )  # fmt: skip
     prompts = Sam2PromptEncoderConfig(hidden_size=32, image_size=128, patch_size=16, mask_input_channels=4)
     decoder = Sam2MaskDecoderConfig(
-        hidden_size=32,
-        mlp_dim=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        iou_head_hidden_dim=32,
+        hidden_size=32, mlp_dim=32, num_hidden_layers=1, num_attention_heads=2, iou_head_hidden_dim=32,
         dynamic_multimask_via_stability=False,  # else the one mask may be the best of the three, as with the other call
-    )
+    )  # fmt: skip
     return Sam2Model(Sam2Config(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder))
 
 
@@ -112,41 +80,25 @@ def sam2_video(model: Sam2Model) -> Sam2VideoModel:
     """The checkpoint's form with a memory of earlier frames, of the same image model's sizes."""
     parts = {name: getattr(model.config, name).to_dict() for name in ("prompt_encoder_config", "mask_decoder_config")}
     sizes = {
-        "memory_attention_hidden_size": 32,
-        "memory_attention_feed_forward_hidden_size": 32,
-        "memory_attention_num_layers": 1,
-        "memory_attention_rope_feat_sizes": [8, 8],
-        "memory_encoder_hidden_size": 32,
-        "memory_encoder_output_channels": 8,
-        "mask_downsampler_embed_dim": 32,
-        "memory_fuser_embed_dim": 32,
+        "memory_attention_hidden_size": 32, "memory_attention_feed_forward_hidden_size": 32,
+        "memory_attention_num_layers": 1, "memory_attention_rope_feat_sizes": [8, 8], "memory_encoder_hidden_size": 32,
+        "memory_encoder_output_channels": 8, "mask_downsampler_embed_dim": 32, "memory_fuser_embed_dim": 32,
         "memory_fuser_intermediate_dim": 32,
-    }
+    }  # fmt: skip
     return Sam2VideoModel(Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes))
 
 
 def depth() -> DepthAnythingForDepthEstimation:
     """Depth Anything on a DINOv2 of 32 channels."""
     backbone = Dinov2Config(
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        mlp_ratio=2,
-        image_size=70,
-        patch_size=14,
-        out_indices=[1, 2, 3, 4],
-        reshape_hidden_states=False,
-    )
-    model = DepthAnythingForDepthEstimation(
-        DepthAnythingConfig(
-            backbone_config=backbone,
-            patch_size=14,
-            reassemble_hidden_size=32,
-            neck_hidden_sizes=[8, 8, 8, 8],
-            fusion_hidden_size=8,
-            head_hidden_size=4,
-        )
-    )
+        hidden_size=32, num_hidden_layers=4, num_attention_heads=2, mlp_ratio=2, image_size=70, patch_size=14,
+        out_indices=[1, 2, 3, 4], reshape_hidden_states=False,
+    )  # fmt: skip
+    config = DepthAnythingConfig(
+        backbone_config=backbone, patch_size=14, reassemble_hidden_size=32, neck_hidden_sizes=[8, 8, 8, 8],
+        fusion_hidden_size=8, head_hidden_size=4,
+    )  # fmt: skip
+    model = DepthAnythingForDepthEstimation(config)
     torch.nn.init.constant_(model.head.conv3.bias, 2.0)  # else the last ReLU may leave nothing
     return model
 

@@ -30,6 +30,13 @@ SPREAD = np.array([[-0.5, -0.4], [0.5, -0.4], [0.1, 0.1], [-0.4, 0.6], [0.4, 0.5
 DISTANCES = np.array([0.5, 1.0, 1.5, 2.0])  # left, top, right, bottom, in strides
 
 
+def complex_similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The least squares fit of w = a z + b over complex numbers: turn, scale and shift without reflection."""
+    z, w = points @ [1, 1j], targets @ [1, 1j]
+    a, b = np.linalg.lstsq(np.stack([z, np.ones_like(z)], 1), w, rcond=None)[0]
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
+
+
 def save(path: Path, nodes: list, inputs: list, outputs: list, constants: Mapping[str, np.ndarray]) -> None:
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, path.stem, inputs, outputs, weights)

@@ -1,5 +1,6 @@
 """Training pairs whose images stand in files of the pipeline's form."""
 
+import hashlib
 from pathlib import Path
 
 from editjudge.core import records
@@ -25,12 +26,19 @@ def pair(number: int) -> records.Row:
     }
 
 
+def with_sums(row: records.Row, images: dict[tuple[str, str], bytes | None]) -> records.Row:
+    """The pair with its images' sums; those that are not there have one too, as in a pool that has changed."""
+    sides = {"source_sha256": "source", "sha256_a": row["model_a"], "sha256_b": row["model_b"]}
+    data = {field: images.get((side, row["prompt"])) or b"" for field, side in sides.items()}
+    return row | {field: hashlib.sha256(image).hexdigest() for field, image in data.items()}
+
+
 def write(folder: Path, pairs: list[records.Row], images: dict[tuple[str, str], bytes | None]) -> None:
     """Writes data/train_pairs.parquet, and the pool and candidates with `images`: by ("source" or a model, prompt)."""
     data = folder / "data"
     pool = [
         {"key": prompt, "task": TASK, "instruction": "Remove the cup", "image": image}
-        | {"edit": None, "origin": None, "regions": []}
+        | {"edit": None, "origin": "a photo", "regions": []}
         for (model, prompt), image in images.items()
         if model == "source"
     ]
@@ -43,4 +51,4 @@ def write(folder: Path, pairs: list[records.Row], images: dict[tuple[str, str], 
             if model == name
         ]
         records.write(data / f"candidates/{name}/{TASK}.parquet", rows, "candidates")
-    records.write(data / "train_pairs.parquet", pairs, "train_pairs")
+    records.write(data / "train_pairs.parquet", [with_sums(pair, images) for pair in pairs], "train_pairs")

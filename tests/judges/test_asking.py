@@ -50,7 +50,7 @@ def setting(model: Path) -> dict:
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
     with resume.RecordCache(tmp_path / "c") as cache:
-        [answer] = asking.ask(rule, [question], {"q": Context(RECIPE, BOX)}, cache)
+        [answer] = asking.ask(rule, [question], {"q": Context(RECIPE, BOX)}, cache, Account())
         assert cache.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
     assert (answer.forward.winner, answer.backward.winner, answer.combined.winner) == ("Image A", "Image B", "Image A")
 
@@ -70,21 +70,16 @@ def test_equal_sides_are_a_tie_and_a_missing_primary_is_none() -> None:
 
 
 def test_a_model_is_asked_each_question_once(question: Question, base_dir: Path, tmp_path: Path) -> None:
-    with resume.RecordCache(tmp_path / "c") as cache:
-        first = asking.ask(setting(base_dir), [question, question], {}, cache)
-        assert cache.counts() == {"computed": 2, "reused": 0}
-    with resume.RecordCache(tmp_path / "c") as cache:
-        again = asking.ask(setting(base_dir), [question], {}, cache)
-        assert cache.counts() == {"computed": 0, "reused": 2}
+    first, account = ask(setting(base_dir), [question, question], tmp_path / "c")
+    assert (account.asked, account.reused) == (2, 0)
+    again, account = ask(setting(base_dir), [question], tmp_path / "c")
+    assert (account.asked, account.reused) == (0, 2)
     assert again[0] == first[0]
 
 
-def test_unknown_backends_and_missing_models_are_named(question: Question, tmp_path: Path) -> None:
-    with resume.RecordCache(tmp_path / "c") as cache:
-        with pytest.raises(ValueError, match="unknown judge backend 'oracle'"):
-            asking.ask(setting(tmp_path) | {"backend": "oracle"}, [question], {}, cache)
-        with pytest.raises(params.ParamsError, match=r"judges\.judge\.model: no model in"):
-            asking.ask(setting(tmp_path / "none"), [question], {}, cache)
+def test_missing_models_are_named(tmp_path: Path) -> None:
+    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no model in"):
+        asking.open_accounts({"j": setting(tmp_path / "none")})
 
 
 def differing(question: Question, count: int) -> list[Question]:
@@ -137,7 +132,7 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
         {"min_pixels": 9},
         {"max_pixels": 9},
         {"model": "n"},
-        {"prompt": "viescore_10"},
+        {"prompt": "reason_last"},
     ],
 )
 def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
@@ -182,7 +177,7 @@ def test_replies_are_read_when_they_are_used(
     question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real endpoint counts its requests; the second of two replies is sampled, and what it says comes to count."""
-    replies = {"q0": ["Image A wins.", "Image B wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
+    replies = {"q0": ["Image A wins.", "Neither."], "q1": ['{"winner": "Image A"}']}
     with chat_server(replies=replies) as server:
 
         def again(**changes: Any) -> tuple[list[BothOrders], Account, int]:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import openai
 import pytest
-from chat_client import Server, ask, chat_server, picture, questions, setting
+from chat_client import Server, ask, chat_server, kept, picture, questions, setting, settled
 
 from editjudge.core.params import ParamsError
 from editjudge.endpoints import client as endpoint
@@ -40,27 +39,6 @@ def sound() -> Iterator[Server]:
     """A server that answers everything; forget its log first."""
     with chat_server(bodies=True) as server:
         yield server
-
-
-def kept(file: Path) -> int:
-    if not file.is_file():
-        return 0
-    database = sqlite3.connect(file)
-    try:
-        return database.execute("SELECT count(*) FROM records").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
-    finally:
-        database.close()
-
-
-def settled(server: Server) -> None:
-    """Waits until the server has nothing left to answer: it goes on with what a killed client asked."""
-    before, log = None, server.log()
-    while log["flight"]["now"] or log["came"] != before:
-        before = log["came"]
-        time.sleep(0.3)
-        log = server.log()
 
 
 def test_every_question_is_answered_once_where_a_tenth_of_the_requests_fail(tmp_path: Path) -> None:

@@ -51,10 +51,8 @@ def test_passes_without_any_vote_give_every_reason_and_the_whole_cost() -> None:
     assert majority([verdict(A), Verdict("q", B, None, "", None)]).usage is None
 
 
-def test_one_pass_is_itself_and_none_is_an_error() -> None:
+def test_one_pass_is_itself() -> None:
     assert majority([verdict(A)]) == verdict(A)
-    with pytest.raises(ValueError, match="no passes"):
-        majority([])
 
 
 def test_scores_are_averaged_over_the_passes_that_have_one() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import training_pairs
 
@@ -32,7 +33,7 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
             found = [shown(name).decode().split() for name in three]
             assert found == [[model, pair["prompt"]] for model in ("source", pair["model_a"], pair["model_b"])]
             assert len(shown.kept) <= 3
-            assert shown.held == len(shown.kept) * ROWS * 100
+            assert (len(shown.kept) - 1) * ROWS * 100 < shown.held <= 3 * ROWS * 100
     assert len(shown.places) == 3 * len(pairs)
 
 
@@ -40,7 +41,7 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
     monkeypatch.chdir(folder)
     read, real = [], pictures.read_group
 
-    def counted(group: pictures.Group) -> list[bytes | None]:
+    def counted(group: pictures.Group) -> pa.ChunkedArray:
         read.append(group)
         return real(group)
 

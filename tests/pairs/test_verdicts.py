@@ -9,11 +9,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from chat_client import Server, chat_server
+from chat_client import Server, chat_server, kept, settled
 from hypothesis import given
 from hypothesis import strategies as st
 from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe
-from test_endpoint_judge import kept, settled
 
 from editjudge.annotation.recipe import Judging, load_recipe
 from editjudge.core import params, resume, schemas

@@ -290,10 +290,10 @@ def test_an_untrained_base_behind_the_whole_way(
     monkeypatch.chdir(tmp_path)
     how = replace(launch.read_serving(params.load(ROOT / "params.yaml")), port=0)
     expected = TransformersJudge(load_model(base_dir), load_processor(base_dir)).compare_many(questions[:2])
-    with launch.served(Checkpoint(str(base_dir), "float32", 4), how) as address:
+    with launch.running(Checkpoint(str(base_dir), "float32", 4), how) as running:
         for question, verdict in zip(questions[:2], expected, strict=True):
             asked = body(question, model=str(base_dir), max_tokens=24, temperature=0)
-            reply = httpx2.post(f"{address}/chat/completions", json=asked, timeout=60).json()
+            reply = httpx2.post(f"{running.url}/chat/completions", json=asked, timeout=60).json()
             assert reply["choices"][0]["message"]["content"] == verdict.reply
     with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{address}/models")
+        httpx2.get(f"{running.url}/models")

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from editjudge.core import records, resume, schemas
-from editjudge.editors import loading, outcomes, settings
+from editjudge.editors import making, outcomes, settings
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.probe import scenes
 from editjudge.stages import candidates, candidates_report
@@ -27,7 +27,7 @@ EDITORS = Path(__file__).parents[1] / "helpers"
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(EDITORS)])}
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
-ROUNDS = 20
+ROUNDS = 10
 sys.path.append(str(EDITORS))
 
 
@@ -44,7 +44,7 @@ def prompts(rows: list[dict]) -> list[candidates.Prompt]:
 def requested(prompt: candidates.Prompt, model: str = "m") -> Request:
     row = prompt.row
     seed = candidates.seed_of(1, model, row["key"])
-    return Request(row["key"], row["task"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
+    return Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
 
 
 def test_killed_again_and_again_nothing_finished_is_lost_or_made_twice(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def _check_images(folder: Path) -> None:
     """The images that were kept are those that an undisturbed editor makes."""
     import killing
 
-    editor, code = loading.load(killing.MODEL, killing.SETTING, "cpu"), settings.code(killing.SETTING)
+    editor, code = making.load(killing.MODEL, killing.SETTING, "cpu"), settings.code(killing.SETTING)
     with resume.RecordCache(folder / killing.CACHE) as cache:
         for prompt in killing.prompts()[::5]:
             name = candidates.name_of(prompt, killing.MODEL, killing.SETTING, code)
-            assert cache.data(name) == outcomes.attempt(editor, requested(prompt, killing.MODEL)).image
+            assert cache.data(name) == outcomes.attempt(editor.edit, requested(prompt, killing.MODEL)).image
 
 
 @pytest.fixture
@@ -204,21 +204,21 @@ class Recorder:
     def __init__(self, model: str, setting: settings.Setting, device: str) -> None: ...
 
     def edit(self, request: Request) -> Edited:
-        raise EditFailed("refused", json.dumps([request.instruction, request.key, request.task, request.use]))
+        raise EditFailed("refused", json.dumps([request.instruction, request.key, request.use]))
 
 
 def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
     pairs: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(loading, "load", Recorder)
+    monkeypatch.setattr(making, "load", Recorder)
     rows = [pairs[0] | {"key": key, "instruction": words} for key, words in HARD.items()]
     records.write(tmp_path / "pool.parquet", rows, "pools")
     read = records.read(tmp_path / "pool.parquet", "pools")
     with resume.RecordCache(tmp_path / "work/c.sqlite") as cache:
         made = candidates.edit_all([candidates.Prompt("data", row) for row in read], "m", SETTING, cache)
     for candidate in made.candidates:
-        assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "color_alter", "data"]
+        assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "data"]
     assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite", "work/lock"}
 
 
@@ -258,7 +258,7 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
     moods = ["well", "nan", "exit", "cuda memory", "raise"]
     rows = [pairs[0] | {"key": mood.replace(" ", "-"), "instruction": mood} for mood in moods]
     wanted = [candidates.Prompt("data", row) for row in rows]
-    monkeypatch.setattr(loading, "load", functools.partial(moody, tmp_path / "log"))
+    monkeypatch.setattr(making, "load", functools.partial(moody, tmp_path / "log"))
     counts = []
     for _ in range(2):
         with resume.RecordCache(tmp_path / "c.sqlite") as cache:

@@ -64,7 +64,13 @@ def test_truth_counts_equal_damage_as_not_right() -> None:
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
     annotations = [row for key in keys for row in prompt(key)]
     chosen, _ = train_pairs.choose(annotations, SETTING | {"prompts_per_task": 99}, "subject_add", RULES)
-    return train_pairs.to_rows(chosen, dict.fromkeys(keys, "Add a cup."), seed)
+    return train_pairs.to_rows(chosen, *joined([row | {"task": "subject_add"} for row in annotations]), seed)
+
+
+def joined(rows: list[dict]) -> tuple[dict, dict]:
+    """What is joined to pairs: instructions, and the sums of images."""
+    sums = {(row["task"], row["key"], row["model"]): ("5" * 64, "e" * 64) for row in rows}
+    return {name[:2]: "Add a cup." for name in sums}, sums
 
 
 def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
@@ -83,7 +89,7 @@ def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     models = [f"{'m' * 45}{n}" for n in range(3)]
     pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
     chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
-    rows = train_pairs.to_rows(chosen, {"p" * 120: "Add a cup."}, seed=42)
+    rows = train_pairs.to_rows(chosen, *joined([{"task": "t", "key": "p" * 120, "model": m} for m in models]), seed=42)
     schemas.check("train_pairs", rows, "pairs")
     assert len({row["key"] for row in rows}) == len(pairs)
     assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)

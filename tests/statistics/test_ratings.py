@@ -15,14 +15,11 @@ from editjudge.statistics import ratings
 from editjudge.statistics.ratings import (
     Matches,
     bootstrap,
-    by_dimension,
     caveats,
     count,
     derivatives,
     fit,
     leaderboard,
-    objective,
-    part,
     win_rates,
 )
 
@@ -162,18 +159,11 @@ def test_derivatives_match_finite_differences(alpha):
     many = dataclasses.replace(
         counts, **{name: np.repeat(getattr(counts, name), 14, axis=0) for name in ("total", "net", "ties")}
     )
-    values, gradients = objective(steps, many, alpha), derivatives(steps, many, alpha)[0]
+    values = np.array([plain_objective(step, matches, alpha, "balanced") for step in steps])
+    gradients = derivatives(steps, many, alpha)[0]
     assert np.allclose((values[:7] - values[7:]) / (2 * h), gradient[0], atol=1e-6)
     hessian[0, :k, :k] -= 1 / k
     assert np.allclose((gradients[:7] - gradients[7:]) / (2 * h), hessian[0], atol=1e-6)
-
-
-@pytest.mark.parametrize("weighting", ratings.WEIGHTINGS)
-def test_objective_is_the_plain_likelihood(weighting):
-    matches, _ = simulate(1, share=0.3)
-    at = np.random.default_rng(0).normal(size=7)
-    value = objective(at[None], count(matches, weighting), 0.7)[0]
-    assert value == pytest.approx(plain_objective(at, matches, 0.7, weighting))
 
 
 @pytest.mark.parametrize("weighting", ratings.WEIGHTINGS)
@@ -421,18 +411,6 @@ def test_win_rates_follow_names_and_sides(seed, models, share):
     assert np.array_equal(win_rates(swapped), rates, equal_nan=True)
 
 
-def test_a_dimension_by_itself_is_rated_like_a_file_of_its_own():
-    rows = [(p, "a", "b", 1, "x") for p in range(3)] + [(p, "b", "c", (-1) ** p, "y") for p in range(5, 9)]
-    alone = by_dimension(from_rows(rows, "abc", ("x", "y")))
-    assert (alone["x"].models, alone["y"].models) == (("a", "b"), ("b", "c"))
-    assert (alone["x"].n_prompts, alone["y"].n_prompts) == (3, 4)
-    own = from_rows([(p - 5, i, j, o) for p, i, j, o, d in rows if d == "y"], "bc", ("y",))
-    assert leaderboard(alone["y"], n_bootstrap=20) == leaderboard(
-        dataclasses.replace(own, dimensions=("y",)), n_bootstrap=20
-    )
-    assert part(own, np.ones(4, bool)).models == own.models
-
-
 def test_misuse_is_refused():
     matches, _ = simulate()
     with pytest.raises(ValueError, match="ties must be one of davidson, halves, not 'drop'"):
@@ -450,24 +428,3 @@ def test_misuse_is_refused():
         fit(from_rows([(0, "a", "b", 1, "x")], dimensions=("x", "y")))
     with pytest.raises(ValueError, match="two prompts"):
         leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"outcome": np.array([1, 2])}, "match 1: outcome is 2"),
-        ({"outcome": np.array([1, np.nan])}, "match 1: outcome is nan"),
-        ({"second": np.array([1, 0])}, "match 1: second is 0"),
-        ({"first": np.array([0, 3])}, "match 1: first is 3"),
-        ({"prompt": np.array([-1, 0])}, "match 0: prompt is -1"),
-        ({"dimension": np.array([0, 1])}, "match 1: dimension is 1"),
-        ({"prompt": np.array([0])}, "one number a match"),
-        ({"models": ("a", "a", "b")}, "names occur twice"),
-    ],
-)
-def test_bad_matches_are_refused(change, message):
-    good = {name: np.array([0, 0]) for name in ("prompt", "dimension", "first")}
-    good |= {"second": np.array([1, 2]), "outcome": np.array([1, 0])}
-    good |= {"models": ("a", "b", "c"), "dimensions": ("d",), "n_prompts": 1}
-    with pytest.raises(ValueError, match=message):
-        Matches(**(good | change))

@@ -5,21 +5,23 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import onnxruntime
 import pytest
-from tiny_people import ARCFACE, DISTANCES, GREEN, RED, SPREAD, write_buffalo, write_detector, write_recognizer
+from tiny_people import (
+    ARCFACE,
+    DISTANCES,
+    GREEN,
+    RED,
+    SPREAD,
+    complex_similarity,
+    write_buffalo,
+    write_detector,
+    write_recognizer,
+)  # fmt: skip
 
 from editjudge.core import images, params
+from editjudge.core.regions import overlaps
 from editjudge.measures import identity
-from editjudge.vision.faces_insightface import (
-    InsightFaces,
-    InsightFaceSetting,
-    aligned,
-    decoded,
-    letterboxed,
-    read,
-    suppressed,
-)
+from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read, suppressed
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +59,10 @@ def test_scores_below_the_threshold_are_no_face(folder: Path, crowd: np.ndarray)
         assert len(backend.find([crowd])[0]) == count
 
 
-def plain_similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    z, w = points @ [1, 1j], targets @ [1, 1j]
-    a, b = np.linalg.lstsq(np.stack([z, np.ones_like(z)], 1), w, rcond=None)[0]
-    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
-
-
 def plain_embedding(rgb: np.ndarray, corner: np.ndarray) -> np.ndarray:
     """What the recognizer gives for the face whose cell begins at `corner`, in pixels of the detector's input."""
     five = (corner + (SPREAD + 0.5) * 8) * [rgb.shape[1] / 64, rgb.shape[0] / (64 * rgb.shape[0] // rgb.shape[1])]
-    crop = cv2.warpAffine(rgb, plain_similarity(five, ARCFACE), (112, 112))
+    crop = cv2.warpAffine(rgb, complex_similarity(five, ARCFACE), (112, 112))
     means = ((crop.astype(np.float64) - 127.5) / 127.5).reshape(4, 28, 4, 28, 3).mean((1, 3))
     vector = means.transpose(2, 0, 1).ravel() + 0.5
     return vector / np.linalg.norm(vector)
@@ -166,17 +162,10 @@ def test_suppression_agrees_with_a_plain_loop(rng: np.random.Generator) -> None:
     while left:
         best = left.pop(0)
         kept.append(int(best))
-        left = [n for n in left if iou(boxes[best], boxes[n]) <= 0.4]
+        left = [n for n in left if overlaps(boxes[best], boxes[n])[0, 0] <= 0.4]
     assert suppressed(boxes, scores, 0.4) == kept
     assert 5 < len(kept) < 80
     assert suppressed(boxes[:0], scores[:0], 0.4) == []
-
-
-def iou(first: np.ndarray, second: np.ndarray) -> float:
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    both = max(width, 0) * max(height, 0)
-    return both / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - both)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (480, 640), (900, 300)], ids=lambda s: f"{s[0]}x{s[1]}")
@@ -190,18 +179,6 @@ def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tupl
     assert (height * y, width * x) == pytest.approx(shape)
     assert height == 96 or width == 64
     assert height / shape[0] == pytest.approx(width / shape[1], abs=1.01 / min(shape))
-
-
-def test_an_aligned_face_has_its_points_on_the_template() -> None:
-    turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
-    points = 1.7 * ARCFACE @ turn.T + [90, 20]
-    canvas = np.zeros((300, 400, 3), np.uint8)
-    for x, y in points:
-        cv2.circle(canvas, (round(x), round(y)), 5, (255, 255, 255), -1)
-    face = aligned(canvas, points)
-    assert face.shape == (112, 112, 3)
-    assert all(face[round(y), round(x), 0] > 200 for x, y in ARCFACE)
-    assert (face > 100).mean() < 0.1
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 900), (900, 2), (64, 64)], ids=lambda s: f"{s[0]}x{s[1]}")
@@ -278,12 +255,6 @@ def test_a_file_of_another_model_is_one_error_by_name(
     write(tmp_path / name)
     with pytest.raises(params.ParamsError, match=f"measures.faces.{said}"):
         InsightFaces("measures.faces", setting(tmp_path))
-
-
-@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU build")
-def test_a_device_that_onnxruntime_lacks_is_an_error_by_name(folder: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"measures.faces.detector: this onnxruntime cannot run on cuda:1"):
-        InsightFaces("measures.faces", setting(folder), "cuda:1")
 
 
 def test_a_face_is_less_itself_the_more_it_changes(folder: Path, crowd: np.ndarray) -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tiny_models
-from PIL import Image
 
 from editjudge.vision import loading
 from editjudge.vision.folders import Scaling
@@ -16,19 +15,9 @@ def test_resizing_is_bilinear_with_antialiasing(shape: tuple[int, int], rng: np.
     np.testing.assert_allclose(found, tiny_models.bilinear(rgb / 255, 48, 48), atol=1e-5)
 
 
-def test_resizing_by_pillow_is_pillows(photo: np.ndarray) -> None:
-    wanted = np.asarray(Image.fromarray(photo).resize((50, 30), Image.Resampling.BICUBIC))
-    assert np.array_equal(loading.resized_by_pillow(photo, 30, 50, 3), wanted)
-
-
 def test_normalised_pixels(photo: np.ndarray) -> None:
     scaling = Scaling((0.1, 0.2, 0.3), (0.5, 0.4, 0.2), 2)
     found = scaling.apply(loading.to_pixels([photo, 255 - photo], "cpu")).numpy()
     assert found.shape == (2, 3, 72, 96)
     by_hand = (photo / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.4, 0.2]
     np.testing.assert_allclose(found[0].transpose(1, 2, 0), by_hand, atol=1e-6)
-
-
-def test_batches_cover_all_once() -> None:
-    assert [list(range(9))[part] for part in loading.batches(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
-    assert list(loading.batches(0, 4)) == []

@@ -90,15 +90,6 @@ def test_it_is_the_formula(height: int, width: int, model: Lpips, weights: Weigh
     assert model.distances(first, others) == pytest.approx(wanted, abs=1e-5)
 
 
-def test_it_is_the_formula_on_photos(model: Lpips, weights: Weights) -> None:
-    from skimage import data
-
-    cat, cup = data.chelsea()[:120, :160], data.coffee()[:120, :160]
-    assert model.distances(cat, [cup, cat[::-1]]) == pytest.approx(
-        [by_numpy(cat, cup, weights), by_numpy(cat, cat[::-1], weights)], abs=1e-5
-    )
-
-
 @pytest.mark.parametrize(("source", "edited"), EDITS, ids=[edited.replace("/", "-") for _, edited in EDITS])
 def test_it_is_the_formula_on_real_edits(source: str, edited: str, model: Lpips, weights: Weights) -> None:
     files = [REAL / source, REAL / edited]
@@ -112,15 +103,6 @@ def test_it_is_the_formula_on_real_edits(source: str, edited: str, model: Lpips,
     share = 1 - 60 * 110 / (160 * 200)
     assert lpips.by_share(found, region) == pytest.approx(by_numpy(first, pasted, weights) / share, abs=1e-5)
     assert found > 1e-4
-
-
-def test_a_change_inside_the_boxes_does_not_move_it(model: Lpips, photo: np.ndarray, rng: np.random.Generator) -> None:
-    outside = np.ones(photo.shape[:2], bool)
-    outside[20:50, 30:70] = False
-    edited = (photo // 2 + 60).astype(np.uint8)
-    other = np.where(outside[..., None], edited, rng.integers(0, 256, photo.shape, dtype=np.uint8))
-    first, second = (lpips.pasted(photo, image, outside) for image in (edited, other))
-    assert model.distances(photo, [first]) == model.distances(photo, [second])
 
 
 def test_identical_images_are_at_0_and_it_is_symmetric(model: Lpips, photo: np.ndarray) -> None:
@@ -145,18 +127,13 @@ def test_a_batch_gives_what_each_gives_alone(file: Path, photo: np.ndarray, rng:
     assert many.distances(photo, []) == []
 
 
-def test_the_region_is_pasted_and_its_share_divides(model: Lpips, weights: Weights, photo: np.ndarray) -> None:
+def test_the_region_is_pasted_and_its_share_divides(photo: np.ndarray) -> None:
     region = np.ones(photo.shape[:2], bool)
     region[20:50, 30:70] = False
-    edited = 255 - photo
-    pasted = lpips.pasted(photo, edited, region)
-    assert np.array_equal(pasted[region], edited[region])
+    pasted = lpips.pasted(photo, 255 - photo, region)
+    assert np.array_equal(pasted[region], 255 - photo[region])
     assert np.array_equal(pasted[~region], photo[~region])
-    [whole] = model.distances(photo, [pasted])
-    share = 1 - 30 * 40 / (72 * 96)
-    assert lpips.by_share(whole, region) == pytest.approx(by_numpy(photo, pasted, weights) / share, abs=1e-5)
-    inside_alone = np.where(region[..., None], photo, edited)
-    assert np.array_equal(lpips.pasted(photo, inside_alone, region), photo)
+    assert lpips.by_share(0.5, region) == pytest.approx(0.5 / (1 - 30 * 40 / (72 * 96)))
 
 
 def test_an_empty_region_and_other_shapes_are_refused(model: Lpips, photo: np.ndarray) -> None:
@@ -222,17 +199,8 @@ def published(weights: Weights, folder: Path) -> tuple[Path, Path]:
 def test_the_converter_makes_the_file_from_the_published_ones(weights: Weights, tmp_path: Path) -> None:
     alexnet, linear = published(weights, tmp_path)
     out = tmp_path / "models/lpips.safetensors"
-    command = [
-        sys.executable,
-        "-m",
-        "editjudge.commands.convert_lpips",
-        "--alexnet",
-        alexnet,
-        "--linear",
-        linear,
-        "--out",
-        out,
-    ]
+    command = [sys.executable, "-m", "editjudge.commands.convert_lpips"]
+    command += ["--alexnet", alexnet, "--linear", linear, "--out", out]
     assert subprocess.run(command, check=True, capture_output=True).stderr == b""
     found = load_file(lpips.find(WHERE, str(out)))
     assert found.keys() == weights.keys()
@@ -260,17 +228,14 @@ def test_the_converter_refuses_what_is_not_weights(weights: Weights, tmp_path: P
     out = tmp_path / "lpips.safetensors"
     with pytest.raises(ValueError, match=r"none\.pth is not readable as weights"):
         convert(tmp_path / "none.pth", linear, out)
-    torch.save([1, 2], linear)
-    with pytest.raises(ValueError, match=r"alex\.pth holds no table of weights, but a list"):
-        convert(alexnet, linear, out)
-    torch.save({"lin0.model.1.weight": torch.zeros(1, 63, 1, 1)}, linear)
-    with pytest.raises(
-        ValueError, match=r"lin0\.model\.1\.weight must have shape \(1, 64, 1, 1\), not \(1, 63, 1, 1\)"
+    for given, said in (
+        ([1, 2], "holds no table of weights, but a list"),
+        ({"lin0.model.1.weight": torch.zeros(1, 63, 1, 1)}, r"must have shape \(1, 64, 1, 1\), not \(1, 63, 1, 1\)"),
+        ({"lin0.model.1.weight": Harmful()}, "is not readable as weights"),
     ):
-        convert(alexnet, linear, out)
-    torch.save({"lin0.model.1.weight": Harmful()}, linear)
-    with pytest.raises(ValueError, match=r"alex\.pth is not readable as weights"):
-        convert(alexnet, linear, out)
+        torch.save(given, linear)
+        with pytest.raises(ValueError, match=rf"alex\.pth.* {said}"):
+            convert(alexnet, linear, out)
     for data in (b"", b"hello", b"PK\x03\x04" * 9):
         linear.write_bytes(data)
         with pytest.raises(ValueError, match=r"alex\.pth is not readable as weights"):

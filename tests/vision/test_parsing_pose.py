@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_people import COCO, NUMBERED, Peaks, write_parser, write_pose
-from transformers import (
-    SegformerForSemanticSegmentation,
-    SegformerImageProcessorPil,
-    VitPoseForPoseEstimation,
-)
+from transformers import SegformerForSemanticSegmentation, SegformerImageProcessorPil, VitPoseForPoseEstimation
 
 from editjudge.core import params
 from editjudge.vision import folders
@@ -123,13 +119,14 @@ def test_a_folder_of_another_model_is_one_error_by_name(
             folders.find("measures.parsing", str(folder), folders.SEGFORMER)
 
 
-def test_folders_are_looked_into_without_torch(parser_folder: Path, pose_folder: Path) -> None:
+def test_stages_look_into_folders_without_torch(parser_folder: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from editjudge.vision import folders, parsing, pose;"
-        "folders.find('a', sys.argv[1], folders.SEGFORMER); folders.find('b', sys.argv[2], folders.VITPOSE);"
+        "import sys; from editjudge.stages import annotate, measure_response; from editjudge.vision import folders;"
+        "[folders.find('a', f, k) for f, k in zip(sys.argv[1:], (folders.SEGFORMER, folders.VITPOSE), strict=True)];"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code, parser_folder, pose_folder], check=False).returncode == 0
+    command = [sys.executable, "-c", code, parser_folder, write_pose(tmp_path, 1)]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 # Pose.

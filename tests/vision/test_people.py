@@ -15,7 +15,7 @@ from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.core import images
-from editjudge.measures import attributes
+from editjudge.measures import attributes, body, hair, identity
 from editjudge.measures.names import DIRECTIONS
 
 PERSON = (24, 24, 176, 192)
@@ -59,7 +59,7 @@ def source(rng: np.random.Generator) -> np.ndarray:
 
 
 def take(models: Models, source: np.ndarray, edits: list[np.ndarray], changed: tuple[str, ...] = ()) -> list[dict]:
-    asking = Asking(models, {slot: slot for slot in slot_settings.SLOTS}, features.FeatureStore(Path(), 0.0))
+    asking = Asking(models, dict.fromkeys(slot_settings.SLOTS, "x"), features.FeatureStore(Path(), 0.0))
     asked = tuple(batch.Edit(images.encode_png(edit), (), changed) for edit in edits)
     rows = batch.measure_group([batch.Prompt(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
     assert [row["status"] for row in rows] == ["done"] * len(edits)
@@ -71,6 +71,21 @@ def test_an_identical_image_has_every_measures_best_value(models: Models, source
     assert set(values) == {"bg_faceID_sim", "max_match_face_ID_sim", *OF_ATTRIBUTES}
     for name, (value, reason) in values.items():
         assert value == pytest.approx(BEST[DIRECTIONS[name]], abs=1e-5), f"{name}: {reason}"
+
+
+def test_values_are_those_of_what_each_model_sees(models: Models, source: np.ndarray) -> None:
+    edit = (source * 0.8 + 20).astype(np.uint8)
+    [values] = take(models, source, [edit])
+    faces = models.faces.find([source, edit])
+    first, second = (own[identity.subject(own, PERSON)] for own in faces)
+    hairs = models.parsing.hair([source, edit], [first.box, second.box])
+    expected = {
+        "face_ID_sim": first.embedding @ second.embedding,
+        "hair_color_chi_square": hair.color_chi_square(source, edit, *hairs),
+        "body_joint_error": body.joint_error(*models.pose.joints([source, edit], [PERSON, PERSON])),
+    }
+    for name, value in expected.items():
+        assert values[name][0] == pytest.approx(value, abs=1e-5)
 
 
 def test_a_damaged_person_is_worse_in_every_measure_that_looks_at_pixels(models: Models, source: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from transformers import Sam2Model
 from editjudge.core.params import ParamsError
 from editjudge.core.regions import Box
 from editjudge.measures.masks import iou
-from editjudge.vision.segmenters import GrabCut, grabcut
+from editjudge.vision.segmenters import GrabCut
 from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
 WHERE = "measures.sam2.model"
@@ -109,13 +109,6 @@ def test_a_box_outside_the_image_is_refused_by_name(name: str, folder: Path, pho
     segmenter = GrabCut() if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))
     with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
         segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
-
-
-def test_grabcut_of_many_is_grabcut_of_each(pictures: list[np.ndarray]) -> None:
-    found = GrabCut().masks(pictures, BOXES)
-    assert [len(masks) for masks in found] == [2, 1, 0, 2, 1]
-    for rgb, boxes, masks in zip(pictures, BOXES, found, strict=True):
-        assert all(np.array_equal(mask, grabcut(rgb, box)) for mask, box in zip(masks, boxes, strict=True))
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ A source is decoded and encoded once for all its edits, and what several measure
 Models in torch run on all images of `measures.prompts` prompts together, in one process for each GPU.
 """
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
 from editjudge.core.code import upstream, version
 from editjudge.core.files import work
+from editjudge.core.workers import cores
 from editjudge.measures import attributes
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
@@ -78,7 +78,7 @@ class Prompt:
     edits: tuple[Edit, ...]
 
 
-Shared = tuple[SlotSetting, dict[str, str], tuple[Prompt, ...]]
+Shared = tuple[Prompt, ...]
 Payload = tuple[int, Edit]  # of the group's prompts which, and its edit
 
 
@@ -96,7 +96,7 @@ def measure_all(
     versions = _versions(used, setting)
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
-    results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting))
+    results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting, versions))
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
 
@@ -126,39 +126,34 @@ def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, st
         for edit in prompt.edits:
             name = resume.fingerprint(common, edit.image, edit.boxes, edit.attributes)
             records.append((name, (number, edit)))
-    return resume.Job((setting, versions, shared), tuple(records))
+    return resume.Job(shared, tuple(records))
 
 
-def _starter(used: Collection[str], setting: SlotSetting) -> Callable[[int], Executor]:
+def _starter(used: Collection[str], setting: SlotSetting, versions: dict[str, str]) -> Callable[[int], Executor]:
     """Processes for the group's jobs: one for each device, with its share of the feature store's room."""
 
     def start(most: int) -> Executor:
-        devices = slots.devices(used, setting, len(os.sched_getaffinity(0)))[: max(most, 1)]
+        devices = slots.devices(used, setting, cores())[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
         room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
         context = get_context("forkserver")  # see workers.processes
         queue = context.SimpleQueue()
         for device in devices:
             queue.put(device)
-        return ProcessPoolExecutor(len(devices), context, _begin, (queue, bool(heavy), room / len(devices)))
+        settings = (queue, setting, versions, bool(heavy), room / len(devices))
+        return ProcessPoolExecutor(len(devices), context, _begin, settings)
 
     return start
 
 
-@dataclass
-class _Here:
-    """What a process of the pool keeps from one job to the next."""
+class _Process:
+    """What a process of the pool asks: its models, which are loaded once."""
 
-    device: str = "cpu"
-    room: float = 0.0
-    asking: Asking | None = None
+    asking: Asking
 
 
-_here = _Here()
-
-
-def _begin(queue: Any, heavy: bool, room: float) -> None:
-    _here.device, _here.room = queue.get(), room
+def _begin(queue: Any, setting: SlotSetting, versions: dict[str, str], heavy: bool, room: float) -> None:
+    _Process.asking = Asking(Models(setting, queue.get()), versions, features.FeatureStore(work("features"), room))
     cv2.setNumThreads(1)
     if heavy:
         import torch
@@ -166,21 +161,12 @@ def _begin(queue: Any, heavy: bool, room: float) -> None:
         torch.set_num_threads(1)
 
 
-def _asking(setting: SlotSetting, versions: dict[str, str]) -> Asking:
-    """This process's models, loaded once: all jobs of a pool have one setting."""
-    if _here.asking is None:
-        store = features.FeatureStore(work("features"), _here.room)
-        _here.asking = Asking(Models(setting, _here.device), versions, store)
-    return _here.asking
-
-
-def _measure_group(shared: Shared, payloads: list[Payload]) -> list[resume.Result]:
-    setting, versions, prompts = shared
+def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Result]:
     edits: list[list[Edit]] = [[] for _ in prompts]
     for number, edit in payloads:  # in the order of the prompts
         edits[number].append(edit)
     asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
-    return [(meta, None) for meta in measure_group(asked, _asking(setting, versions))]
+    return [(meta, None) for meta in measure_group(asked, _Process.asking)]
 
 
 def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, Any]]:

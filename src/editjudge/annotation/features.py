@@ -48,10 +48,7 @@ class FeatureStore:
 
 
 def said(
-    store: FeatureStore,
-    model: str,
-    rgbs: Sequence[np.ndarray],
-    ask: Callable[[list[np.ndarray]], Sequence[Arrays]],
+    store: FeatureStore, model: str, rgbs: Sequence[np.ndarray], ask: Callable[[list[np.ndarray]], Sequence[Arrays]]
 ) -> list[Arrays]:
     """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
 

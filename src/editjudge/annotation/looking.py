@@ -111,7 +111,7 @@ def _faces(asking: Asking, pictures: list[Picture]) -> list[list[Face]]:
 def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
     """Whether each pixel around the subject's face shows hair."""
     faces = [subject_face(p) for p in pictures]
-    return asking.models.parsing.hair([p.rgb for p in pictures], [face and face.box for face in faces])
+    return asking.models.parsing.hair([p.rgb for p in pictures], [face.box if face else None for face in faces])
 
 
 def _pose(asking: Asking, pictures: list[Picture]) -> "list[Joints]":

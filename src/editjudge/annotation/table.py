@@ -138,7 +138,7 @@ def _body_appearance(pair: Pair, _area: str, models: Models) -> float:
     cells = []
     for picture in (pair.source, pair.edited):
         found, own_hair = subject_face(picture), picture.said("parsing")
-        shown = body.clothed(_silhouette(picture), own_hair, found and found.box)
+        shown = body.clothed(_silhouette(picture), own_hair, found.box if found else None)
         cells.append(models.dinov3.cells(shown, patches.CELL_SHARE))
     first, second = pair.source.said("dinov3").patches, pair.edited.said("dinov3").patches
     return body.appearance_cosine(first, second, *cells)

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,9 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from editjudge.core.errors import UserError
+from editjudge.core.winner import SIGNS, WINNERS, Winner
 from editjudge.statistics.ratings import Matches
 
-OUTCOMES = {"Image A": 1, "Image B": -1, "Tie": 0}
 NAMED = ("prompt", "model_a", "model_b")
 COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task")
 _RESULTS = ("result", "results")
@@ -78,7 +78,7 @@ def numbered(table: pa.Table) -> Matches:
     sides, models = _codes([scored["model_a"], scored["model_b"]])
     winner, winners = _codes([scored["winner"]])
     first, second = np.split(sides, 2)
-    outcome = np.array([OUTCOMES[name] for name in winners], np.int8)[winner]
+    outcome = np.array([SIGNS[cast(Winner, name)] for name in winners], np.int8)[winner]
     return Matches(prompt, dimension, first, second, outcome, tuple(models), tuple(dimensions), len(prompts))
 
 
@@ -335,8 +335,8 @@ def _refuse_verdicts(path: Path, raw: pa.Table, columns: dict[str, pa.Array]) ->
     """MatchError for a winner outside the vocabulary, and for a model that meets itself."""
     if "winner" not in raw.column_names:
         raise MatchError(f"{path}: no match has a winner")
-    unknown = pc.invert(pc.is_in(raw["winner"], pa.array([*OUTCOMES, None], pa.string())))
-    _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(OUTCOMES)} and null", raw["winner"])
+    unknown = pc.invert(pc.is_in(raw["winner"], pa.array([*WINNERS, None], pa.string())))
+    _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(WINNERS)} and null", raw["winner"])
     a, b = (columns[side].cast(pa.string()) for side in NAMED[1:])
     _refuse(path, pc.equal(a, b), "{!r} meets itself", a)
 

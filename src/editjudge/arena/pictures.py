@@ -1,6 +1,5 @@
 """The images of a gallery: as files named by their key, one folder a model, or in Parquet; read and written safely."""
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,11 +8,11 @@ import pyarrow.parquet as pq
 
 from editjudge.arena.metadata import GalleryError
 from editjudge.core import images, records
-from editjudge.core.files import replacing
+from editjudge.core.files import replacing, write_bytes
+from editjudge.core.keys import FILE_NAME
 from editjudge.core.tables import RowError
 from editjudge.sources.pictures import local
 
-NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # of a key or model that becomes a file's or a folder's name
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST = 256_000_000  # bytes of an image's file
@@ -30,14 +29,8 @@ FORM = pa.schema(
 
 def check_name(name: str, what: str) -> None:
     """Raises GalleryError for a key or a model's name that cannot be a file's."""
-    if not NAME.fullmatch(name):
+    if not FILE_NAME.fullmatch(name):
         raise GalleryError(f"the {what} {name!r:.80} cannot be a file's name: A-Z a-z 0-9 . _ - expected, 200 at most")
-
-
-def write(path: Path, data: bytes) -> None:
-    """The file, through a temporary name."""
-    with replacing(path) as partial:
-        partial.write_bytes(data)
 
 
 def as_png(data: bytes) -> bytes:
@@ -55,7 +48,7 @@ def export_png(rows: Iterable[records.Row], model: str, folder: Path) -> Iterato
         if row["status"] == "done":
             check_name(row["key"], "key")
             path = f"{model}/{row['key']}.png"
-            write(folder / path, as_png(row["image"]))
+            write_bytes(folder / path, as_png(row["image"]))
             yield row["key"], path
 
 
@@ -66,24 +59,12 @@ def export_parquet(rows: Iterable[records.Row], model: str, folder: Path) -> Ite
     """
     check_name(model, "model")
     with replacing(folder / f"{model}.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
-        for group in _groups(row for row in rows if row["status"] == "done"):
+        for group in records.in_groups(row for row in rows if row["status"] == "done"):
             paths = [f"{model}/{row['key']}.png" for row in group]
             shown = [{"bytes": as_png(row["image"]), "path": path} for row, path in zip(group, paths, strict=True)]
             columns = {"image": shown, "key": [row["key"] for row in group], "model": [model] * len(group)}
             file.write_table(pa.Table.from_pydict(columns, schema=FORM))
             yield from zip(columns["key"], paths, strict=True)
-
-
-def _groups(rows: Iterable[records.Row]) -> Iterator[list[records.Row]]:
-    """Row groups, the last one smaller; none is empty."""
-    group: list[records.Row] = []
-    for row in rows:
-        group.append(row)
-        if len(group) == records.ROW_GROUP:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def candidate(key: str, task: str, model: str, found: bytes | str) -> records.Row:
@@ -125,7 +106,7 @@ def at_path(folder: Path, path: str) -> bytes | str:
 
 def by_key(folder: Path, key: str) -> bytes | str:
     """The file in the folder that has the key for its name, or why there is none."""
-    if not NAME.fullmatch(key):
+    if not FILE_NAME.fullmatch(key):
         return "the key cannot be a file's name"
     try:
         ending = next((ending for ending in ENDINGS if (folder / f"{key}{ending}").is_file()), None)

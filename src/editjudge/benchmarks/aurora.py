@@ -34,19 +34,14 @@ def _item(record: reading.Record) -> Item:
     if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
         raise RowError("fields gens and models: two of each expected")
     models = [str(model) for model in models]
-    instruction, (source, a, b), failed = record.shown("prompt", record["input"], *edited)
     return Item(
         key=reading.row_key(record),
         task=str(record.values.get("task") or "image_editing"),
         dimension=DIMENSION,
-        instruction=instruction,
-        source=source,
-        a=a,
-        b=b,
         verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
         cluster=f"{record['input']}: {record['prompt']}",
         models=(models[0], models[1]),
-        failed=failed,
+        **record.shown("prompt", record["input"], *edited),
     )
 
 

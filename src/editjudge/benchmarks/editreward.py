@@ -20,9 +20,9 @@ from editjudge.benchmarks import reading
 from editjudge.benchmarks.item import HumanVerdict, Item
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
+from editjudge.core.winner import WINNERS
 
 SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
-WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 TIES: Mapping[str, HumanVerdict] = {"": "Tie", "=Good": "Both good", "=Bad": "Both bad"}
 SIDES = re.compile(r"([A-D])v(?:s)?([A-D])")
 NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of its edits
@@ -61,21 +61,16 @@ def _of_hub(record: reading.Record) -> Item:
     group, size = _hub_tuple(record)
     left, right = _sides(record.values.get("comparison_type"))
     images = ("source_image", "candidate_1", "candidate_2")
-    instruction, (source, a, b), failed = record.shown("instruction", *(record[field] for field in images))
     return Item(
         key=plain(group if size == 2 else f"{group}_{left}vs{right}"),
         task=f"K={size}",
         dimension="overall",
-        instruction=instruction,
-        source=source,
-        a=a,
-        b=b,
         verdict=_verdict(record.text("ranking"), left, right),
         cluster=group,
         group=group,
         size=size,
         models=(left, right),
-        failed=failed,
+        **record.shown("instruction", *(record[field] for field in images)),
     )
 
 
@@ -90,7 +85,7 @@ def _of_jsonl(record: reading.Record) -> Item:
     key, edited = record.key("key"), record["edited_image_paths"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_image_paths: two images expected")
-    instruction, (source, a, b), failed = record.shown("instruction", record["source_image_path"], *edited)
+    shown = record.shown("instruction", record["source_image_path"], *edited)
     group, models = _jsonl_tuple(record)
     if models[0] == models[1]:
         raise RowError(f"field key: {key!r:.80} compares an edit with itself")
@@ -98,15 +93,11 @@ def _of_jsonl(record: reading.Record) -> Item:
         key=key,
         task="",  # known once the whole tuple is: `_sized`
         dimension="visual_quality",
-        instruction=instruction,
-        source=source,
-        a=a,
-        b=b,
         verdict=record.choice("winner", WINNERS),
         cluster=group,
         group=group,
         models=models,
-        failed=failed,
+        **shown,
     )
 
 

@@ -31,20 +31,15 @@ def _item(record: reading.Record, shuffle: dict[str, Any] | None) -> Item:
     if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
         raise RowError("fields key and output_images: two of each expected")
     name = f"{names[0]}_vs_{names[1]}_task_{task}"
-    key = plain(name)
-    instruction, (source, better, worse), failed = record.shown("instruction", record["input_image"], *edited)
-    exchanged = _exchanged(name, shuffle)
+    key, exchanged = plain(name), _exchanged(name, shuffle)
+    shown = record.shown("instruction", record["input_image"], *(reversed(edited) if exchanged else edited))
     return Item(
         key=key,
         task=task,
         dimension=record.text("dimension"),
-        instruction=instruction,
-        source=source,
-        a=worse if exchanged else better,
-        b=better if exchanged else worse,
         verdict="Image B" if exchanged else "Image A",
-        cluster=hashlib.sha256(source).hexdigest()[:16] if source else key,
-        failed=failed,
+        cluster=hashlib.sha256(shown["source"]).hexdigest()[:16] if shown["source"] else key,
+        **shown,
     )
 
 

@@ -24,18 +24,13 @@ def load(setting: reading.Setting) -> list[Item]:
 
 def _item(record: reading.Record) -> Item:
     images = ("source_image", "left_output_image", "right_output_image")
-    instruction, (source, a, b), failed = record.shown("instruct_prompt", *(record[field] for field in images))
-    key = reading.row_key(record)
+    key, shown = reading.row_key(record), record.shown("instruct_prompt", *(record[field] for field in images))
     return Item(
         key=key,
         task="image_editing",
         dimension="overall",
-        instruction=instruction,
-        source=source,
-        a=a,
-        b=b,
         verdict=VOTES[record.choice("vote_type", VOTES)],
-        cluster=instruction or key,
+        cluster=shown["instruction"] or key,
         models=(record.text("left_model"), record.text("right_model")),
-        failed=failed,
+        **shown,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from editjudge.benchmarks import reading
 from editjudge.benchmarks.item import Item
 from editjudge.benchmarks.points import Point, pairs
-from editjudge.core.tables import TableError
+from editjudge.core.tables import RowError, TableError
 
 DIMENSION = "overall"
 Ratings = dict[tuple[str, str], list[float]]
@@ -39,8 +39,9 @@ def _ratings(files: list[Path], root: Path) -> Ratings:
     ratings: Ratings = defaultdict(list)
     for file in files:
         for number, row in enumerate(reading.tsv(file)):
-            if "uid" not in row:
-                raise TableError(f"{file}: row {number}: no field uid")
+            if isinstance(row, RowError) or "uid" not in row:
+                why = row if isinstance(row, RowError) else "no field uid"
+                raise TableError(f"{file}: row {number}: {why}")
             for model, cell in row.items():
                 if model != "uid" and cell:
                     ratings[row["uid"], model].append(_score(cell, f"{file}: row {number}, field {model}"))

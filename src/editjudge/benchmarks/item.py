@@ -1,10 +1,12 @@
 """The one row that every reward benchmark becomes, whatever its published form."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-HumanVerdict: TypeAlias = Literal["Image A", "Image B", "Tie", "Both good", "Both bad"]
-VERDICTS: tuple[HumanVerdict, ...] = get_args(HumanVerdict)
+from editjudge.core.winner import WINNERS, Winner
+
+HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
+VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
 
 

@@ -92,17 +92,20 @@ class Record:
         """A field that holds a key, made plain where it is not. Raises RowError."""
         return plain(self.text(field))
 
-    def shown(self, field: str, *values: Any) -> tuple[str, tuple[bytes, ...], str | None]:
-        """What a judge is shown: an instruction, and `pictures`; and why it cannot be, if it cannot: then all is empty.
+    def shown(self, field: str, source: Any, a: Any, b: Any) -> dict[str, Any]:
+        """What a judge is shown, as fields of `Item`: instruction, source, a and b, and why it cannot be (`failed`).
 
-        People's verdict stands without it, so that the row stays in the denominator.
+        source, a, b: as `pictures` takes them. All are empty where one is missing: people's verdict stands without
+        them, so that the row stays in the denominator.
         """
-        images, failed = self.pictures(*values)
+        images, failed = self.pictures(source, a, b)
         try:
             instruction = self.text(field)
         except RowError as error:
             instruction, failed = "", failed or str(error)
-        return ("", (b"",) * len(values), failed) if failed else (instruction, images, None)
+        if failed:
+            instruction, images = "", (b"", b"", b"")
+        return {"instruction": instruction, **dict(zip(("source", "a", "b"), images, strict=True)), "failed": failed}
 
     def pictures(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
         """The images behind the values, each {bytes, path}, bytes or a path; and why one is missing, if one is.

@@ -7,11 +7,11 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 from typing import Any
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import Box, HumanVerdict, Item
+from editjudge.benchmarks.item import Box, Item
 from editjudge.core.tables import RowError
+from editjudge.core.winner import WINNERS
 
 DIMENSION = "visual_consistency"
-WINNERS: tuple[HumanVerdict, ...] = ("Image A", "Image B", "Tie")
 
 
 def load(setting: reading.Setting) -> list[Item]:
@@ -23,23 +23,19 @@ def _item(record: reading.Record) -> Item:
     edited = record["edited_images"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_images: two images expected")
-    instruction, (source, a, b), failed = record.shown("instruction", record["source_image"], *edited)
+    shown = record.shown("instruction", record["source_image"], *edited)
     key, extra = record.key("key"), record.values
     origin = extra.get("origin")
     return Item(
         key=key,
         task=record.text("task"),
         dimension=DIMENSION,
-        instruction=instruction,
-        source=source,
-        a=a,
-        b=b,
         verdict=record.choice("winner", WINNERS),
         cluster=origin if isinstance(origin, str) and origin else key,
         models=_models(extra.get("models")),
         damages=_damages(extra.get("damages")),
         regions=_boxes(extra.get("regions")),
-        failed=failed,
+        **shown,
     )
 
 

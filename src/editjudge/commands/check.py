@@ -144,9 +144,11 @@ class Check:
     def thresholds(self, recipes: list[Recipe], found: Mapping[str, Any]) -> None:
         """Every task that measures decide has thresholds for measures that are configured."""
         setting, measures = found.get("train_pairs"), found.get("measures")
-        for recipe in recipes if setting and measures else ():
+        if setting is None or measures is None:
+            return
+        missing = slot_settings.unconfigured(measures)
+        for recipe in recipes:
             if recipe.judge is None:
-                missing = slot_settings.unconfigured(measures)
                 self.attempt("train_pairs", rules.read_rules, recipe, setting.thresholds, missing)
 
     def raw_pairs(self) -> None:

@@ -26,7 +26,7 @@ MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt
 TEXTS = ("key", "prompt", "task", "instruction", "winner", "tiers")
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FEATURES = {
-    **{name: {"dtype": "string", "_type": "Value"} for name in TEXTS},
+    **{name: {"dtype": "string", "_type": "Value"} for name in (*TEXTS, "origin")},
     "source_image": {"_type": "Image"},
     "edited_images": {"feature": {"_type": "Image"}, "_type": "List"},
     "models": {"feature": {"dtype": "string", "_type": "Value"}, "_type": "List"},
@@ -35,7 +35,7 @@ FEATURES = {
 }
 FORM = pa.schema(
     [
-        *((name, pa.string()) for name in TEXTS),
+        *((name, pa.string()) for name in (*TEXTS, "origin")),
         ("source_image", IMAGE),
         ("edited_images", pa.list_(IMAGE)),
         ("models", pa.list_(pa.string())),
@@ -49,6 +49,11 @@ FORM = pa.schema(
 def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
     """The pairs in the published form. damages are [null, null] unless both are known. ContractError: no image."""
     pictures = Pictures((name for pair in pairs for name in names_of(pair)), MOST_BYTES)
+    origins = {
+        (task, row["key"]): row["origin"]
+        for task in {pair["task"] for pair in pairs}
+        for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "origin"]).to_pylist()
+    }
     for pair in progress(pairs, len(pairs), "pairs"):
         shown = []
         for name in names_of(pair):
@@ -58,6 +63,7 @@ def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
         damages = [pair["damage_a"], pair["damage_b"]]
         yield {
             **{name: pair[name] for name in (*TEXTS, "margin")},
+            "origin": origins[pair["task"], pair["prompt"]],  # the cluster of its intervals
             "source_image": shown[0],
             "edited_images": shown[1:],
             "models": [pair["model_a"], pair["model_b"]],

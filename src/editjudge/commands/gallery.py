@@ -18,7 +18,8 @@ from tqdm import tqdm
 from editjudge.arena import metadata, pictures
 from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
-from editjudge.core.keys import plain
+from editjudge.core.files import write_bytes
+from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 
@@ -75,7 +76,7 @@ def export(options: argparse.Namespace) -> str:
         rows = tqdm(_rows(options.source, model), desc=f"images of {model}", unit="image")
         images[model] = dict(WRITERS[options.form](rows, model, out))
     if not options.images_only:
-        pictures.write(target, metadata.dump(lines_of(images, lines)))
+        write_bytes(target, metadata.dump(lines_of(images, lines)))
     return "; ".join(f"{model}: {len(paths)} images" for model, paths in images.items())
 
 
@@ -94,7 +95,7 @@ def merge(options: argparse.Namespace) -> str:
         images = {key: f"{options.prefix}{model}/{key}.png" for key in done}
         lines = metadata.merge(lines, model, images, options.replace)
         told.append(f"{model}: {len(keys & set(done))} images merged, {len(set(done) - keys)} are of no line")
-    pictures.write(options.out, metadata.dump(lines))
+    write_bytes(options.out, metadata.dump(lines))
     return "; ".join(told)
 
 
@@ -120,9 +121,9 @@ def import_models(options: argparse.Namespace) -> str:
                     if row["reason"] is not None:
                         failed[model] += 1
                         refused.add({"model": model, "key": row["key"], "reason": row["reason"]})
-                    if pictures.NAME.fullmatch(row["key"]):
+                    if FILE_NAME.fullmatch(row["key"]):
                         out.add(row)
-    pictures.write(options.out / METADATA, source.read_bytes())
+    write_bytes(options.out / METADATA, source.read_bytes())
     return "; ".join(f"{model}: {len(lines) - failed[model]} images, {failed[model]} without one" for model in wanted)
 
 
@@ -141,7 +142,7 @@ def imported(lines: Iterable[Line], model: str, tasks: dict[str, str], folder: P
     for line in lines:
         path = line.image(model)
         found = pictures.NO_IMAGE if path is None else pictures.at_path(folder, path)
-        if not pictures.NAME.fullmatch(line.key):
+        if not FILE_NAME.fullmatch(line.key):
             found = "the key cannot be a file's name"
         yield pictures.candidate(line.key, tasks[line.key], plain(model), found)
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[3]
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
+PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
 RECIPES = "pipelines/{pipeline}/{task}.yaml"
 POOLS = "data/pools/{task}.parquet"
 # Stage and list: the whole list, as patterns that are filled with every task, editor and so on of params.yaml (see
@@ -108,12 +109,13 @@ def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> 
     """The list that the patterns stand for, each entry once."""
     listed = []
     for pattern in patterns:
-        names = dict.fromkeys(
-            "task" if name == "pipeline" else name for name in re.findall(r"(?<!\$)\{(\w+)\}", pattern)
-        )
+        found = PLACE.findall(pattern)
+        names = dict.fromkeys("task" if name == "pipeline" else name for name in found)
         for rows in product(*(filling[name] for name in names)):
-            words = {name: word for row in rows for name, word in row.items()}
-            listed.append(re.sub(r"(?<!\$)\{(\w+)\}", lambda match, words=words: words[match[1]], pattern))
+            text, words = pattern, {name: word for row in rows for name, word in row.items()}
+            for name in found:
+                text = text.replace(f"{{{name}}}", words[name])
+            listed.append(text)
     return list(dict.fromkeys(listed))
 
 

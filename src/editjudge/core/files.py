@@ -36,6 +36,12 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """The file, whole or not at all; its folder is made."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """One thread of one process at a time is in the block of a lock file, which is made and stays."""

@@ -3,6 +3,8 @@
 import hashlib
 import re
 
+FILE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # a key or a model's name that can be a file's or a folder's
+
 
 def plain(text: str, longest: int = 200, kept: str = "A-Za-z0-9._-") -> str:
     """The text as a key, or a part of one: as it is where its characters are all kept and no more than `longest`.

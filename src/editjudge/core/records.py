@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -119,6 +120,13 @@ def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def in_groups(rows: Iterable[Row], size: int = ROW_GROUP) -> Iterator[list[Row]]:
+    """The rows in lists of `size`, the last one shorter, none empty."""
+    rest = iter(rows)
+    while group := list(islice(rest, size)):
+        yield group
 
 
 def _rounded(value: Any) -> Any:

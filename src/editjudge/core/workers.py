@@ -1,6 +1,7 @@
 """Processes for work on many records, one a core."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -14,9 +15,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def processes(most: int) -> ProcessPoolExecutor:
     """A pool of a process on each core that this one may use, and no more than `most`."""
-    workers = max(1, min(len(os.sched_getaffinity(0)), most))
+    workers = max(1, min(cores(), most))
     # Not forked: a process with threads (torch, OpenMP) deadlocks in its forked children.
     return ProcessPoolExecutor(workers, get_context("forkserver"), initializer=_one_thread)
 

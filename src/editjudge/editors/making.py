@@ -1,6 +1,8 @@
-"""Edits made by the editor of a setting, whatever its kind."""
+"""Edits made by the editor of a setting, whatever its kind: where it works, how it is loaded, what became of all."""
 
 import functools
+import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -9,14 +11,20 @@ from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
-from editjudge.editors import loading, outcomes, pool
+from editjudge.core.params import ParamsError
+from editjudge.core.workers import cores
+from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.outcomes import Outcome
+from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.outcomes import Editor, Outcome, attempt, failed
+from editjudge.editors.procedural.editor import ProceduralEditor
+from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Edited, EditFailed, Request
 from editjudge.editors.settings import Setting
 
 Requests: TypeAlias = Iterator[tuple[str, Request]]
 Keep: TypeAlias = Callable[[str, Outcome], None]
+COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
 def make(model: str, setting: Setting, requests: Requests, count: int, keep: Keep) -> dict[str, Any]:
@@ -39,22 +47,17 @@ def make(model: str, setting: Setting, requests: Requests, count: int, keep: Kee
 
         if isinstance(setting, ApiSetting):
             return _over_api(model, setting, requests, kept)
-        loading.check(model, setting)
-        load, places = functools.partial(loading.load, model, setting), loading.places(model, setting)
-        replaced = pool.run(load, places[:count], requests, kept, setting.timeout)
-    _tell(model, passing)
-    return {"seconds": round(time.monotonic() - start, 3), "workers": len(places[:count]), "workers_replaced": replaced}
+        if isinstance(setting, DiffusersSetting):
+            from editjudge.editors.diffusers.check import check  # needs diffusers and torch
 
-
-def _tell(model: str, passing: Counter[str]) -> None:
-    """On stderr, how many edits another run may well make, and how: for DVC the stage is up to date."""
-    if passing:
+            check(f"editors.{model}", setting)  # in seconds, before any worker is started
+        where = places(model, setting)[:count]
+        replaced = pool.run(functools.partial(load, model, setting), where, requests, kept, setting.timeout)
+    if passing:  # for DVC the stage is up to date
         kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(passing.items()))
-        again = f"to try them again, run `dvc repro -f -s candidates@{model}`"
-        print(
-            f"editors: {passing.total()} edits of {model} failed, perhaps not for good ({kinds}); {again}",
-            file=sys.stderr,
-        )
+        told = f"{passing.total()} edits of {model} failed, perhaps not for good ({kinds})"
+        print(f"editors: {told}; to try them again, run `dvc repro -f -s candidates@{model}`", file=sys.stderr)
+    return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
 
 
 def _over_api(model: str, setting: ApiSetting, requests: Requests, keep: Keep) -> dict[str, Any]:
@@ -69,7 +72,44 @@ def _over_api(model: str, setting: ApiSetting, requests: Requests, keep: Keep) -
 
     def answered(number: int, edited: Edited | EditFailed) -> None:
         name, request = asked.pop(number)
-        keep(name, outcomes.settle(request, edited))
+        keep(name, failed(edited) if isinstance(edited, EditFailed) else attempt(lambda _: edited, request))
 
     editor.edit_many(asking(), answered)
     return editor.report()
+
+
+def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str) -> Editor:
+    """The editor, ready to edit on this torch device, which the embedded ones do not need."""
+    if isinstance(setting, ProceduralSetting):
+        return ProceduralEditor(model, setting)
+    from editjudge.editors.diffusers.editor import DiffusersEditor  # torch is for the workers alone
+
+    return DiffusersEditor(setting, device)
+
+
+def places(model: str, setting: ProceduralSetting | DiffusersSetting) -> list[pool.Gpus]:
+    """The GPUs of each worker. An embedded editor has a worker on each core, a diffusers one without GPUs has one.
+
+    Raises ParamsError where there are fewer GPUs than a worker needs.
+    """
+    if isinstance(setting, ProceduralSetting):
+        return [()] * (setting.workers or cores())
+    return groups(model, visible_gpus(), setting.gpus_per_worker)
+
+
+def groups(model: str, gpus: list[str], size: int) -> list[pool.Gpus]:
+    """As many groups of `size` GPUs as there are; GPUs beyond them stay idle. One group without GPUs on a machine
+    without."""
+    if gpus and len(gpus) < size:
+        raise ParamsError(f"editors.{model}.gpus_per_worker is {size}, but only {len(gpus)} GPUs are visible")
+    return [tuple(gpus[at : at + size]) for at in range(0, len(gpus) - size + 1, size)] or [()]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. torch is asked in a process of its own:
+    one that has seen the GPUs holds memory on them."""
+    asked = subprocess.run([sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=True)
+    count = int(asked.stdout.split()[-1])
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = named.split(",") if named else [str(number) for number in range(count)]
+    return names[:count]

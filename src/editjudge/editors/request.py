@@ -11,7 +11,6 @@ class Request:
     """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP bytes). use: which call arguments."""
 
     key: str
-    task: str
     instruction: str
     image: bytes
     edit: str | None  # JSON of the embedded editors' settings; None where a source has none

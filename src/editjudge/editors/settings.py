@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
-from editjudge.core import params, resume
+from editjudge.core import params
+from editjudge.core.code import version
 from editjudge.core.settings import read_kind
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
@@ -62,5 +63,5 @@ def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, An
 def code(setting: Setting) -> str:
     """The version of the code that an image depends on."""
     if isinstance(setting, ProceduralSetting):
-        return resume.code_version(SHARED_CODE + PROCEDURAL_CODE)
-    return resume.code_version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))
+        return version(SHARED_CODE + PROCEDURAL_CODE)
+    return version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))

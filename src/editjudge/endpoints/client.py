@@ -117,16 +117,6 @@ class Line:
     most_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A request that is wanted; see `Endpoint.post`."""
-
-    url: str
-    write: Callable[[], Awaitable[Body]]
-    read: Callable[[bytes], Any]
-    failed: Callable[[str], None]
-
-
 class Endpoint:
     """A session of calls; `async with` opens and closes its connections. Tries that are repeated are counted by kind in
     `retries`.
@@ -182,9 +172,9 @@ class Endpoint:
         failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
         """
         sent, start = Counter[str](), time.monotonic()
-        call = _Call(f"{self.line.base_url.rstrip('/')}/{path}", write, read, failed)
+        url = f"{self.line.base_url.rstrip('/')}/{path}"
         try:
-            value: T = await self._again(self._try, call, sent)
+            value: T = await self._again(self._try, url, write, read, failed, sent)
         except TryFailed as last:
             failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
             failure.requests = sent["tries"]
@@ -194,16 +184,23 @@ class Endpoint:
             raise
         return Answered(value, sent["tries"], time.monotonic() - start)
 
-    async def _try(self, call: _Call, sent: Counter[str]) -> Any:
+    async def _try(
+        self,
+        url: str,
+        write: Callable[[], Awaitable[Body]],
+        read: Callable[[bytes], T],
+        failed: Callable[[str], None],
+        sent: Counter[str],
+    ) -> T:
         if self._pace is not None:
             await self._pace.acquire()
         async with self._slots:
-            body = await call.write()
+            body = await write()
             sent["tries"] += 1
             try:
-                return self._read(call, *await self._send(call.url, body))
+                return read(self._sound(url, *await self._send(url, body)))
             except (TryFailed, CallFailed) as failure:
-                call.failed(failure.kind)
+                failed(failure.kind)
                 raise
 
     async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
@@ -231,15 +228,15 @@ class Endpoint:
     def _hidden(self, text: str) -> str:
         return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
 
-    def _read(self, call: _Call, status: int, raw: bytes, wait: str | None) -> Any:
-        """A response with status 200 as what it is read as; raises what any other one means."""
+    def _sound(self, url: str, status: int, raw: bytes, wait: str | None) -> bytes:
+        """The body of a response with status 200, without the key; raises what any other one means."""
         if status == 200:
             key = self.line.key or ""
-            return call.read(raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw)
+            return raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
-            raise EndpointError(f"{call.url} answers {status}, {why}: {text[:QUOTED]}")
+            raise EndpointError(f"{url} answers {status}, {why}: {text[:QUOTED]}")
         if status not in AGAIN and status < 500:
             raise Refused(status, text)
         seconds = retry_after(wait)

@@ -80,22 +80,12 @@ def read_serving(values: dict[str, Any]) -> Serving:
 
 
 @contextmanager
-def served(checkpoint: Checkpoint, how: Serving | None = None) -> Iterator[str]:
-    """Serves a checkpoint and yields the base URL of its API; the model's name there is its folder.
-
-    how: None for what params.yaml says. The server is stopped when the block ends, however it does, SIGTERM included
-    (so this needs the main thread). FileNotFoundError: no such folder. ServingError: see `running`.
-    """
-    with running(checkpoint, how or read_serving(params.load())) as server:
-        yield server.url
-
-
-@contextmanager
 def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
-    """As `served`, with the process.
+    """Serves a checkpoint as long as the block lasts; the model's name there is its folder.
 
-    ServingError: vLLM is not installed, the port is taken, or the server ends, or is not healthy after
-    `start_seconds`, with the last lines of its log.
+    The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread).
+    FileNotFoundError: no such folder. ServingError: vLLM is not installed, the port is taken, or the server ends, or is
+    not healthy after `start_seconds`, with the last lines of its log.
     """
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
@@ -143,8 +133,7 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
     if how.max_pixels:
         flags["mm-processor-kwargs"] = json.dumps({"size": size})
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [program, "serve", checkpoint.model, *words, *how.arguments]
+    return [program, "serve", checkpoint.model, *words(flags), *how.arguments]
 
 
 def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
@@ -158,8 +147,11 @@ def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[st
         "max-model-len": how.max_model_len,
         "images": how.images,
     }
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "editjudge.serving.server", *words, *how.arguments]
+    return [sys.executable, "-m", "editjudge.serving.server", *words(flags), *how.arguments]
+
+
+def words(flags: dict[str, Any]) -> list[str]:
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
 
 COMMANDS = {"vllm": vllm_command, "transformers": embedded_command}

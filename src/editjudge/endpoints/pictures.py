@@ -25,11 +25,13 @@ class PixelLimits:
     least: int = 0
     most: int = 0
 
-    def scale(self, pixels: int) -> float:
-        """The factor of both sides that brings an image of so many pixels inside."""
-        wanted = max(pixels, self.least)
-        wanted = min(wanted, self.most) if self.most else wanted
-        return math.sqrt(wanted / pixels)
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """The width and height in which an image of these is sent, in the same aspect as far as that goes."""
+        wanted = max(width * height, self.least)
+        scale = math.sqrt((min(wanted, self.most) if self.most else wanted) / (width * height))
+        if scale > 1.0:
+            return math.ceil(width * scale), math.ceil(height * scale)
+        return max(1, math.floor(width * scale)), max(1, math.floor(height * scale))
 
 
 def data_url(data: bytes, limits: PixelLimits) -> bytes:
@@ -45,13 +47,12 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
         plain = stored.mode in PLAIN and "transparency" not in stored.info
         plain = plain and stored.getexif().get(ORIENTATION, 1) == 1
     height, width = rgb.shape[:2]
-    scale = limits.scale(height * width)
-    if not plain or scale != 1.0:
-        size = [
-            max(1, math.floor(side * scale) if scale < 1.0 else math.ceil(side * scale)) for side in (width, height)
-        ]
-        how = cv2.INTER_AREA if scale < 1.0 else cv2.INTER_CUBIC
-        data, kind = images.encode_png(rgb if scale == 1.0 else cv2.resize(rgb, size, interpolation=how)), "png"
+    size = limits.size(width, height)
+    if size != (width, height):
+        how = cv2.INTER_AREA if size < (width, height) else cv2.INTER_CUBIC
+        rgb, plain = cv2.resize(rgb, size, interpolation=how), False
+    if not plain:
+        data, kind = images.encode_png(rgb), "png"
     return b"data:image/%s;base64,%s" % (kind.encode(), base64.b64encode(data))
 
 

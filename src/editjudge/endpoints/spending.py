@@ -6,8 +6,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add, sub
 from typing import Any
 
 from pydantic.dataclasses import dataclass as settings_class
@@ -29,8 +30,16 @@ class Usage:
     seconds: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Usage(*(mine + its for mine, its in pairs))
+        return Usage(*map(add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(*map(sub, vars(self).values(), vars(other).values()))
+
+
+def total(usages: Sequence[Usage | None]) -> Usage | None:
+    """What all of them cost together; None where that of one is unknown."""
+    known = [usage for usage in usages if usage is not None]
+    return sum(known, Usage()) if len(known) == len(usages) else None
 
 
 @settings_class(frozen=True, config=FORBID)
@@ -82,33 +91,21 @@ class Account:
     failures: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
     left_out: set[str] = field(default_factory=set)
-    _tokens_in: int = 0
-    _tokens_out: int = 0
-    _images: int = 0
+    _total: Usage = field(default_factory=Usage)
     _unknown: int = 0
     _most_tokens: int = 0
     _most_money: float = 0.0
 
     def use(self, name: str, usage: Usage | None, read: bool) -> None:
         """Counts an answer, once however often it is used; one that was read anew replaces what was known of it."""
-        if name in self.used:
-            self._count(self.used[name], -1)
-        self._count(usage, 1)
+        before = self.used.get(name, Usage())
+        self._unknown += (usage is None) - (before is None)
+        self._total += (usage or Usage()) - (before or Usage())
+        if usage is not None:
+            self._most_tokens = max(self._most_tokens, usage.tokens_in + usage.tokens_out)
+            self._most_money = max(self._most_money, self.price.of(usage))
         self.used[name] = usage
         (self.unread.discard if read else self.unread.add)(name)
-
-    def _count(self, usage: Usage | None, times: int) -> None:
-        if usage is None:
-            self._unknown += times
-            return
-        self._tokens_in += times * usage.tokens_in
-        self._tokens_out += times * usage.tokens_out
-        self._images += times * usage.images
-        self._most_tokens = max(self._most_tokens, usage.tokens_in + usage.tokens_out)
-        self._most_money = max(self._most_money, self.price.of(usage))
-
-    def _total(self) -> Usage:
-        return Usage(tokens_in=self._tokens_in, tokens_out=self._tokens_out, images=self._images)
 
     def left(self) -> int:
         """How many more questions the budget surely allows."""
@@ -123,9 +120,9 @@ class Account:
         budget = self.budget
         rest: list[tuple[float, float]] = []
         if budget.tokens:
-            rest.append((budget.tokens - self._tokens_in - self._tokens_out, self._most_tokens))
+            rest.append((budget.tokens - self._total.tokens_in - self._total.tokens_out, self._most_tokens))
         if budget.money:
-            rest.append((budget.money - self.price.of(self._total()), self._most_money))
+            rest.append((budget.money - self.price.of(self._total), self._most_money))
         if rest and self._unknown:
             return 0
         return min((int(left / most + SLIP) if most else int(left > 0) for left, most in rest), default=sys.maxsize)
@@ -147,10 +144,10 @@ class Account:
             "unread": len(self.unread),
             "unasked": self.unasked,
             "unknown_cost": self._unknown,
-            "tokens_in": self._tokens_in if some else None,
-            "tokens_out": self._tokens_out if some else None,
-            "images": self._images if some else None,
-            "money": round(self.price.of(self._total()), 6) if some and self.price != Price() else None,
+            "tokens_in": self._total.tokens_in if some else None,
+            "tokens_out": self._total.tokens_out if some else None,
+            "images": self._total.images if some else None,
+            "money": round(self.price.of(self._total), 6) if some and self.price != Price() else None,
         }
 
     def this_run(self) -> dict[str, Any]:

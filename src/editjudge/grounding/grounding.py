@@ -6,7 +6,6 @@ images boxes are sought and by which prompts.
 """
 
 import io
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +175,7 @@ class Turn:
 
 
 def _ask(
-    role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], cache: resume.RecordCache, account: Account
+    role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], cache: resume.RecordCache, result: Grounding
 ) -> dict[Any, Finding]:
     """What came of each inquiry; equal ones are asked once. All show an image or none does.
 
@@ -184,6 +183,7 @@ def _ask(
     and is not asked in a later run either. One that the endpoint did not answer is asked again in the next run.
     EndpointError: the endpoint refuses key or model.
     """
+    account = result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
     seen = {name for inquiry in inquiries.values() for name in inquiry.images}
     turn, how = Turn(tuple(seen), setting.max_new_tokens), endpoint_setting(f"grounding.{role}", setting)
     found = answers(how, turn, list(inquiries.values()), cache, account)
@@ -212,8 +212,7 @@ def _named(
     inquiries = {
         prompt["key"]: Inquiry(prompt["key"], parser_text(asked, prompt["instruction"]), {}, read) for prompt in prompts
     }
-    account = result.accounts["parser"] = _account("parser", setting.parser)
-    found = _ask("parser", setting.parser, inquiries, cache, account)
+    found = _ask("parser", setting.parser, inquiries, cache, result)
     return {
         key: _unread("parser", finding) if finding.value is None else finding.value for key, finding in found.items()
     }
@@ -236,10 +235,6 @@ def _unread(role: str, finding: Finding) -> Failure:
     return Failure(kind, f"{role}: {finding.reason}")
 
 
-def _account(role: str, setting: ParserSetting) -> Account:
-    return Account(role, setting.price, setting.budget)
-
-
 # --- the grounder
 
 
@@ -251,7 +246,7 @@ class _Grounder:
     ) -> None:
         self.where, self.setting, self.cache = sought.images, setting, cache
         self.prompt: GrounderPrompt = load_grounder(folder / f"grounders/{sought.grounder}.yaml")
-        self.account = result.accounts["grounder"] = _account("grounder", setting)
+        self.result = result
         self.limits = PixelLimits(setting.min_pixels, setting.max_pixels)
 
     def find(
@@ -281,9 +276,9 @@ class _Grounder:
             if isinstance(size, Failure) or not labels:
                 found[name] = size if isinstance(size, Failure) else ()
             else:
-                inquiries[name] = self._inquiry(str(name), instruction, labels, image, sent_size(size, self.limits))
+                inquiries[name] = self._inquiry(str(name), instruction, labels, image, self.limits.size(*size))
         role = f"grounder, {which}"
-        findings = _ask("grounder", self.setting, inquiries, self.cache, self.account)
+        findings = _ask("grounder", self.setting, inquiries, self.cache, self.result)
         return found | {name: _unread(role, f) if f.value is None else f.value for name, f in findings.items()}
 
     def _inquiry(self, key: str, instruction: str, labels: tuple[str, ...], image: bytes, sent: Size) -> Inquiry:
@@ -306,15 +301,6 @@ def upright_size(which: Which, data: bytes) -> Size | Failure:
     except (OSError, SyntaxError, ValueError) as error:
         return Failure("image", f"{which}: not a whole PNG, JPEG or WebP image: {error}"[:QUOTED])
     return (height, width) if turned else (width, height)
-
-
-def sent_size(size: Size, limits: PixelLimits) -> Size:
-    """(width, height) of an image as judges.pictures sends it."""
-    scale = limits.scale(size[0] * size[1])
-    if scale == 1.0:
-        return size
-    width, height = (max(1, math.floor(side * scale) if scale < 1.0 else math.ceil(side * scale)) for side in size)
-    return width, height
 
 
 def _joined(

@@ -16,10 +16,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from editjudge.core import params, resume
-from editjudge.endpoints.launch import Checkpoint, read_serving, served
+from editjudge.endpoints.launch import Checkpoint, read_serving, running
 from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges.endpoint_judge import EndpointJudge, Keep
 from editjudge.judges.majority import majority, mean_score
@@ -40,7 +40,6 @@ from editjudge.judges.request import Task, answered, read, record_name, sampling
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
-    MeasuresSetting,
     ModelSetting,
     ServedSetting,
     TransformersSetting,
@@ -63,19 +62,15 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
         raise params.ParamsError(
             f"params.yaml: there is no judge to ask: `{where}` has none, or the arena takes none of them"
         )
-    settings = {name: read_setting(f"{where}.{name}", given) for name, given in judges.items()}
-    for name, setting in settings.items():
-        _check_folder(f"{where}.{name}", setting)
-    return {name: _account(name, setting) for name, setting in settings.items()}
-
-
-def _account(name: str, setting: MeasuresSetting) -> Account:
-    return Account(name, setting.price, setting.budget) if isinstance(setting, ModelSetting) else Account(name)
-
-
-def _check_folder(where: str, setting: MeasuresSetting) -> None:
-    if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
-        raise params.ParamsError(f"{where}.model: no model in {setting.model}")
+    accounts = {}
+    for name, given in judges.items():
+        setting = read_setting(f"{where}.{name}", given)
+        if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
+            raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
+        accounts[name] = Account(name)
+        if isinstance(setting, ModelSetting):
+            accounts[name] = Account(name, setting.price, setting.budget)
+    return accounts
 
 
 def ask(
@@ -83,19 +78,17 @@ def ask(
     questions: Sequence[Question],
     contexts: Mapping[str, Context],
     cache: resume.RecordCache,
-    account: Account | None = None,
+    account: Account,
     dimension: Dimension = CONSISTENCY,
 ) -> list[BothOrders]:
     """The answers of the judge that `judges.<name>` describes, each question asked in both orders about a dimension.
 
+    account: of `open_accounts`, to which what it costs is added.
     A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by measures
-    knows visual consistency only, whatever the dimension. What it costs is added to the account.
-    ParamsError: a setting that is wrong. EndpointError: an endpoint that refuses key or model.
+    knows visual consistency only, whatever the dimension.
+    EndpointError: an endpoint that refuses key or model.
     """
-    where = "judges." + (account.judge if account else "judge")
-    setting = read_setting(where, given)
-    account = account or _account("judge", setting)
-    _check_folder(where, setting)
+    setting = read_setting(f"judges.{account.judge}", given)
     both = in_both_orders(questions)
     if not isinstance(setting, ModelSetting):
         verdicts = MeasuresJudge(contexts, cache).compare_many(both)
@@ -195,7 +188,7 @@ def _kept(
     missing: list[Task] = []
     tries = setting.reply_tries if isinstance(setting, ChatSetting) else 1
     for wanted in {task.name: task for task in tasks}.values():
-        task, answer = wanted, None
+        task, answer = wanted, cast(Any, None)
         while not answered(answer) and len(task.said) < tries:
             record = cache.get(record_name(setting, way, task))
             if record is None:
@@ -221,8 +214,9 @@ def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep
     if isinstance(setting, EndpointSetting):
         return EndpointJudge(setting, setting.base_url, setting.key(), way, account, keep).answer_all(tasks)
     assert isinstance(setting, ServedSetting)
-    with served(Checkpoint(setting.model, setting.dtype, setting.batch_size)) as base_url:
-        return EndpointJudge(setting, base_url, None, way, account, keep).answer_all(tasks)
+    checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size)
+    with running(checkpoint, read_serving(params.load())) as server:
+        return EndpointJudge(setting, server.url, None, way, account, keep).answer_all(tasks)
 
 
 def _in_process(

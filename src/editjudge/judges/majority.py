@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from editjudge.core.winner import Winner
-from editjudge.endpoints.spending import Usage
+from editjudge.endpoints.spending import total
 from editjudge.judges.protocol import Score, Verdict
 
 
@@ -14,14 +14,12 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
 
     The verdict with the most votes, which need not be half of them; a Tie if several have as many. p_a is the mean of
     the passes' p_a where all votes have one, else the share of the votes, a Tie being half a vote for each. Without any
-    vote: no winner, and each pass's reason. A single pass is given back as it is. Raises ValueError for none.
+    vote: no winner, and each pass's reason. A single pass is given back as it is.
     """
-    if not verdicts:
-        raise ValueError("no passes to take the majority of")
     if len(verdicts) == 1:
         return verdicts[0]
     votes = [verdict.winner for verdict in verdicts if verdict.winner is not None]
-    key, replies, usage = verdicts[0].key, "\n".join(v.reply for v in verdicts), _total([v.usage for v in verdicts])
+    key, replies, usage = verdicts[0].key, "\n".join(v.reply for v in verdicts), total([v.usage for v in verdicts])
     if not votes:
         return Verdict(key, None, None, replies, _reasons([v.reason for v in verdicts]), usage)
     count = Counter(votes)
@@ -38,13 +36,11 @@ def _most(count: Counter[Winner]) -> Winner:
 
 def mean_score(scores: Sequence[Score]) -> Score:
     """The score over the passes of one edit: the mean of those that have one, parts alike; without any, no score and
-    each pass's reason. A single pass is given back as it is. Raises ValueError for none.
+    each pass's reason. A single pass is given back as it is.
     """
-    if not scores:
-        raise ValueError("no passes to take the mean of")
     if len(scores) == 1:
         return scores[0]
-    key, replies, usage = scores[0].key, "\n".join(s.reply for s in scores), _total([s.usage for s in scores])
+    key, replies, usage = scores[0].key, "\n".join(s.reply for s in scores), total([s.usage for s in scores])
     values = [score.value for score in scores if score.value is not None]
     if not values:
         return Score(key, None, (), replies, _reasons([s.reason for s in scores]), usage)
@@ -54,8 +50,3 @@ def mean_score(scores: Sequence[Score]) -> Score:
 
 def _reasons(reasons: Sequence[str | None]) -> str:
     return "; ".join(f"pass {n}: {reason}" for n, reason in enumerate(reasons, 1))
-
-
-def _total(usages: Sequence[Usage | None]) -> Usage | None:
-    known = [usage for usage in usages if usage is not None]
-    return sum(known, Usage()) if len(known) == len(usages) else None

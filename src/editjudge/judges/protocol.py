@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from editjudge.core.winner import OTHER_SIDE, Winner
-from editjudge.endpoints.spending import Usage
+from editjudge.endpoints.spending import Usage, total
 
+DECIMALS = 4  # of probabilities in records
 Rule: TypeAlias = Literal["agreement", "probability"]
 Tokens: TypeAlias = Sequence[Mapping[str, Any]]
 """A reply's tokens in the form of `choices[0].logprobs.content` of a chat completion."""
@@ -128,6 +129,17 @@ class BothOrders:
     backward: Verdict
     combined: Verdict
 
+    def columns(self) -> dict[str, Any]:
+        """As records hold it: all winners in the forward order, p_a rounded to DECIMALS."""
+        p_a = self.combined.p_a
+        return {
+            "forward": self.forward.winner,
+            "backward": mirrored(self.backward).winner,
+            "winner": self.combined.winner,
+            "p_a": None if p_a is None else round(p_a, DECIMALS),
+            "reason": self.combined.reason,
+        }
+
 
 def swapped(question: Question) -> Question:
     """The same question, key included, with A and B exchanged."""
@@ -176,8 +188,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
         winner = None
     elif rule == "probability" and p_a is not None:
         winner = _favoured(p_a, tie_margin)
-    usage = None if forward.usage is None or backward.usage is None else forward.usage + backward.usage
-    reply = f"{forward.reply}\n{backward.reply}"
+    reply, usage = f"{forward.reply}\n{backward.reply}", total([forward.usage, backward.usage])
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
 
 

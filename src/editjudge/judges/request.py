@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from editjudge.core import resume
-from editjudge.endpoints.spending import Usage
+from editjudge.endpoints.spending import total
 from editjudge.judges.protocol import Asked, Form, Said
 from editjudge.judges.settings import ChatSetting, ModelSetting
 
@@ -59,9 +59,8 @@ def read(form: Form, task: Task) -> Any:
     """What the task's last reply says, at the cost of all of them; None before the first."""
     if not task.said:
         return None
-    usages = [said.usage for said in task.said if said.usage is not None]
-    usage = sum(usages, Usage()) if len(usages) == len(task.said) else None
-    return form.answer(task.question, Said(task.said[-1].text, task.said[-1].tokens, usage))
+    usage = total([said.usage for said in task.said])
+    return form.answer(task.question, replace(task.said[-1], usage=usage))
 
 
 def answered(answer: Any) -> bool:

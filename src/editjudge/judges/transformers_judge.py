@@ -59,11 +59,16 @@ class TransformersJudge:
         return replies
 
     def _batch(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
-        decoded = decode_all({data for question in questions for data in shown(self.form, question).values()})
-        pixels = {data: image for data, image in decoded.items() if not isinstance(image, str)}
+        wrong: dict[bytes, str] = {}
+        pixels: dict[bytes, np.ndarray] = {}
+        asked_with = [shown(self.form, question) for question in questions]
+        for data in {data for images_of in asked_with for data in images_of.values()}:
+            try:
+                pixels[data] = decode(data)
+            except images.ImageError as error:
+                wrong[data] = str(error)
         faults = [
-            [f"{name}: {decoded[data]}" for name, data in shown(self.form, question).items() if data not in pixels]
-            for question in questions
+            [f"{name}: {wrong[data]}" for name, data in images_of.items() if data in wrong] for images_of in asked_with
         ]
         asked = zip(questions, passes, faults, strict=True)
         chats = [self._chat(question, number) for question, number, broken in asked if not broken]
@@ -72,8 +77,13 @@ class TransformersJudge:
 
     def _chat(self, question: Asked, number: int) -> Chat:
         text = self.chat_model.render(self.form.messages(question.instruction))
-        images = tuple(shown(self.form, question).values())
-        return Chat(text, images, self.form.max_new_tokens, self.temperature, seed=self.seed + number)
+        return Chat(
+            text,
+            tuple(shown(self.form, question).values()),
+            self.form.max_new_tokens,
+            self.temperature,
+            seed=self.seed + number,
+        )
 
     def _said(self, reply: Reply) -> Said:
         """No seconds in the usage: the same question shall give the same record, and a batch has no time for each."""
@@ -95,14 +105,3 @@ class TransformersJudge:
     def _token(self, token: int) -> dict[str, Any]:
         piece = self.chat_model.piece(token)
         return {"token": piece.decode(errors="replace"), "bytes": list(piece)}
-
-
-def decode_all(encoded: set[bytes]) -> dict[bytes, np.ndarray | str]:
-    """Each image once, as uint8 (H, W, 3) in RGB, or the words that say what is wrong with it."""
-    decoded: dict[bytes, np.ndarray | str] = {}
-    for data in encoded:
-        try:
-            decoded[data] = decode(data)
-        except images.ImageError as error:
-            decoded[data] = str(error)
-    return decoded

@@ -22,11 +22,10 @@ FACTORS = {"lora_A.weight", "lora_B.weight"}
 EMBEDDINGS = ("embed_tokens", "lm_head")
 # Settings of peft that are followed here, and those that a merge does not depend on: they say how the adapter was made
 # or trained, or (fan_in_fan_out) mean layers that Qwen3-VL has not. A value in any other setting is refused.
-FOLLOWED = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
-FOLLOWED |= {"layers_to_transform", "init_lora_weights"}
-WITHOUT_EFFECT = {"auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"}
-WITHOUT_EFFECT |= {"lora_dropout", "layers_pattern", "fan_in_fan_out", "ensure_weight_tying", "megatron_core"}
-WITHOUT_EFFECT |= {"qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
+KNOWN = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "target_modules", "exclude_modules"}
+KNOWN |= {"layers_to_transform", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision"}
+KNOWN |= {"task_type", "inference_mode", "peft_version", "lora_dropout", "layers_pattern", "fan_in_fan_out"}
+KNOWN |= {"ensure_weight_tying", "megatron_core", "qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
 KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts also changed the base's weights
 
 
@@ -86,7 +85,7 @@ def _refuse(config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
         raise FileError(f"the adapter is of type {config.get('peft_type')}, and only LORA is merged")
     for name, value in config.items():
-        if value and name not in FOLLOWED | WITHOUT_EFFECT and (name, value) != ("bias", "none"):
+        if value and name not in KNOWN and (name, value) != ("bias", "none"):
             raise FileError(f"the adapter uses {name}, which is not merged here: {value}")
     if config.get("init_lora_weights", True) not in KEEPS_THE_BASE:
         start = config["init_lora_weights"]
@@ -132,9 +131,8 @@ def _check_embeddings(adapter: Adapter, tied: bool) -> None:
 
 def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
     """What a module's LoRA adds to its weight. FileError: parts are missing or others, or of another rank."""
-    for part in sorted(FACTORS ^ set(parts)):
-        fault = "is missing in the adapter" if part in FACTORS else "is not merged here"
-        raise FileError(f"{module}.{part} {fault}")
+    for part in (*sorted(set(parts) - FACTORS), *sorted(FACTORS - set(parts))):
+        raise FileError(f"{module}.{part} is {'missing in the adapter' if part in FACTORS else 'not merged here'}")
     a, b, rank = parts["lora_A.weight"], parts["lora_B.weight"], adapter.config["r"]
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise FileError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")

@@ -9,7 +9,6 @@ is read, in order; the others sum. The same base and adapter give the same bytes
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import torch
 from tqdm import tqdm
 
+from editjudge.core.workers import cores
 from editjudge.merging.adapter import Change, Delta, changes, read_adapter
 from editjudge.merging.base import INDEX, Base, read_base
 from editjudge.merging.card import card, provenance
@@ -119,15 +119,18 @@ def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: st
     for name, tensor in tensors.items():
         if tensor.size == 0:
             continue
-        change, added = made.get(name, tensor), None
-        if isinstance(change, Delta):
-            left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
-            change, added = tensor, (left, right, change.scale)
+        instead, added = tensor, None
+        match made.get(name):
+            case Delta() as change:
+                left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
+                added = (left, right, change.scale)
+            case Stored() as instead:
+                pass
         written = dtype if dtype and tensor.dtype in FLOATS else tensor.dtype
         row = tensor.size // tensor.rows
         rows = tensor.block * max(1, PIECE // (tensor.block * row))
         for first in range(0, tensor.rows, rows):
-            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, change, added)
+            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, instead, added)
 
 
 def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], bar: tqdm) -> str:
@@ -141,7 +144,7 @@ def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], b
         hashed.result()
         bar.update(target.write(merged.result()))
 
-    workers = min(MOST_WORKERS, os.cpu_count() or 1)
+    workers = min(MOST_WORKERS, cores())
     with (
         ThreadPoolExecutor(1) as hasher,
         ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
@@ -173,14 +176,21 @@ def _merged(piece: Piece, data: bytearray) -> memoryview:
     if piece.instead != tensor:
         values = read_rows(piece.instead, piece.first, len(values))
     written = torch.empty(values.shape, dtype=FLOATS[piece.dtype])
+    if piece.added is None:
+        return _bytes(written.copy_(values))
+    left, right, scale = piece.added
+    total = torch.empty(min(tensor.block, len(values)), tensor.columns)  # one for all blocks: fresh memory is slow
     for first in range(0, len(values), tensor.block):
         block = values[first : first + tensor.block]
-        if piece.added:
-            left, right, scale = piece.added
-            here = slice(piece.first + first, piece.first + first + len(block))
-            block = torch.addmm(block.float(), left[here], right, alpha=scale)
-        written[first : first + len(block)] = block
-    return memoryview(written.view(-1).view(torch.uint8).numpy())
+        summed = total[: len(block)].copy_(block)
+        here = slice(piece.first + first, piece.first + first + len(block))
+        torch.addmm(summed, left[here], right, alpha=scale, out=summed)
+        written[first : first + len(block)] = summed
+    return _bytes(written)
+
+
+def _bytes(values: torch.Tensor) -> memoryview:
+    return values.view(-1).view(torch.uint8).numpy().data
 
 
 def sha256(file: Path) -> str:

@@ -23,14 +23,19 @@ def names_of(pair: records.Row) -> tuple[str, str, str]:
     return f"data/pools/{task}.parquet/{prompt}", a, b
 
 
+def sums_of(pair: records.Row) -> dict[str, str]:
+    """The SHA-256 of each of these images, by name, as they were when they were annotated."""
+    return dict(zip(names_of(pair), (pair["source_sha256"], pair["sha256_a"], pair["sha256_b"]), strict=True))
+
+
 def file_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def read_group(group: Group) -> list[bytes | None]:
-    """The images of a row group; None where an edit failed."""
+def read_group(group: Group) -> pa.ChunkedArray:
+    """The images of a row group, binary; null where an edit failed."""
     file, number = group
-    return pq.ParquetFile(file).read_row_group(number, columns=["image"], use_threads=False)["image"].to_pylist()
+    return pq.ParquetFile(file).read_row_group(number, columns=["image"], use_threads=False)["image"]
 
 
 class Pictures:
@@ -43,7 +48,7 @@ class Pictures:
     def __init__(self, names: Iterable[str], most: int = MOST_BYTES) -> None:
         """Finds the names' places. ContractError: a file is missing or cannot be read."""
         self.most, self.held = most, 0
-        self.kept: OrderedDict[Group, list[bytes | None]] = OrderedDict()
+        self.kept: OrderedDict[Group, pa.ChunkedArray] = OrderedDict()
         self.places: dict[str, tuple[Group, int]] = {}
         wanted = set(names)
         for file in sorted({file_of(name) for name in wanted}):
@@ -58,11 +63,11 @@ class Pictures:
         group, row = self.places[name]
         if group not in self.kept:
             self.kept[group] = read_group(group)
-            self.held += _size(self.kept[group])
+            self.held += self.kept[group].nbytes
             while self.held > self.most and len(self.kept) > 1:
-                self.held -= _size(self.kept.popitem(last=False)[1])
+                self.held -= self.kept.popitem(last=False)[1].nbytes
         self.kept.move_to_end(group)
-        return self.kept[group][row] or b""
+        return self.kept[group][row].as_py() or b""
 
     def by_group(self) -> list[tuple[Group, dict[str, int]]]:
         """The row groups that hold the images, each with its images' rows by name."""
@@ -70,10 +75,6 @@ class Pictures:
         for name, (group, row) in self.places.items():
             found.setdefault(group, {})[name] = row
         return sorted(found.items())
-
-
-def _size(images: list[bytes | None]) -> int:
-    return sum(len(image or b"") for image in images)
 
 
 def _rows(file: str) -> Iterable[tuple[str, tuple[Group, int]]]:

@@ -7,7 +7,7 @@ judges, or on chance. A model that is added leaves most of the drawn pairs as th
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
@@ -18,11 +18,10 @@ from editjudge.core import params, records, resume
 from editjudge.endpoints.spending import Account, cost_rows
 from editjudge.judges import asking
 from editjudge.judges.majority import majority
-from editjudge.judges.protocol import BothOrders, Question, Verdict, mirrored
+from editjudge.judges.protocol import DECIMALS, BothOrders, Question, Verdict
 
 Rows = list[records.Row]
 SECTION = "pairwise.judges"
-DECIMALS = 4  # of the probabilities
 _TOKEN = re.compile(r"[0-9]+|[^\W\d_]+")
 
 
@@ -111,20 +110,11 @@ def annotate_pairs(
         return []
     pairs = pairs_of(prompts, candidates, recipe.judge.in_group_pairs)
     questions = [pair.question() for pair in pairs]
-    answers = {
-        name: _ask(given, questions, recipe.judge, accounts[name], cache) for name, given in sorted(judges.items())
-    }
+    answers = {}
+    for name, given in sorted(judges.items()):
+        how = {"prompt": recipe.judge.prompt, **given}
+        answers[name] = asking.ask(how, questions, {}, cache, accounts[name], recipe.judge.dimension)
     return [_row(pair, recipe.judge, {name: each[n] for name, each in answers.items()}) for n, pair in enumerate(pairs)]
-
-
-def _ask(
-    given: Mapping[str, Any],
-    questions: Sequence[Question],
-    judging: Judging,
-    account: Account,
-    cache: resume.RecordCache,
-) -> list[BothOrders]:
-    return asking.ask({"prompt": judging.prompt, **given}, questions, {}, cache, account, judging.dimension)
 
 
 def over_judges(answers: Mapping[str, BothOrders]) -> Verdict:
@@ -151,9 +141,9 @@ def _row(pair: Pair, judging: Judging, answers: Mapping[str, BothOrders]) -> rec
         "damage_b": pair.b["damage"],
         "status": _status(verdict, answers),
         "winner": verdict.winner,
-        "p_a": _rounded(verdict.p_a),
+        "p_a": None if verdict.p_a is None else round(verdict.p_a, DECIMALS),
         "reason": verdict.reason,
-        "verdicts": [_verdict(name, answer) for name, answer in answers.items()],
+        "verdicts": [{"judge": name, **answer.columns()} for name, answer in answers.items()],
     }
 
 
@@ -162,22 +152,6 @@ def _status(verdict: Verdict, answers: Mapping[str, BothOrders]) -> str:
     if verdict.winner is not None:
         return "done"
     return "failed" if any(answer.combined.reply.strip() for answer in answers.values()) else "unasked"
-
-
-def _verdict(name: str, answer: BothOrders) -> dict[str, Any]:
-    """One judge's verdict, all winners in the order of the pair."""
-    return {
-        "judge": name,
-        "forward": answer.forward.winner,
-        "backward": mirrored(answer.backward).winner,
-        "winner": answer.combined.winner,
-        "p_a": _rounded(answer.combined.p_a),
-        "reason": answer.combined.reason,
-    }
-
-
-def _rounded(p_a: float | None) -> float | None:
-    return None if p_a is None else round(p_a, DECIMALS)
 
 
 def counts(prompts: Rows, candidates: Rows, rows: Rows, accounts: Mapping[str, Account]) -> dict[str, Any]:

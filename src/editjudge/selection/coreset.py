@@ -11,8 +11,7 @@ Cosines are float64, of the entries as they are stored, so that a choice does no
 """
 
 import operator
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from editjudge.core.progress import progress
+from editjudge.core.workers import cores
 
 STARTS = ("first", "farthest_from_mean", "seeded")
 TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right to about 1e-15
@@ -50,8 +50,8 @@ def k_center_greedy(
     start: str = "farthest_from_mean",
     rng: np.random.Generator | None = None,
     already_selected: np.ndarray | None = None,
-    sources: Sequence[Hashable] | None = None,
-    quotas: Mapping[Hashable, int] | None = None,
+    sources: Sequence[str | None] | None = None,
+    quotas: Mapping[str, int] | None = None,
     products: Products | None = None,
     what: str | None = None,
 ) -> Coreset:
@@ -78,9 +78,9 @@ def k_center_greedy(
     known, vectors = _already(already_selected, embeddings)
     room = _Room(len(embeddings), sources, quotas or {}, known)
     n = min(n, room.left())
-    cores = len(os.sched_getaffinity(0))
+    count = cores()
     # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
-    with ThreadPoolExecutor(cores) as threads, threadpool_limits(1, "blas"):
+    with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
         search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
         search.drop(room.closed())
         search.add(vectors)
@@ -223,7 +223,7 @@ class _Room:
     """Which rows may still be chosen, by the quotas of their sources."""
 
     def __init__(
-        self, rows: int, sources: Sequence[Hashable] | None, quotas: Mapping[Hashable, int], known: np.ndarray
+        self, rows: int, sources: Sequence[str | None] | None, quotas: Mapping[str, int], known: np.ndarray
     ) -> None:
         if quotas and (sources is None or len(sources) != rows):
             raise ValueError(f"quotas need the source of each of the {rows} rows")
@@ -232,7 +232,7 @@ class _Room:
         self.source = np.zeros(rows, np.int64)
         if quotas and sources is not None:
             self.source[:] = [place[name] for name in sources]
-        self.room = np.array([quotas.get(name, rows) for name in names], np.int64)
+        self.room = np.array([rows if name is None else quotas.get(name, rows) for name in names], np.int64)
         if any(most < 0 for most in quotas.values()):
             raise ValueError(f"a quota must be 0 or more: {dict(quotas)}")
         self.open = np.ones(rows, bool)

@@ -120,7 +120,7 @@ class Server:
                 Route("/v1/models", self.models),
                 Route("/v1/chat/completions", self.complete, methods=["POST"]),
             ],
-            exception_handlers={Rejected: refusal, HTTPException: http_refusal, Exception: failure},
+            exception_handlers={Rejected: refusal, HTTPException: refusal, Exception: failure},
             lifespan=self.lifespan,
         )
 
@@ -231,13 +231,10 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException):
+        return error_response(error.status_code, error.detail)
     assert isinstance(error, Rejected)
     return error_response(error.status, error.message, error.param, error.code)
-
-
-async def http_refusal(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return error_response(error.status_code, error.detail)
 
 
 async def failure(request: Request, error: Exception) -> JSONResponse:

@@ -1,6 +1,5 @@
 """The image of a pair: fetched from where it is, decoded safely, and hashed."""
 
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from PIL import Image
 
 from editjudge.core import images, regions
 from editjudge.core.tables import RowError
+from editjudge.core.workers import cores
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.record import Draft
 from editjudge.sources.settings import Filters
@@ -31,7 +31,7 @@ class Pictures:
 
     def __init__(self, downloads: Downloads, filters: Filters) -> None:
         self.downloads, self.filters = downloads, filters
-        self._decoding = threading.Semaphore(len(os.sched_getaffinity(0)))  # a decoded image takes up to 200 MB
+        self._decoding = threading.Semaphore(cores())  # a decoded image takes up to 200 MB
 
     def take(self, draft: Draft, folder: Path) -> Picture:
         """The image of a pair, its paths being in `folder`. Raises RowError where it cannot serve."""

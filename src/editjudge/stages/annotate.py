@@ -4,6 +4,7 @@ A prompt's source is decoded and encoded once for all its candidates. A record w
 as they were is taken from work/; one that cannot be measured is a failed record with a reason.
 """
 
+import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,7 +50,17 @@ def annotate(
         for p, metas in zip(prompts, taken, strict=True)
         for row, meta in zip(_measurable(by_prompt[p["key"]], where), metas, strict=True)
     }
-    return [_annotation(row, found, where) for p in prompts for row in by_prompt[p["key"]]]
+    sums = {p["key"]: sha256(p["image"]) for p in prompts}
+    return [
+        _annotation(row, found, where) | {"source_sha256": sums[p["key"]], "edit_sha256": sha256(row["image"])}
+        for p in prompts
+        for row in by_prompt[p["key"]]
+    ]
+
+
+def sha256(data: bytes | None) -> str | None:
+    """A file's SHA-256 (hex), by which training knows the images that were measured; None where there is no file."""
+    return None if data is None else hashlib.sha256(data).hexdigest()
 
 
 def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:

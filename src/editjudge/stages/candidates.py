@@ -104,10 +104,7 @@ def _requests(
         if name in missing:
             missing.remove(name)
             row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
-            yield (
-                name,
-                Request(row["key"], row["task"], row["instruction"], row["image"], row["edit"], prompt.use, seed),
-            )
+            yield name, Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:

@@ -18,16 +18,17 @@ from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
-from editjudge.arena.matches import OUTCOMES, numbered
+from editjudge.arena.matches import numbered
 from editjudge.arena.settings import ArenaPlan
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import read
+from editjudge.core.winner import SIGNS
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
 
 Rows = list[records.Row]
@@ -96,7 +97,7 @@ def ask_within(
     def outcomes(prompt: np.ndarray, pair: np.ndarray) -> list[int | None]:
         chosen = [at[prompts[p], *two[q]] for p, q in zip(prompt, pair, strict=True)]
         answers.update(zip(chosen, ask_all([pairs[n] for n in chosen]), strict=True))
-        return [OUTCOMES.get(answers[n].combined.winner or "") for n in chosen]
+        return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
     numbers = np.array([[models.index(m) for m in ab] for ab in two])
@@ -151,11 +152,7 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
             "dimension": DIMENSION,
             "model_a": a,
             "model_b": b,
-            "forward": answer.forward.winner,
-            "backward": mirrored(answer.backward).winner,
-            "winner": answer.combined.winner,
-            "p_a": None if answer.combined.p_a is None else round(answer.combined.p_a, 4),
-            "reason": answer.combined.reason,
+            **answer.columns(),
             "damage_a": gallery[a][p["key"]]["damage"],
             "damage_b": gallery[b][p["key"]]["damage"],
         }

@@ -8,7 +8,6 @@ pairs are as before is not embedded again. The embedder is loaded once, and only
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,6 @@ def rows_of(pairs: Path) -> int:
     """The number of raw pairs. Raises ContractError for a file that is missing or another."""
     next(records.iterate(pairs, "raw_pairs"), None)
     return pq.ParquetFile(pairs).metadata.num_rows
-
-
-def in_shards(rows: Iterator[records.Row], size: int) -> Iterator[list[records.Row]]:
-    """The rows in lists of `size`, the last one shorter."""
-    while shard := list(islice(rows, size)):
-        yield shard
 
 
 def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
@@ -122,7 +115,9 @@ def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embe
         shards = Shards(setting, lambda: given, None, counts)
     else:
         shards = Shards(setting, model, work("embed", task), counts)
-    parts = progress(in_shards(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards")
+    parts = progress(
+        records.in_groups(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards"
+    )
     write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
 
 

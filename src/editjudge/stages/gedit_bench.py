@@ -4,10 +4,8 @@ A published row that cannot be used is counted in metrics/gedit_bench.json, and 
 data/refused/gedit_bench.csv.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from tqdm import tqdm
 from editjudge.arena.settings import ArenaSetting
 from editjudge.benchmarks import reading
 from editjudge.core import images, params, records
+from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError, TableError
@@ -31,16 +30,6 @@ FIELDS = {
     "instruction": ("instruction", "prompt"),
     "source_image": ("source_image", "input_image", "image"),
 }
-KEY = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # it becomes the name of a file
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A row that is no prompt. where: its file and its number there, from 0."""
-
-    file: str
-    row: int
-    reason: str
 
 
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
@@ -51,9 +40,10 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
             yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
 
 
-def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
+def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     """The prompts of the published benchmark, in its order, the tasks under their published names.
 
+    A row that is no prompt has the columns REFUSED: its file, its number there, from 0, and why.
     Raises TableError for a file that cannot be read or has not the fields.
     """
     seen: set[str] = set()
@@ -61,14 +51,14 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row | Refused]:
         try:
             yield _prompt(record, seen)
         except (RowError, images.ImageError) as error:
-            yield Refused(str(record.file), record.number, str(error))
+            yield dict(zip(REFUSED, (str(record.file), record.number, str(error)), strict=True))
 
 
 def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
     """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
     key, task, instruction, image = (_field(record, names) for names in FIELDS.values())
     key = str(record[key]) if isinstance(record[key], int) else record.text(key)
-    if not KEY.fullmatch(key):
+    if not FILE_NAME.fullmatch(key):
         raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
     if key in seen:
         raise RowError(f"key {key} stands already in an earlier row")
@@ -106,9 +96,9 @@ def run() -> None:
         records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
         for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
-            if isinstance(row, Refused):
+            if "reason" in row:
                 refused += 1
-                bad.add(vars(row))
+                bad.add(row)
             else:
                 tasks[row["task"]] += 1
                 prompts.add(row)

@@ -15,17 +15,17 @@ from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.winner import WORTH
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.styles import Dimension
 from editjudge.statistics import agreement, comparison, pointwise, psychometric
 from editjudge.statistics.transitivity import transitivity
 
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
-WORTH = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
 # What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
 # about visual consistency there, too.
 ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
@@ -60,18 +60,14 @@ def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]
 
 
 def _verdict(judge: str, item: Item, answer: BothOrders | None) -> records.Row:
-    combined = None if answer is None else answer.combined
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a")) | {"reason": item.failed}
     return {
         "key": item.key,
         "task": item.task,
         "judge": judge,
         "truth": agreement.folded(str(item.verdict)),
         "label": item.verdict,
-        "forward": None if answer is None else answer.forward.winner,
-        "backward": None if answer is None else mirrored(answer.backward).winner,
-        "winner": None if combined is None else combined.winner,
-        "p_a": None if combined is None or combined.p_a is None else round(combined.p_a, 4),
-        "reason": item.failed if combined is None else combined.reason,
+        **(nothing if answer is None else answer.columns()),
     }
 
 

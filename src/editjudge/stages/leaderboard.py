@@ -31,14 +31,17 @@ PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "
 NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
 
 
-def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
-    """The leaderboard under alpha, weighting, ties, bootstrap and seed."""
+def board_of(found: ratings.Matches, setting: dict[str, Any], alone: bool = False) -> ratings.Leaderboard:
+    """The leaderboard under alpha, weighting, ties, bootstrap and seed.
+
+    alone: a single prompt, which there is nothing to resample of, has no intervals; it is refused otherwise.
+    """
     return ratings.leaderboard(
         found,
         alpha=setting["alpha"],
         weighting=setting["weighting"],
         ties=setting["ties"],
-        n_bootstrap=setting["bootstrap"],
+        n_bootstrap=0 if alone and found.n_prompts < 2 else setting["bootstrap"],
         seed=setting["seed"],
     )
 
@@ -50,24 +53,16 @@ def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[st
     what `ratings.leaderboard` refuses.
     """
     names = sorted(name for name in table[column].unique().to_pylist() if name is not None)
-    return [{column: name} | _part(_where(table, column, name), setting) for name in names]
-
-
-def _where(table: pa.Table, column: str, name: str) -> pa.Table:
-    return table.filter(pc.equal(table[column].cast(pa.string()), name))
+    text = table[column].cast(pa.string())
+    return [{column: name} | _part(table.filter(pc.equal(text, name)), setting) for name in names]
 
 
 def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
     try:
-        board = board_of(*_with_intervals(matches.numbered(table), setting))
+        board = board_of(matches.numbered(table), setting, alone=True)
     except ValueError as error:
         return {"models": [], "tie": {}, "warnings": [], "reason": str(error)}
     return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
-
-
-def _with_intervals(found: ratings.Matches, setting: dict[str, Any]) -> tuple[ratings.Matches, dict[str, Any]]:
-    """The matches and the setting, without resamples where there is a single prompt to resample."""
-    return found, setting if found.n_prompts > 1 else setting | {"bootstrap": 0}
 
 
 def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
@@ -123,7 +118,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
         found = matches.numbered(named)
     except matches.MatchError as error:
         return nothing(len(table), str(error))
-    board = board_of(*_with_intervals(found, setting))
+    board = board_of(found, setting, alone=True)
     warnings = board.warnings + unrated(named, found)
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)

@@ -9,12 +9,11 @@ import numpy as np
 from editjudge.core import images, params, records, workers
 from editjudge.core.main import stage
 from editjudge.core.settings import read
+from editjudge.core.winner import SIDES
 from editjudge.editors.procedural import edits as procedural
 from editjudge.probe import scenes
 from editjudge.probe.settings import ProbeBenchSetting
 from editjudge.sources.settings import RawPairs
-
-WINNERS = ("Image A", "Image B")
 
 
 def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
@@ -36,7 +35,7 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
         "instruction": prompt["instruction"],
         "source_image": {"bytes": prompt["image"], "path": None},
         "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
-        "winner": WINNERS[int(damages[1] < damages[0])],
+        "winner": SIDES[int(damages[1] < damages[0])],
         "models": list(models),
         "damages": damages,
         "origin": prompt["origin"],
@@ -68,7 +67,7 @@ def run() -> None:
     ]
     make = partial(
         make_pair,
-        amounts={str(kind): amount for kind, amount in setting.amounts.items()},
+        amounts={str(name): amount for name, amount in setting.amounts.items()},
         least_gap=setting.least_gap,
         seed=setting.seed,
     )

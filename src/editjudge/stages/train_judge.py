@@ -23,7 +23,7 @@ from editjudge.core.files import work
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
 from editjudge.core.workers import spread
-from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group
+from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group, sums_of
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def launch_of(values: dict[str, Any]) -> "Launch":
 
 
 def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> str:
-    """The name of a training: a hash of its files (pairs, images, base), settings, processes, code and libraries."""
+    """The name of a training: a hash of its pairs (with their images' sums), base, settings, code and libraries."""
     contents = []
     for file in files:
         with file.open("rb") as opened:
@@ -115,15 +115,17 @@ def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> s
     return resume.fingerprint(contents, matters, processes, code, [version(name) for name in LIBRARIES])[:16]
 
 
-def unusable(job: tuple[Group, dict[str, int]]) -> dict[str, str]:
-    """Which of a row group's images (rows by name) cannot be shown, each with the reason."""
+def unusable(job: tuple[Group, dict[str, tuple[int, str]]]) -> dict[str, str]:
+    """Which of a row group's images (row and SHA-256 by name) cannot be shown, each with the reason."""
     group, rows = job
     data = read_group(group)
-    return {name: reason for name, row in rows.items() if (reason := fault(data[row]))}
+    return {name: reason for name, (row, sha256) in rows.items() if (reason := fault(data[row].as_py(), sha256))}
 
 
-def fault(data: bytes | None) -> str | None:
+def fault(data: bytes | None, sha256: str) -> str | None:
     """Why an image cannot be shown to the judge; None for one that can."""
+    if data is not None and hashlib.sha256(data).hexdigest() != sha256:
+        return "not the image that was annotated: run `dvc repro`"
     try:
         height, width = images.decode(data or b"").shape[:2]
     except images.ImageError as error:
@@ -135,10 +137,12 @@ def fault(data: bytes | None) -> str | None:
 def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
     """The keys of the pairs that have an image which cannot be shown, each with the reason. ContractError."""
     pictures = Pictures(name for pair in pairs for name in names_of(pair))
+    sums = {name: sha256 for pair in pairs for name, sha256 in sums_of(pair).items()}
+    jobs = [(group, {name: (row, sums[name]) for name, row in rows.items()}) for group, rows in pictures.by_group()]
     faults: dict[str, str] = {}
-    for found in spread(unusable, pictures.by_group(), "images of the training pairs, by groups"):
+    for found in spread(unusable, jobs, "images of the training pairs, by groups"):
         faults |= found
-    skipped = {}
+    skipped: dict[str, str] = {}
     for pair in pairs:
         for side, name in zip(SIDES, names_of(pair), strict=True):
             reason = faults.get(name) if name in pictures.places else f"missing from {file_of(name)}"
@@ -243,8 +247,7 @@ def train_alone_or_launch() -> None:
     values = params.load()
     settings, launch = settings_of(values), launch_of(values)
     setting, pairs = params.leaf(values, "train_judge"), records.read(PAIRS, "train_pairs")
-    shown = sorted({Path(file_of(name)) for pair in pairs for name in names_of(pair)})
-    files = [PAIRS, *shown, *sorted(file for file in BASE.rglob("*") if file.is_file())]
+    files = [PAIRS, *sorted(file for file in BASE.rglob("*") if file.is_file())]
     run = work("train_judge", fingerprint(setting, launch.nodes * launch.processes, files))
     if starting.node() == 0:
         prepare(pairs, run, setting["skip_failed"])

@@ -19,8 +19,10 @@ from editjudge.pairs import rules as tier_rules
 from editjudge.pairs import tiers
 
 LONGEST_KEY = 200
+NAMED, SUMS = ("key", "model"), ("source_sha256", "edit_sha256")
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
+Sums: TypeAlias = Mapping[tuple[str, str, str], tuple[str, str]]
 PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
 
 
@@ -145,8 +147,11 @@ def _count(outcome: tiers.Outcome, counts: Counter) -> None:
     counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
 
 
-def to_rows(chosen: list[Chosen], instructions: Mapping[str, str], seed: int) -> Rows:
-    """Training pairs; which edit is Image A is drawn for each pair by itself from the seed. instructions: by prompt."""
+def to_rows(chosen: list[Chosen], instructions: Mapping[tuple[str, str], str], sums: Sums, seed: int) -> Rows:
+    """Training pairs; which edit is Image A is drawn for each pair by itself from the seed.
+
+    instructions: by task and prompt. sums: SHA-256 of source and edit, by task, prompt and model.
+    """
     rows = []
     for item in chosen:
         winner, loser = item.pair.winner, item.pair.loser
@@ -158,7 +163,7 @@ def to_rows(chosen: list[Chosen], instructions: Mapping[str, str], seed: int) ->
                 "key": key,
                 "prompt": item.prompt,
                 "task": item.task,
-                "instruction": instructions[item.prompt],
+                "instruction": instructions[item.task, item.prompt],
                 "winner": "Image A" if a == winner else "Image B",
                 "model_a": a,
                 "model_b": b,
@@ -166,6 +171,9 @@ def to_rows(chosen: list[Chosen], instructions: Mapping[str, str], seed: int) ->
                 "margin": None if item.pair.margin is None else round(item.pair.margin, 6),
                 "damage_a": item.damage[a],
                 "damage_b": item.damage[b],
+                "source_sha256": sums[item.task, item.prompt, a][0],
+                "sha256_a": sums[item.task, item.prompt, a][1],
+                "sha256_b": sums[item.task, item.prompt, b][1],
             }
         )
     return rows
@@ -244,11 +252,16 @@ def run() -> None:
     per_task = choose_all(recipes, setting, slot_settings.unconfigured(models))
     chosen = [item for pairs, _ in per_task.values() for item in pairs]
     instructions = {
-        row["key"]: row["instruction"]
+        (task, row["key"]): row["instruction"]
         for task in tasks
         for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
     }
-    rows = to_rows(chosen, instructions, setting["seed"])
+    sums = {
+        (task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"])
+        for task in tasks
+        for row in pq.read_table(f"data/annotations/{task}.parquet", columns=[*NAMED, *SUMS]).to_pylist()
+    }
+    rows = to_rows(chosen, instructions, sums, setting["seed"])
     records.write(Path("data/train_pairs.parquet"), rows, "train_pairs")
     records.write_json(Path("metrics/train_pairs.json"), report(per_task))
     without = [task for task, (pairs, _) in per_task.items() if not pairs]

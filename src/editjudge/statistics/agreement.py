@@ -10,14 +10,13 @@ an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-Winner: TypeAlias = Literal["Image A", "Image B", "Tie"]
+from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
+
 Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
-_EXCHANGED: dict[Any, Any] = {"Image A": "Image B", "Image B": "Image A", "Tie": "Tie", None: None}
-_SIGNS: dict[Any, int] = {"Image A": 1, "Tie": 0, "Image B": -1}
 _BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
 
 
@@ -25,6 +24,7 @@ def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
     """Score interval (low, high) in 0..1 for a share of k in n; z 1.96 is 95 %.
 
     Raises ValueError for n that is not positive and k outside 0..n.
+    scipy.stats has it for whole k alone, and a Tie is half a one.
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927) 209-212.
     """
     if not (n > 0 and 0 <= k <= n):
@@ -48,7 +48,12 @@ def cluster_bootstrap_interval(
     clusters of different sizes keep their weight. Independent of the rows' order.
     Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
     """
-    low, high = np.quantile(resampled_means(correct, clusters, rng, n_resamples), (0.025, 0.975))
+    return interval(resampled_means(correct, clusters, rng, n_resamples))
+
+
+def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The 95 % percentile interval of what resamples gave."""
+    low, high = np.quantile(values, (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -214,13 +219,7 @@ def tuple_accuracy(
 
 def _tuples(rows: Sequence[tuple[int, Sequence[Pair]]]) -> dict[str, Any]:
     correct = sum(all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs in rows)
-    low, high = wilson_interval(correct, len(rows))
-    return {
-        "n": len(rows),
-        "correct": correct,
-        "accuracy": correct / len(rows),
-        "low": low,
-        "high": high,
+    return _share(correct, len(rows)) | {
         "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs in rows),
         "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs in rows),
     }
@@ -239,7 +238,7 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
     if len(truths) != len(margins):
         raise ValueError(f"{len(truths)} truths and {len(margins)} margins")
     _check(truths, unread=False)
-    read = [(_SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
+    read = [(SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
     signs, values = np.array(read, float).reshape(-1, 2).T
     if not np.isfinite(values).all():
         raise ValueError("a margin is not finite")
@@ -263,7 +262,7 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
 def exchanged(winner: Winner | None) -> Winner | None:
     """The winner in the terms of the question with A and B exchanged. ValueError outside the vocabulary."""
     _check([winner])
-    return _EXCHANGED[winner]
+    return None if winner is None else OTHER_SIDE[winner]
 
 
 def report(
@@ -288,17 +287,16 @@ def report(
 def _accuracy(rows: Sequence[tuple[Winner, Winner | None]]) -> dict[str, Any]:
     correct = sum(truth == winner for truth, winner in rows)
     answers = Counter(winner for _, winner in rows)
-    low, high = wilson_interval(correct, len(rows))
-    return {
-        "n": len(rows),
+    return _share(correct, len(rows)) | {
         "scored": len(rows) - answers[None],
         "unparsed": answers[None],
         "ties": answers["Tie"],
-        "correct": correct,
-        "accuracy": correct / len(rows),
-        "low": low,
-        "high": high,
     }
+
+
+def _share(correct: int, n: int) -> dict[str, Any]:
+    low, high = wilson_interval(correct, n)
+    return {"n": n, "correct": correct, "accuracy": correct / n, "low": low, "high": high}
 
 
 def _mean_over_tasks_interval(
@@ -312,8 +310,7 @@ def _mean_over_tasks_interval(
     )
     right, sizes = np.hsplit(sums, 2)
     shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
-    low, high = np.quantile(np.nanmean(shares, axis=1), (0.025, 0.975))
-    return float(low), float(high)
+    return interval(np.nanmean(shares, axis=1))
 
 
 def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
@@ -321,8 +318,7 @@ def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
     shares = {"consistent": consistent, "consistency": None, "first_side_preference": None, "low": None, "high": None}
     if not scored:
         return shares
-    side = {"Image A": 1.0, "Tie": 0.5, "Image B": 0.0}
-    preferred = sum(side[first] + side[second] for first, second in scored) / 2
+    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
     low, high = wilson_interval(preferred, len(scored))
     preference = preferred / len(scored)
     return shares | {
@@ -334,9 +330,9 @@ def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
 
 
 def _check(winners: Sequence[Any], unread: bool = True) -> None:
-    allowed = ("Image A", "Image B", "Tie", *([None] if unread else []))
+    allowed = (*WINNERS, *([None] if unread else []))
     if not len(winners):
         raise ValueError("there are no answers")
     for row, winner in enumerate(winners):
         if winner not in allowed:
-            raise ValueError(f"row {row}: the winner is {winner!r}, not one of Image A, Image B, Tie")
+            raise ValueError(f"row {row}: the winner is {winner!r}, not one of {', '.join(WINNERS)}")

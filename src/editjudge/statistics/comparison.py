@@ -6,14 +6,16 @@ answered, and says how many those are; the paired tests take every question, an 
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
+import krippendorff
 import numpy as np
 from scipy import stats
 
-from editjudge.statistics.agreement import Winner, resampled_means, resampled_sums
+from editjudge.core.winner import SIGNS, Winner
+from editjudge.statistics.agreement import interval, resampled_means, resampled_sums
 
-ANSWERS: tuple[Winner, ...] = ("Image A", "Tie", "Image B")  # in order, for the ordinal alpha
+ANSWERS = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
 def cohen_kappa(
@@ -44,7 +46,7 @@ def cohen_kappa(
     low, high = None, None
     if clusters is not None and rng is not None and len({clusters[row] for row in kept}) > 1:
         sums = resampled_sums(cells.reshape(len(kept), -1), [clusters[row] for row in kept], rng, n_resamples)
-        low, high = _interval(_kappa(sums.reshape(-1, *cells.shape[1:]))[2])
+        low, high = _defined(_kappa(sums.reshape(-1, *cells.shape[1:]))[2])
     return {
         "n": len(first),
         "scored": len(kept),
@@ -67,62 +69,35 @@ def _kappa(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return observed, expected, (observed - expected) / (1 - chance)
 
 
-def krippendorff_alpha(
-    ratings: Sequence[Sequence[Any]],
-    level: Literal["nominal", "ordinal"] = "nominal",
-    values: Sequence[Any] | None = None,
-) -> dict[str, Any]:
+def krippendorff_alpha(ratings: Sequence[Sequence[Any]], values: Sequence[Any]) -> dict[str, Any]:
     """Agreement of any number of judges, with missing answers: 1 is full agreement, 0 that of chance, below 0 worse.
 
-    ratings: (judges, questions), any vocabulary, None where there is no answer. values: the vocabulary in its order,
-    which level "ordinal" needs. Questions with fewer than two answers say nothing about agreement and are left out.
+    ratings: (judges, questions), None where there is no answer. values: the vocabulary in its order. Questions with
+    fewer than two answers say nothing about agreement and are left out.
 
-    Returns judges, n, scored (questions with two answers or more), unscored, answers (on those), and alpha, which is
-    None where nothing was scored or only one value occurs.
-    Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011: alpha = 1 - D_o / D_e over coincidences.
-    Raises ValueError for ragged ratings, an answer outside `values`, and "ordinal" without them.
+    Returns judges, n, scored (questions with two answers or more), unscored, answers (on those), and alpha (nominal)
+    and ordinal, which are None where nothing was scored or only one value occurs.
+    Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
+    Raises ValueError for ragged ratings, and an answer outside `values`.
     """
     if len({len(row) for row in ratings}) > 1:
         raise ValueError("the judges answered different numbers of questions")
-    if level == "ordinal" and values is None:
-        raise ValueError("ordinal agreement needs the values in their order")
-    words = (
-        list(values) if values is not None else sorted({a for row in ratings for a in row if a is not None}, key=str)
-    )
-    strange = {answer for row in ratings for answer in row if answer is not None} - set(words)
+    strange = {answer for row in ratings for answer in row if answer is not None} - set(values)
     if strange:
         raise ValueError(f"answers outside the values: {', '.join(sorted(map(str, strange)))}")
-    units = np.zeros((len(ratings[0]) if ratings else 0, len(words)))
-    place = {word: number for number, word in enumerate(words)}
-    for row in ratings:
-        answered = [(question, place[answer]) for question, answer in enumerate(row) if answer is not None]
-        np.add.at(units, tuple(np.array(answered, int).reshape(-1, 2).T), 1)
+    counted = [[column.count(value) for value in values] for column in zip(*ratings, strict=True)]
+    units = np.array(counted, int).reshape(-1, len(values))
     paired = units[units.sum(1) >= 2]
+    several = (paired.sum(0) > 0).sum() > 1
     return {
         "judges": len(ratings),
         "n": len(units),
         "scored": len(paired),
         "unscored": len(units) - len(paired),
         "answers": int(paired.sum()),
-        "alpha": _alpha(paired, level),
+        "alpha": float(krippendorff.alpha(None, paired, level_of_measurement="nominal")) if several else None,
+        "ordinal": float(krippendorff.alpha(None, paired, level_of_measurement="ordinal")) if several else None,
     }
-
-
-def _alpha(units: np.ndarray, level: str) -> float | None:
-    """Alpha from counts (questions, values), each row with at least two answers."""
-    coincidences = (units.T / (units.sum(1) - 1)) @ units - np.diag((units / (units.sum(1, keepdims=True) - 1)).sum(0))
-    totals = units.sum(0)
-    distance = 1 - np.eye(len(totals)) if level == "nominal" else _ordinal(totals)
-    expected = totals @ distance @ totals
-    if not expected > 0:
-        return None
-    return float(1 - (totals.sum() - 1) * (coincidences * distance).sum() / expected)
-
-
-def _ordinal(totals: np.ndarray) -> np.ndarray:
-    """Krippendorff's ordinal distances (values, values): squared counts of the values between, ends by half."""
-    upto = np.cumsum(totals) - totals / 2
-    return (upto[:, None] - upto[None, :]) ** 2
 
 
 def mcnemar(first_correct: Sequence[bool], second_correct: Sequence[bool]) -> dict[str, Any]:
@@ -172,7 +147,7 @@ def paired_bootstrap(
     if len(set(clusters)) < 2:
         return result
     means = resampled_means(gain, clusters, rng, n_resamples)
-    low, high = _interval(means)
+    low, high = interval(means)
     beyond = min(int((means <= 0).sum()), int((means >= 0).sum()))
     return result | {"low": low, "high": high, "p": min(1.0, 2 * (beyond + 1) / (n_resamples + 1))}
 
@@ -199,21 +174,14 @@ def compare_judges(
                 "bootstrap": paired_bootstrap(right, other, clusters, rng),
             }
         )
-    return {"all": _all(list(answers.values())) if len(answers) > 1 else None, "pairs": pairs}
+    together = krippendorff_alpha(list(answers.values()), ANSWERS) if len(answers) > 1 else None
+    return {"all": together, "pairs": pairs}
 
 
-def _all(ratings: list[Sequence[Winner | None]]) -> dict[str, Any]:
-    ordinal = krippendorff_alpha(ratings, "ordinal", ANSWERS)
-    return krippendorff_alpha(ratings, "nominal", ANSWERS) | {"ordinal": ordinal["alpha"]}
-
-
-def _interval(values: np.ndarray) -> tuple[float | None, float | None]:
+def _defined(values: np.ndarray) -> tuple[float, float] | tuple[None, None]:
     """95 % percentile interval of the values that are defined."""
     defined = values[np.isfinite(values)]
-    if not len(defined):
-        return None, None
-    low, high = np.quantile(defined, (0.025, 0.975))
-    return float(low), float(high)
+    return interval(defined) if len(defined) else (None, None)
 
 
 def _or_none(value: float) -> float | None:

@@ -7,7 +7,7 @@ A judge of two edits is an observer in a two-alternative forced choice, whose ch
 at a gap x (mean ΔE, above 0), with the guess rate g = 1/2, the lapse rate l and a Weibull F. A right answer counts 1, a
 wrong one 0, a Tie 1/2 (a forced choice would guess), and an unread answer 0: it stays in the denominator, as a lapse.
 Source: F. A. Wichmann and N. J. Hill, The psychometric function: I. Fitting, sampling, and goodness of fit, Perception
-& Psychophysics 63 (2001) 1293-1313, whose bounds on the lapse rate, 0 to 0.06, are the default.
+& Psychophysics 63 (2001) 1293-1313, whose bounds on the lapse rate, 0 to 0.06, are ours.
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from editjudge.statistics.agreement import wilson_interval
+from editjudge.statistics.agreement import interval, wilson_interval
 
 GUESS = 0.5
 MAX_LAPSE = 0.06
@@ -63,7 +63,7 @@ def credit(truths: Sequence[str], winners: Sequence[str | None]) -> np.ndarray:
     return np.array([1.0 if truth == winner else 0.5 * (winner == "Tie") for truth, winner in pairs])
 
 
-def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, max_lapse: float = MAX_LAPSE) -> Curve:
+def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray) -> Curve:
     """The curve of greatest likelihood of answers worth 0..1 (n,) at gaps (n,).
 
     The likelihood is Bernoulli's, log psi for what an answer is worth and log(1 - psi) for the rest. The best points of
@@ -81,7 +81,7 @@ def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray,
     bounds = [
         (math.log(x.min() / BEYOND), math.log(x.max() * BEYOND)),
         (math.log(SHAPES[0]), math.log(SHAPES[1])),
-        (0.0, max_lapse),
+        (0.0, MAX_LAPSE),
     ]
     grid = [(a, b, c) for a in np.linspace(*bounds[0], 20) for b in np.linspace(*bounds[1], 6) for c in bounds[2]]
     starts = sorted(grid, key=lambda start: _cost(start, x, y)[0])[:3]
@@ -129,8 +129,7 @@ def threshold_interval(
             thresholds.append(fit(x[rows], y[rows]).threshold)
     if not thresholds:
         return None
-    low, high = np.quantile(np.clip(thresholds, x.min(), x.max()), (0.025, 0.975))
-    return float(low), float(high)
+    return interval(np.clip(thresholds, x.min(), x.max()))
 
 
 def points(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, bins: int = BINS) -> list[dict]:
@@ -175,11 +174,11 @@ def report(
     reports = []
     for kind, rows in parts.items():
         one, curve = _part(bench, winners, rows)
-        interval = None
+        ends = None
         if kind == "all" and curve is not None:
             worth = credit(bench.truths, winners)
-            interval = threshold_interval(bench.gaps, worth, bench.clusters, np.random.default_rng(seed), n_resamples)
-        low, high = interval or (None, None)
+            ends = threshold_interval(bench.gaps, worth, bench.clusters, np.random.default_rng(seed), n_resamples)
+        low, high = ends or (None, None)
         reports.append({"kind": kind, **one, "low": low, "high": high})
     return reports
 

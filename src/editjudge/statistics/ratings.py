@@ -34,10 +34,7 @@ class Matches:
     """M comparisons of two of K models, on one of P prompts and in one of D dimensions.
 
     prompt, dimension, first, second: (M,) int from 0, below n_prompts, D, K and K. outcome: (M,) int8, +1 where the
-    first model wins, -1 where the second does, 0 for a tie. A prompt is the unit of resampling.
-
-    Raises ValueError for arrays of different lengths, indices out of range, an outcome that is none of the three, a
-    model that meets itself, and names that occur twice.
+    first model wins, -1 where the second does, 0 for a tie; no model meets itself. A prompt is the unit of resampling.
     """
 
     prompt: np.ndarray
@@ -48,24 +45,6 @@ class Matches:
     models: tuple[str, ...]
     dimensions: tuple[str, ...]
     n_prompts: int
-
-    def __post_init__(self) -> None:
-        columns = (self.prompt, self.dimension, self.first, self.second, self.outcome)
-        if any(np.shape(column) != np.shape(self.prompt) or np.ndim(column) != 1 for column in columns):
-            raise ValueError(f"one number a match is needed, not {[np.shape(column) for column in columns]}")
-        for names in (self.models, self.dimensions):
-            if len(set(names)) < len(names):
-                raise ValueError(f"names occur twice: {sorted(names)}")
-        limits = {
-            "prompt": self.n_prompts,
-            "dimension": len(self.dimensions),
-            "first": len(self.models),
-            "second": len(self.models),
-        }
-        for name, limit in limits.items():
-            _refuse(name, getattr(self, name), (getattr(self, name) < 0) | (getattr(self, name) >= limit))
-        _refuse("outcome", self.outcome, ~np.isin(self.outcome, (-1, 0, 1)))
-        _refuse("second", self.second, self.first == self.second)
 
 
 @dataclass(frozen=True)
@@ -196,29 +175,6 @@ def leaderboard(
     return Leaderboard(rows, tie, caveats(matches, ties))
 
 
-def part(matches: Matches, rows: np.ndarray) -> Matches:
-    """The matches that `rows` (M,) bool marks, with the prompts, models and dimensions that occur in them, in order."""
-    prompts, prompt = np.unique(matches.prompt[rows], return_inverse=True)
-    dimensions, dimension = np.unique(matches.dimension[rows], return_inverse=True)
-    first, second = matches.first[rows], matches.second[rows]
-    models, sides = np.unique(np.concatenate([first, second]), return_inverse=True)
-    return Matches(
-        prompt,
-        dimension,
-        sides[: len(first)],
-        sides[len(first) :],
-        matches.outcome[rows],
-        tuple(matches.models[k] for k in models),
-        tuple(matches.dimensions[d] for d in dimensions),
-        len(prompts),
-    )
-
-
-def by_dimension(matches: Matches) -> dict[str, Matches]:
-    """The matches of each dimension by themselves, so that it can be rated alone."""
-    return {name: part(matches, matches.dimension == d) for d, name in enumerate(matches.dimensions)}
-
-
 def win_rates(matches: Matches) -> np.ndarray:
     """(K, K) in 0..1: the share of their matches that the row's model won against the column's, a tie being half a win.
 
@@ -249,20 +205,12 @@ def count(matches: Matches, weighting: str) -> Counts:
     return _weighted(_to_counts(cells[None], pairs, matches), weighting)
 
 
-def objective(parameters: np.ndarray, counts: Counts, alpha: float) -> np.ndarray:
-    """Negative penalised log-likelihood (R,) of R problems, lower is better; parameters (R, K + D): a, then log nu."""
-    abilities, x, theta = _unpack(parameters, counts)
-    centred = abilities - abilities.mean(axis=1, keepdims=True)
-    log_z = np.logaddexp(np.logaddexp(x, -x), theta)
-    likelihood = counts.net * x + counts.ties * theta - counts.total * log_z
-    return alpha / 2 * (centred**2).sum(axis=1) - likelihood.sum(axis=(1, 2))
-
-
 def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient (R, K + D) and Hessian (R, K + D, K + D) of `objective`.
+    """Gradient (R, K + D) and Hessian (R, K + D, K + D) of the negative penalised log-likelihood of R problems.
 
-    The Hessian has ones / K added in the abilities: a common shift of them changes nothing, and with this it is regular
-    all the same, while Newton steps from centred abilities stay centred.
+    parameters: (R, K + D), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
+    them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
+    centred.
     """
     abilities, x, theta = _unpack(parameters, counts)
     grown, nu = np.exp(x), np.exp(theta)
@@ -526,9 +474,3 @@ def _check(matches: Matches, alpha: float, weighting: str, ties: str) -> None:
     empty = np.flatnonzero(np.bincount(matches.dimension, minlength=len(matches.dimensions)) == 0)
     if len(empty):
         raise ValueError(f"no matches in dimension {', '.join(matches.dimensions[d] for d in empty)}")
-
-
-def _refuse(name: str, column: np.ndarray, bad: np.ndarray) -> None:
-    rows = np.flatnonzero(bad)
-    if len(rows):
-        raise ValueError(f"match {rows[0]}: {name} is {column[rows[0]]} ({len(rows)} such matches)")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-SIGNS = {"Image A": 1, "Tie": 0, "Image B": -1}
+from editjudge.core.winner import SIGNS
+
 MISSING = 9
 
 

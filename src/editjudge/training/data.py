@@ -15,7 +15,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from editjudge.core import images
 from editjudge.core.errors import FileError
-from editjudge.qwen.prompt import Winner, completion, messages
+from editjudge.core.winner import Winner
+from editjudge.qwen.prompt import completion, messages
 
 Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
 """Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""

@@ -17,6 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from editjudge.core.errors import UserError
+from editjudge.core.workers import cores
 
 PATIENCE = 3600  # seconds that a node waits for the others
 PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux' prctl
@@ -46,7 +47,7 @@ def start(launch: Launch, command: Sequence[str]) -> None:
     """Runs `python command` in every process and returns when all are done. TrainingError, with all stopped, if one
     fails.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // launch.processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
     if not torch.cuda.is_available():
         os.environ["DS_ACCELERATOR"] = "cpu"
     if launch.launcher == "deepspeed":

@@ -215,26 +215,19 @@ def lora(settings: TrainSettings) -> LoraConfig:
     )
 
 
-def optimisation(settings: TrainSettings) -> dict[str, Any]:
-    """Length, rate and batches, as trl names them."""
-    return {
-        "num_train_epochs": settings.epochs,
-        "max_steps": settings.max_steps,
-        "learning_rate": settings.learning_rate,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": settings.warmup_share,
-        "weight_decay": settings.weight_decay,
-        "per_device_train_batch_size": settings.batch_size,
-        "per_device_eval_batch_size": settings.batch_size,
-        "gradient_accumulation_steps": settings.accumulation,
-    }
-
-
 def trainer_config(settings: TrainSettings, output_dir: Path, evaluate: bool, save: bool) -> SFTConfig:
     """trl's settings: loss on the reply, no reports."""
     return SFTConfig(
-        **optimisation(settings),
         output_dir=str(output_dir),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=settings.warmup_share,
+        weight_decay=settings.weight_decay,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulation,
         gradient_checkpointing=settings.gradient_checkpointing,
         bf16=settings.bf16,
         use_cpu=settings.device == "cpu",

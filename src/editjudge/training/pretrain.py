@@ -5,7 +5,7 @@ them out as the processor would (a test holds the two equal).
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
 
-from editjudge.qwen.prompt import Winner, completion, messages
+from editjudge.core.winner import SIDES
+from editjudge.qwen.prompt import completion, messages
 from editjudge.qwen.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
 from editjudge.training.settings import PretrainSettings
 
@@ -25,7 +26,6 @@ Samples: TypeAlias = tuple[np.ndarray, np.ndarray, list[str]]
 MakeBatch: TypeAlias = Callable[[np.random.Generator, int, float], Samples]
 """(generator, n, share of the training that is done in 0..1) to n samples."""
 
-SIDES: tuple[Winner, Winner] = ("Image A", "Image B")
 IGNORED = -100
 
 
@@ -160,20 +160,16 @@ def accuracy(net: Qwen3VLForConditionalGeneration, batches: Sequence[Batch]) -> 
     return hits / total
 
 
+@dataclass(frozen=True)
 class Steps(Dataset):
     """Item i is the batch of step i, made by a generator seeded with (seed, i): the same in any worker."""
 
-    def __init__(
-        self,
-        net: Qwen3VLForConditionalGeneration,
-        tokenizer: PreTrainedTokenizerBase,
-        make_batch: MakeBatch,
-        count: int,
-        batch_size: int,
-        seed: int,
-    ) -> None:
-        self.net, self.tokenizer, self.make_batch = net, tokenizer, make_batch
-        self.count, self.batch_size, self.seed = count, batch_size, seed
+    net: Qwen3VLForConditionalGeneration
+    tokenizer: PreTrainedTokenizerBase
+    make_batch: MakeBatch
+    count: int
+    batch_size: int
+    seed: int
 
     def __len__(self) -> int:
         return self.count
@@ -181,20 +177,6 @@ class Steps(Dataset):
     def __getitem__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
         return collate(self.net, self.tokenizer, self.make_batch(rng, self.batch_size, step / self.count))
-
-
-def batches(
-    net: Qwen3VLForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerBase,
-    make_batch: MakeBatch,
-    count: int,
-    batch_size: int,
-    seed: int,
-    workers: int = 0,
-) -> Iterator[Batch]:
-    """`count` batches in a fixed order."""
-    steps = Steps(net, tokenizer, make_batch, count, batch_size, seed)
-    return iter(DataLoader(steps, batch_size=None, num_workers=workers))
 
 
 def pretrain(
@@ -210,8 +192,10 @@ def pretrain(
     eval_samples samples of make_held_out). AdamW, one-cycle rate, gradients clipped by norm.
     """
     eval_batches = max(1, settings.eval_samples // settings.batch_size)
-    held_out = list(batches(net, tokenizer, make_held_out, eval_batches, settings.batch_size, settings.seed))
-    data = batches(net, tokenizer, make_batch, settings.steps, settings.batch_size, settings.seed + 1, settings.workers)
+    unseen = Steps(net, tokenizer, make_held_out, eval_batches, settings.batch_size, settings.seed)
+    steps = Steps(net, tokenizer, make_batch, settings.steps, settings.batch_size, settings.seed + 1)
+    held_out = list(DataLoader(unseen, batch_size=None))
+    data = DataLoader(steps, batch_size=None, num_workers=settings.workers)
     optimizer = torch.optim.AdamW(net.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, settings.learning_rate, total_steps=settings.steps, pct_start=settings.warmup_share

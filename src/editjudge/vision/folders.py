@@ -133,16 +133,10 @@ DINOV3 = Architecture(
 )
 SAM2 = Architecture(("sam2", "sam2_video"), "facebook/sam2.1-hiera-large", "mask_decoder.mask_tokens.weight")
 DEPTH_ANYTHING = Architecture(
-    ("depth_anything",),
-    "depth-anything/Depth-Anything-V2-Large-hf",
-    "head.conv1.weight",
-    (Scaling.read, depth_input),
+    ("depth_anything",), "depth-anything/Depth-Anything-V2-Large-hf", "head.conv1.weight", (Scaling.read, depth_input)
 )
 SEGFORMER = Architecture(
-    ("segformer",),
-    "jonathandinu/face-parsing",
-    "decode_head.classifier.weight",
-    (Scaling.read, hair_class, input_size),
+    ("segformer",), "jonathandinu/face-parsing", "decode_head.classifier.weight", (Scaling.read, hair_class, input_size)
 )
 VITPOSE = Architecture(
     ("vitpose",),

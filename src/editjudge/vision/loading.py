@@ -16,11 +16,7 @@ from transformers import PreTrainedModel
 from editjudge.core.params import ParamsError
 from editjudge.vision.folders import Precision, Scaling
 
-DTYPES: dict[Precision, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def check_device(where: str, device: str) -> None:

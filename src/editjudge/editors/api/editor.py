@@ -97,9 +97,9 @@ class ApiEditor:
     async def _edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
         waiting = iter(enumerate(requests))
         pool = ThreadPoolExecutor(self.setting.max_in_flight)
-        with tempfile.TemporaryDirectory() as folder, closing(Fetcher(self.setting, Path(folder))) as fetcher, pool:
+        with tempfile.TemporaryDirectory() as folder, closing(downloads(self.setting, Path(folder))) as fetched, pool:
             async with Endpoint(line(self.setting, self.key), self.retries) as endpoint:
-                run = _Run(self, endpoint, fetcher, pool)
+                run = _Run(self, endpoint, fetched, pool)
                 async with asyncio.TaskGroup() as group:
                     for _ in range(WAITING * self.setting.max_in_flight):
                         group.create_task(run.work(waiting, keep))
@@ -121,37 +121,31 @@ def line(setting: ApiSetting, key: str | None) -> Line:
     )
 
 
-class Fetcher:
-    """Fetches images that an endpoint gives by address: https from public hosts, and whatever its own host serves."""
+def downloads(setting: ApiSetting, folder: Path) -> Downloads:
+    """Of images that the endpoint gives by address: from public hosts, and from its own."""
+    limits = Limits(setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
+    return Downloads(folder, limits, own=_place(setting.base_url)[1:])
 
-    def __init__(self, setting: ApiSetting, folder: Path) -> None:
-        self.base = _place(setting.base_url)
-        limits = Limits(setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
-        self.downloads = Downloads(folder, limits, own=self.base[1:])
 
-    def fetch(self, url: str) -> bytes:
-        """The image's bytes. Raises EditFailed; no reason has the address, which may be as good as a key."""
-        if not self._may(url):
-            raise EditFailed("download", "the image's address is neither https nor at the endpoint's own host")
-        try:
-            data = self.downloads.fetch(url)
-        except RowError as error:
-            kind = BROKEN if error.reason in OF_THE_IMAGE else "download"
-            shown = f": {error.detail}" if "://" not in error.detail else ""
-            raise EditFailed(kind, f"the image's address: {error.reason}{shown}") from None
-        self.downloads.forget(url)
-        return data
+def fetch(downloads: Downloads, url: str, base_url: str) -> bytes:
+    """The image's bytes, by https or from the endpoint's own host.
 
-    def _may(self, url: str) -> bool:
-        try:
-            place = _place(url)
-        except ValueError:  # brackets without an address, or a port above 65535
-            return False
-        return place[0] == "https" or place == self.base
-
-    def close(self) -> None:
-        """Ends its connections."""
-        self.downloads.close()
+    Raises EditFailed; no reason has the address, which may be as good as a key.
+    """
+    try:
+        place = _place(url)
+    except ValueError:  # brackets without an address, or a port above 65535
+        place = "", "", 0
+    if place[0] != "https" and place != _place(base_url):
+        raise EditFailed("download", "the image's address is neither https nor at the endpoint's own host")
+    try:
+        data = downloads.fetch(url)
+    except RowError as error:
+        kind = BROKEN if error.reason in OF_THE_IMAGE else "download"
+        shown = f": {error.detail}" if "://" not in error.detail else ""
+        raise EditFailed(kind, f"the image's address: {error.reason}{shown}") from None
+    downloads.forget(url)
+    return data
 
 
 def _place(url: str) -> tuple[str, str, int]:
@@ -163,9 +157,9 @@ def _place(url: str) -> tuple[str, str, int]:
 class _Run:
     """One run over requests: what its workers share."""
 
-    def __init__(self, editor: ApiEditor, endpoint: Endpoint, fetcher: Fetcher, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, editor: ApiEditor, endpoint: Endpoint, fetched: Downloads, pool: ThreadPoolExecutor) -> None:
         self.editor, self.setting, self.purse = editor, editor.setting, editor.purse
-        self.endpoint, self.fetcher, self.pool = endpoint, fetcher, pool
+        self.endpoint, self.fetched, self.pool = endpoint, fetched, pool
         self.answered = False
         self.failed_in_a_row = 0
         self.closed: EndpointError | None = None
@@ -197,7 +191,7 @@ class _Run:
         async def write() -> aiohttp.FormData:
             if self.closed is not None:
                 raise self.closed
-            body = reply.form(request.image, request.instruction, self.setting.model, self._arguments(request))
+            body = reply.multipart(request.image, request.instruction, self.setting.model, self._arguments(request))
             await self.purse.take()
             self.editor.requests += 1
             return body
@@ -230,7 +224,7 @@ class _Run:
 
     def _made(self, sent: reply.Sent) -> Edited:
         """The image of an answer, in a thread of the pool. Raises EditFailed."""
-        data = self.fetcher.fetch(sent.url) if sent.data is None and sent.url is not None else sent.data
+        data = sent.data if sent.url is None else fetch(self.fetched, sent.url, self.setting.base_url)
         try:
             return Edited(images.decode(data or b""), None)
         except images.ImageError as error:

@@ -22,15 +22,13 @@ class Purse:
         self._most = budget.images or sys.maxsize
         if budget.money:
             self._most = min(self._most, int(budget.money / price + SLIP))
-        self._waiting: list[asyncio.Event] = []
+        self._changed = asyncio.Event()
 
     async def take(self) -> None:
         """Pays for a request. Waits while one under way may turn out free; raises EditFailed (budget) if none can."""
         while self.spent >= self._most:
             self.check()
-            changed = asyncio.Event()
-            self._waiting.append(changed)
-            await changed.wait()
+            await self._changed.wait()
         self.spent += 1
         self._under_way += 1
 
@@ -42,8 +40,8 @@ class Purse:
     def done(self) -> None:
         """A request under way was answered."""
         self._under_way -= 1
-        while self._waiting:
-            self._waiting.pop().set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def failed(self, kind: str) -> None:
         """A request under way failed; `kind` is its status where it was answered by an error."""

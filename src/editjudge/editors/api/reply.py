@@ -29,7 +29,7 @@ class Sent:
     url: str | None
 
 
-def form(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
+def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
     """A request for one edit. The image as it came, under a name of its form and nothing else.
 
     Raises EditFailed (bad_source) for another form than PNG, JPEG and WebP.

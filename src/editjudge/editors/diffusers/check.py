@@ -34,7 +34,10 @@ def check(where: str, setting: DiffusersSetting) -> None:
     except ParamsError as error:
         raise ParamsError(f"{where}.model: {error}") from error
     if not _has_pipeline(name):
-        raise ParamsError(f"{where}.{_named_by(setting)}: {setting.model} {_no_class(name)}")
+        field = "model" if setting.pipeline == AS_PUBLISHED else "pipeline"
+        advice = STEP1X_ADVICE if name.startswith("Step1X") else "Install the version that has it"
+        missing = f"needs the pipeline class {name}, which diffusers {diffusers.__version__} does not have"
+        raise ParamsError(f"{where}.{field}: {setting.model} {missing}. {advice}")
     known = call_arguments(name)
     for use, given in (("data", setting.data), ("benchmark", setting.benchmark)):
         for argument in given:
@@ -90,15 +93,6 @@ def _unreadable(setting: DiffusersSetting, error: Exception) -> str:
     )
 
 
-def _named_by(setting: DiffusersSetting) -> str:
-    return "model" if setting.pipeline == AS_PUBLISHED else "pipeline"
-
-
 def _has_pipeline(name: str) -> bool:
     found = getattr(diffusers, name, None) if name in dir(diffusers) else None
     return inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)
-
-
-def _no_class(name: str) -> str:
-    advice = STEP1X_ADVICE if name.startswith("Step1X") else "Install the version that has it"
-    return f"needs the pipeline class {name}, which diffusers {diffusers.__version__} does not have. {advice}"

@@ -8,6 +8,7 @@ that the edit has to preserve, against the same edit carried out cleanly: for a 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import cv2
@@ -36,6 +37,11 @@ class Scene:
     mask: np.ndarray  # (H, W) bool: the object
     clean: np.ndarray  # (H, W, 3) uint8
     preserve: np.ndarray  # (H, W) bool: pixels that must not change
+
+    @cached_property
+    def clean_lab(self) -> np.ndarray:
+        """The clean edit in CIELAB, (H, W, 3) float32: each strength that is tried is compared with it."""
+        return images.to_lab(self.clean)
 
 
 def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: float, rng: np.random.Generator) -> Made:
@@ -107,7 +113,9 @@ def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.nd
 
 def damage_of(scene: Scene, image: np.ndarray) -> float:
     """Mean ΔE between the image and the clean edit over the preserved pixels."""
-    return float(images.delta_e(image, scene.clean)[scene.preserve].mean()) if scene.preserve.any() else 0.0
+    if not scene.preserve.any():
+        return 0.0
+    return float(np.linalg.norm(images.to_lab(image) - scene.clean_lab, axis=-1)[scene.preserve].mean())
 
 
 Damage = Callable[[Scene, float, np.random.Generator], np.ndarray]
@@ -172,10 +180,9 @@ def _leaky(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarra
         inside, spill = ~scene.preserve, scene.preserve.astype(np.uint8)
         reach = 0.25 * max(height, width)
         weight = np.exp(-cv2.distanceTransform(spill, cv2.DIST_L2, 5) / reach)
-        lab = images.to_lab(scene.clean)
-        tint = lab[inside].mean(0) - lab[scene.preserve].mean(0)
+        tint = scene.clean_lab[inside].mean(0) - scene.clean_lab[scene.preserve].mean(0)
         tint = tint * max(1.0, 40.0 / max(float(np.linalg.norm(tint)), 1.0))
-    lab = images.to_lab(scene.clean) + (strength * weight)[..., None] * tint
+    lab = scene.clean_lab + (strength * weight)[..., None] * tint
     where = regions.dilate(scene.preserve, 2)  # up to the edit's border
     return np.where(where[..., None], images.from_lab(lab), scene.clean)
 

@@ -1,0 +1,322 @@
+"""What every stage computes from small fixed input, as SHA-256: machines that agree here agree to the last bit.
+
+`python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json. All runs in one
+process and one thread: a CPU that is emulated is not inherited by child processes.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import editjudge  # noqa: F401  (first: it makes arithmetic portable)
+
+os.environ |= {"HF_HUB_OFFLINE": "1"}
+
+import cv2
+import numpy as np
+import pandas as pd
+import torch
+from tiny_base import INSTRUCTIONS, SIZES
+
+from editjudge.annotation import batch, features, slot_settings, slots
+from editjudge.annotation.looking import Asking
+from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.core import images, params
+from editjudge.core.settings import read
+from editjudge.editors.procedural import edits
+from editjudge.judges import measures_judge
+from editjudge.judges.protocol import Question, Verdict
+from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.merging.merge import merge_adapter
+from editjudge.pairs.rules import PairsSetting, read_rules
+from editjudge.probe import base_samples, photos, scenes
+from editjudge.qwen import tiny
+from editjudge.qwen.checkpoint import load_model
+from editjudge.qwen.processor import load_processor
+from editjudge.selection import embedders
+from editjudge.selection.settings import FilterSetting
+from editjudge.stages import (
+    embed,
+    judge_benchmark,
+    leaderboard,
+    measure_response,
+    probe_bench,
+    train_judge,
+    train_pairs,
+)
+from editjudge.stages import filter as filtering
+from editjudge.training import data, lora, pretrain
+from editjudge.training.settings import PretrainSettings
+
+ROOT = Path(__file__).parents[2]
+VALUES = ROOT / "tests/golden.json"
+SIDE = 96  # of the images, pixels
+TASKS = tuple(scenes.EDITS)
+KINDS = ("precise", "box", "leaky", "regenerated", "shifted", "unedited")
+Rows = list[dict[str, Any]]
+
+
+def digest(value: Any) -> str:
+    """The start of the SHA-256 of arrays, bytes, files of a folder, and of all else as JSON with every digit."""
+    found = hashlib.sha256()
+    _feed(found, value)
+    return found.hexdigest()[:16]
+
+
+def _feed(found: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        value = [*value.items()]
+    if isinstance(value, Path):
+        value = [(file.name, file.read_bytes()) for file in sorted(value.iterdir()) if file.suffix == ".safetensors"]
+    if isinstance(value, np.ndarray):
+        value = str((value.dtype, value.shape)).encode() + value.tobytes()
+    if isinstance(value, list | tuple):
+        for part in value:
+            _feed(found, part)
+    else:
+        found.update(value if isinstance(value, bytes) else repr(value).encode())
+
+
+@functools.cache
+def settings() -> dict[str, Any]:
+    return params.load(ROOT / "params.yaml")
+
+
+@functools.cache
+def recipe(task: str) -> Recipe:
+    return load_recipe(ROOT / f"pipelines/{settings()['tasks'][task]}/{task}.yaml")
+
+
+@functools.cache
+def raw_pairs(role: str = "train") -> Rows:
+    return [pair for task in TASKS for pair in scenes.make_pairs(task, role, 2, SIDE, 1)]
+
+
+@functools.cache
+def embedded() -> np.ndarray:
+    rows = raw_pairs()
+    return embed.checked(embedders.embedded(settings()["embed"])(rows), rows, "float32")
+
+
+def picks() -> tuple[np.ndarray, ...]:
+    setting = read("filter", FilterSetting, settings()["filter"] | {"sample_num": 5})
+    chosen = filtering.choose(embedded(), None, setting, "color_alter")
+    return chosen.indices, chosen.radii
+
+
+@functools.cache
+def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
+    amount = settings()["probe_bench"]["amounts"][kind]
+    made = []
+    for pair in raw_pairs():
+        source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
+        made.append(edits.edit_image(source, edits.parse_edit(pair["edit"]), kind, amount, rng))
+    return made
+
+
+@functools.cache
+def benchmark() -> Rows:
+    setting = settings()["probe_bench"]
+    made = [probe_bench.make_pair(p, setting["amounts"], setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
+    return [pair for pair in made if pair]
+
+
+def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
+    """The measures of some edits of a pair, in this process."""
+    its, models = recipe(pair["task"]), slot_settings.read(settings()["measures"])
+    used = slot_settings.used(its, models)
+    models = slots.resolved(used, models)
+    asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
+    boxes = tuple(tuple(region["box"]) for region in pair["regions"])
+    its = slot_settings.configured(its, models)
+    return batch.measure_group([batch.Prompt(pair["image"], boxes, its, tuple(map(batch.Edit, edited)))], asking)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@functools.cache
+def annotations() -> Rows:
+    rows = []
+    for n, pair in enumerate(raw_pairs()):
+        edited = {kind: candidates(kind)[n] for kind in KINDS}
+        found = measured(pair, [images.encode_png(image) for image, _ in edited.values()])
+        for (kind, (image, damage)), meta in zip(edited.items(), found, strict=True):
+            sums = {"source_sha256": _sha256(pair["image"]), "edit_sha256": _sha256(images.encode_png(image))}
+            names = {"key": pair["key"], "task": pair["task"], "model": kind}
+            rows.append(names | {"damage": damage} | sums | meta)
+    return rows
+
+
+def response() -> Any:
+    pair = next(pair for pair in raw_pairs() if pair["task"] == "color_alter")
+    ladder = measure_response.climb(pair, settings()["measure_response"]["strengths"], 5)
+    responses, missing = measure_response.respond([ladder], [measured(pair, list(ladder.edited))])
+    return measure_response.to_rows(responses), missing
+
+
+@functools.cache
+def training_pairs() -> Rows:
+    """Of all prompts, by measures; the thresholds are those of params.yaml."""
+    setting, rows = vars(read("train_pairs", PairsSetting, settings()["train_pairs"])), []
+    missing = slot_settings.unconfigured(slot_settings.read(settings()["measures"]))
+    instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
+    rows_of = annotations()
+    sums = {(r["task"], r["key"], r["model"]): (r["source_sha256"], r["edit_sha256"]) for r in rows_of}
+    for task in TASKS:
+        own = [row for row in annotations() if row["task"] == task]
+        rules = read_rules(recipe(task), setting["thresholds"], missing)
+        chosen, _ = train_pairs.choose(own, setting, task, rules)
+        rows += train_pairs.to_rows(chosen, instructions, sums, setting["seed"])
+    return rows
+
+
+@functools.cache
+def scratch() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def training() -> tuple[Path, Any]:
+    """Three steps of LoRA on the committed base: the adapter's folder and the losses."""
+    setting = lora.TrainSettings(
+        rank=4, alpha=8, learning_rate=1e-3, max_steps=3, batch_size=4, bf16=False, gradient_checkpointing=False,
+        held_out_share=0.0, logging_steps=1, seed=42,
+    )  # fmt: skip
+    table = data.dataset(train_judge.samples_of(training_pairs()[:12], []))
+    out = Path(scratch().name) / "adapter"
+    trained = lora.train_adapter(ROOT / "models/base", table, _image, out, setting, data.flips)
+    return out, trained.history
+
+
+def _image(name: str) -> bytes:
+    """The image that a training pair names."""
+    folder, _, key = name.rpartition("/")
+    at = next(n for n, pair in enumerate(raw_pairs()) if pair["key"] == key)
+    if folder.startswith("data/pools"):
+        return raw_pairs()[at]["image"]
+    return images.encode_png(candidates(folder.split("/")[2])[at][0])
+
+
+@functools.cache
+def merged() -> Path:
+    out = Path(scratch().name) / "judge"
+    merge_adapter(ROOT / "models/base", training()[0], out, "float32")
+    return out
+
+
+def questions() -> list[Question]:
+    return [
+        Question(
+            row["key"], row["instruction"], row["source_image"]["bytes"], *(e["bytes"] for e in row["edited_images"])
+        )
+        for row in benchmark()
+    ]
+
+
+@functools.cache
+def verdicts() -> list[Verdict]:
+    judge = TransformersJudge(load_model(merged(), "float32", "cpu"), load_processor(merged()), 4)
+    return judge.compare_many(questions())
+
+
+def verdicts_by_measures() -> list[Any]:
+    found = []
+    for row in benchmark():
+        pair = row | {"image": row["source_image"]["bytes"]}
+        a, b = measured(pair, [each["bytes"] for each in row["edited_images"]])
+        found.append(measures_judge.compare(row["key"], a["measures"], b["measures"]))
+    return found
+
+
+def _matches() -> pd.DataFrame:
+    """Every two candidates of each prompt, the less damaged one mostly winning."""
+    rng, rows = np.random.default_rng(3), []
+    for n, pair in enumerate(raw_pairs()):
+        for a, b in [(a, b) for a in KINDS for b in KINDS if a < b]:
+            damages = {f"damage_{s}": candidates(m)[n][1] for s, m in (("a", a), ("b", b))}
+            gap = damages["damage_b"] - damages["damage_a"] + 2 * rng.standard_normal()
+            winner = "Tie" if abs(gap) < 0.3 else "Image A" if gap > 0 else "Image B"
+            names = {"prompt": pair["key"], "task": pair["task"], "dimension": "visual_consistency"}
+            rows.append(names | {"model_a": a, "model_b": b, "winner": winner} | damages)
+    return pd.DataFrame(rows)
+
+
+def rating() -> Any:
+    return leaderboard.rank(_matches(), settings()["leaderboard"] | {"bootstrap": 50})
+
+
+def benchmark_report() -> Any:
+    """Intervals, agreement and the psychometric curve of verdicts with a known truth."""
+    rng, count = np.random.default_rng(4), 60
+    truths = [str(side) for side in rng.choice(["Image A", "Image B"], count)]
+    rows = [
+        {"key": str(n), "truth": truth, "label": truth, "forward": truth, "backward": truth, "winner": winner,
+         "p_a": round(float(rng.random()), 4), "task": "color_alter", "judge": "golden", "reason": None}
+        for n, (truth, winner) in enumerate(zip(truths, rng.permutation(truths).tolist(), strict=True))
+    ]  # fmt: skip
+    clusters = [str(n % 7) for n in range(count)]
+    return judge_benchmark.agreement.report(rows, clusters), judge_benchmark.tie_calibrated(rows)
+
+
+def pretraining() -> Any:
+    """Three steps of the tiny base's own training, and its samples."""
+    torch.manual_seed(0)
+    tokens = tiny.tokenizer(INSTRUCTIONS)
+    net = tiny.model(tokens, SIZES)
+
+    def draw(rng: np.random.Generator, count: int, done: float) -> Any:
+        return base_samples.make_batch(sorted(photos.BASE), (SIZES.image_size, SIZES.image_size), 0.7, rng, count)
+
+    pixels = draw(np.random.default_rng(0), 6, 0.0)
+    setting = PretrainSettings(steps=3, batch_size=4, eval_every=3, eval_samples=4)
+    history = pretrain.pretrain(net, tokens, draw, draw, setting)
+    return pixels, history, [weight.detach().numpy() for weight in net.parameters()]
+
+
+STAGES: dict[str, Callable[[], Any]] = {
+    "raw_pairs": raw_pairs,
+    "gedit_bench": lambda: raw_pairs("benchmark"),
+    "embed": embedded,
+    "filter": picks,
+    **{f"candidates@{kind}": functools.partial(candidates, kind) for kind in KINDS},
+    "probe_bench": benchmark,
+    "annotate": annotations,
+    "measure_response": response,
+    "train_pairs": training_pairs,
+    "base_model": pretraining,
+    "train_judge": training,
+    "merge_judge": merged,
+    "judge_benchmark": verdicts,
+    "judge_benchmark@measures": verdicts_by_measures,
+    "judge_benchmark@report": benchmark_report,
+    "leaderboard": rating,
+}
+
+
+def value(stage: str) -> str:
+    """The stage's fingerprint, computed here and now, on one thread."""
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return digest(STAGES[stage]())
+
+
+def main() -> None:
+    values = {}
+    for stage in STAGES:
+        values[stage] = value(stage)
+        print(f"{stage} {values[stage]}", flush=True)
+    if "--write" in sys.argv[1:]:
+        VALUES.write_text(json.dumps(values, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Every stage computes the committed bytes: the same on each x86-64 machine with AVX2 (see editjudge.core.portable)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from editjudge.core import portable
+
+HELPER = Path(__file__).parent / "helpers/golden.py"
+GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    """The values of a fresh process: other tests may have set the number of threads, or another seed."""
+    command = [sys.executable, str(HELPER)]
+    done = subprocess.run(command, cwd=HELPER.parents[2], stdout=subprocess.PIPE, text=True, check=True)
+    return dict(line.split() for line in done.stdout.splitlines() if line.split(" ")[0] in GOLDEN)
+
+
+@pytest.mark.skipif(os.environ.get(portable.SWITCH) == "0", reason="the CPU's own last bits are asked for")
+@pytest.mark.parametrize("stage", GOLDEN)
+def test_a_stage_computes_the_committed_bytes(stage: str, found: dict[str, str]) -> None:
+    assert found[stage] == GOLDEN[stage]
