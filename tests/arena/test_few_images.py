@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from editjudge.core import records
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.stages import compare_models, leaderboard
 from editjudge.stages.compare_models import ArenaPlan
@@ -53,13 +54,15 @@ def test_an_arena_of_one_model_is_refused() -> None:
 def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records.write(Path("data/matches.parquet"), [], "matches")
-    Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": {}}))
-    with pytest.raises(SystemExit, match="no two models have images of the same prompt"):
+    section = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 9, "seed": 0}
+    Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": section}))
+    with pytest.raises(FileError, match="no two models have images of the same prompt"):
         leaderboard.stage()
 
 
 def test_the_stage_says_it_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(yaml.safe_dump({"judges": {}, "compare_models": {"least_share": 2.0}}))
+    monkeypatch.setattr("sys.argv", ["compare_models"])
     with pytest.raises(SystemExit, match=r"compare_models: compare_models\.budget is missing"):
         compare_models.main()

@@ -15,8 +15,8 @@ from PIL import Image
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.editors.api import reply
-from editjudge.editors.api import settings as api_settings
 from editjudge.editors.api.editor import DOWN, ApiEditor
 from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting, Budget
@@ -41,7 +41,7 @@ def request(prompt: str, seed: int = 0, **changes: Any) -> Request:
 
 def setting(url: str, **changes: Any) -> ApiSetting:
     plain = {"kind": "api", "base_url": url, "model": "m", "seed": 1, "timeout": 5.0}
-    return api_settings.read("editors.a", plain | changes)
+    return read("editors.a", ApiSetting, plain | changes)
 
 
 def edited(how: ApiSetting, requests: list[Request]) -> tuple[dict[int, Edited | EditFailed], ApiEditor]:

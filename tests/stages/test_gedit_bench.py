@@ -12,10 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from editjudge.core import records
+from editjudge.core import params, records
 from editjudge.stages import gedit_bench
 
 HARD = 'Say "hi"\n日本 🎨 ../../etc/passwd ' + "x" * 10_000
+
+ROOT = Path(__file__).parents[2]
+RAW_PAIRS = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
 
 
 def picture(seed: int, form: str = "PNG") -> bytes:
@@ -29,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **setting: Any) -> list
     """The stage in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     section = {"per_task": 1, "seed": 3} | setting
-    values = {"tasks": {"color_alter": "x", "tone_transfer": "x"}, "raw_pairs": {"image_side": 96}}
+    values = {"tasks": {"color_alter": "x", "tone_transfer": "x"}, "raw_pairs": RAW_PAIRS}
     Path("params.yaml").write_text(json.dumps(values | {"gedit_bench": section}))
     gedit_bench.run()
     return records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
