@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -38,7 +38,7 @@ from editjudge.sources import settings as sources
 from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting
 from editjudge.vision import faces_settings
 
-P, T = ParamSpec("P"), TypeVar("T")
+T = TypeVar("T")
 SECTIONS: dict[str, type] = {
     "embed": EmbedSetting,
     "filter": FilterSetting,
@@ -64,10 +64,10 @@ class Check:
     def __init__(self, values: Mapping[str, Any], made: list[str]) -> None:
         self.values, self.made, self.lines = values, made, list[str]()
 
-    def attempt(self, where: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def attempt(self, where: str, work: Callable[..., T], *args: Any) -> T | None:
         """What `work` returns; None, and its lines, where it finds something wrong. where: put before other errors."""
         try:
-            return work(*args, **kwargs)
+            return work(*args)
         except ParamsError as error:
             self.lines += error.lines
         except UserError as error:
@@ -79,7 +79,7 @@ class Check:
         node: Any = self.values
         for part in where.split("."):
             node = node.get(part) if isinstance(node, Mapping) else None
-        yield from (self.attempt(where, read, where, Mapping[str, Any], node or {}) or {}).items()
+        yield from (self.attempt(where, read, where, dict[str, Any], node or {}) or {}).items()
 
     def there(self, where: str, path: str | None, local: bool = True) -> None:
         """A file or folder that is there or that a stage makes. local: no; a hub's id, `owner/name`, is right, too."""
@@ -144,9 +144,11 @@ class Check:
     def thresholds(self, recipes: list[Recipe], found: Mapping[str, Any]) -> None:
         """Every task that measures decide has thresholds for measures that are configured."""
         setting, measures = found.get("train_pairs"), found.get("measures")
-        for recipe in recipes if setting and measures else ():
+        if setting is None or measures is None:
+            return
+        missing = slot_settings.unconfigured(measures)
+        for recipe in recipes:
             if recipe.judge is None:
-                missing = slot_settings.unconfigured(measures)
                 self.attempt("train_pairs", rules.read_rules, recipe, setting.thresholds, missing)
 
     def raw_pairs(self) -> None:

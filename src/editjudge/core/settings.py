@@ -75,7 +75,7 @@ def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> 
     name = given.get(field)
     if not isinstance(name, str) or name not in kinds:
         raise ParamsError(f"{where}.{field} is {name!r}; {known(name, kinds)}")
-    named = field in kinds[name].__dataclass_fields__
+    named = field in _fields(kinds[name], ())
     return read(where, kinds[name], {key: value for key, value in given.items() if named or key != field})
 
 
@@ -117,5 +117,6 @@ def _fields(kind: Any, place: tuple[str | int, ...]) -> Mapping[str, Any]:
         while get_origin(kind) is Annotated or NoneType in get_args(kind):
             kind = next(each for each in get_args(kind) if each is not NoneType)
         if part is not None:
-            kind = kind.__pydantic_fields__[part].annotation if is_dataclass(kind) else get_args(kind)[-1]
-    return kind.__pydantic_fields__
+            kind = _fields(kind, ())[str(part)].annotation if is_dataclass(kind) else get_args(kind)[-1]
+    fields: Mapping[str, Any] = kind.__pydantic_fields__
+    return fields

@@ -8,6 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Amount, Count, Positive, Real
 
+Editor = Literal["unedited", "precise", "leaky", "box", "regenerated", "shifted"]
+
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProbeBenchSetting:
@@ -16,7 +18,7 @@ class ProbeBenchSetting:
     per_task: Positive
     least_gap: Amount
     seed: Count
-    amounts: Mapping[Literal["unedited", "precise", "leaky", "box", "regenerated", "shifted"], Amount]
+    amounts: Mapping[Editor, Amount]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

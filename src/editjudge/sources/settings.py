@@ -145,13 +145,14 @@ class Plan:
 def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key."""
     section = read("raw_pairs", RawPairs, leaf(values, "raw_pairs"))
-    every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", Mapping[Text, Any], section.sources)
+    every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", dict[Text, Any], section.sources)
     unknown = [name for name in every if name not in values["tasks"]]
     if unknown:
         raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, values['tasks'])}" for name in unknown))
     where, wanted = f"raw_pairs.sources.{task}", every.get(task, PROBE)
     wanted = {PROBE: {"format": PROBE}} if wanted == PROBE else wanted
-    sources = read(where, Annotated[Mapping[Name, Source], Field(min_length=1)], wanted)
+    named: Any = Annotated[Mapping[Name, Source], Field(min_length=1)]
+    sources: Mapping[str, Source] = read(where, named, wanted)
     wrong = {name: source.format for name, source in sources.items() if source.format not in (PROBE, *formats)}
     if wrong:
         names = [PROBE, *formats]

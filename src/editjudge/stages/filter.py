@@ -39,7 +39,7 @@ def choose(embeddings: np.ndarray, sources: Sequence[str | None] | None, setting
             rng=np.random.default_rng(setting.seed),
             already_selected=selected,
             sources=sources,
-            quotas=setting.quotas,
+            quotas=dict(setting.quotas),
             products=products,
             what=f"choosing of {task}",
         )
