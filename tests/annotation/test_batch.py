@@ -321,6 +321,7 @@ def test_a_stage_ends_with_one_line_for_a_missing_weight(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "argv", ["annotate", "--task", "material_alter"])
     with pytest.raises(SystemExit, match=r"^annotate: measures\.depth: no folder \./nowhere"):
         annotate.main()
+    monkeypatch.setattr(sys, "argv", ["measure_response"])
     with pytest.raises(SystemExit, match=r"^measure_response: measures\.depth: no folder \./nowhere"):
         measure_response.main()
     assert not (tmp_path / "work").exists()

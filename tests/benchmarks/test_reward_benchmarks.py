@@ -496,9 +496,9 @@ def test_missing_and_strange_files_are_one_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "error"),
     [
-        ({"form": "oracle", "path": "a"}, "form is 'oracle'; known: aurora, editreward"),
-        ({"form": "vcreward", "path": "a", "colour": "red"}, "unknown colour"),
-        (None, "form and path or hub expected, not None"),
+        ({"form": "oracle", "path": "a"}, r"bench\.form is .oracle.; .*known: aurora, editreward"),
+        ({"form": "vcreward", "path": "a", "colour": "red"}, r"bench\.colour is unknown; known: form, path"),
+        (None, r"benchmarks\.bench must have fields of its own, not None"),
         ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"files: /x/\*\.jsonl is not relative"),
         ({"form": "imagenhub", "path": "a", "files": "/x/*.tsv"}, r"files: /x/\*\.tsv is not relative"),
         ({"form": "vcreward"}, "either a path or a hub id"),

@@ -44,7 +44,7 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Calla
 
 
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
-    missing = training_pairs.pair(0) | {"prompt": "p99"}
+    missing = training_pairs.with_sums(training_pairs.pair(0) | {"prompt": "p99"}, {})
     training_pairs.records.write(project / "data/train_pairs.parquet", [missing], "train_pairs")
     done = subprocess.run(COMMAND, check=False, capture_output=True, text=True)
     assert done.returncode == 1

@@ -48,7 +48,7 @@ def editor(entry: Callable[..., dict[str, Any]]) -> Callable[[str], "DiffusersEd
     """editor(pipeline class): its tiny model, loaded once."""
     import torch
 
-    from editjudge.editors.diffusers import settings
+    from editjudge.editors import settings
     from editjudge.editors.diffusers.editor import DiffusersEditor
 
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def editor(entry: Callable[..., dict[str, Any]]) -> Callable[[str], "DiffusersEd
 
     def load(pipeline: str) -> "DiffusersEditor":
         if pipeline not in loaded:
-            loaded[pipeline] = DiffusersEditor(settings.read("editors.tiny", entry(pipeline)), "cpu")
+            loaded[pipeline] = DiffusersEditor(settings.read({"editors": {"tiny": entry(pipeline)}}, "tiny"), "cpu")
         return loaded[pipeline]
 
     return load

@@ -368,7 +368,7 @@ def test_merged_answers_as_adapted(
     torch.testing.assert_close(logits(load_model(out), out, png), expected, rtol=1e-3, atol=1e-3)
     assert (expected - logits(load_model(base), base, png)).abs().max() > 0.1
     assert [path.name for path in out.parent.iterdir()] == ["merged"]
-    judge = TransformersJudge(load_model(out), load_processor(out), style=replace(STYLES["decision"], max_new_tokens=2))
+    judge = TransformersJudge(load_model(out), load_processor(out), form=replace(STYLES["decision"], max_new_tokens=2))
     assert len(judge.compare_many([Question("k", "x", png(0), png(1), png(2))])) == 1
 
 

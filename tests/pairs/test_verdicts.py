@@ -16,7 +16,7 @@ from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey
 
 from editjudge.annotation.recipe import Judging, load_recipe
 from editjudge.core import params, resume, schemas
-from editjudge.editors.procedural import settings
+from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
 from editjudge.pairs import verdicts
 from editjudge.probe import scenes
@@ -287,7 +287,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     edits = []
     for kind, amount in (("unedited", 0.0), ("precise", 0.0), ("regenerated", 9.0), ("shifted", 12.0)):
         with resume.RecordCache(tmp_path / kind) as cache:
-            setting = settings.read(kind, {"kind": kind, "amount": amount, "seed": 1})
+            setting = settings.read({"editors": {kind: {"kind": kind, "amount": amount, "seed": 1}}}, kind)
             made = editing.edit_all([editing.Prompt("data", row) for row in pool], kind, setting, cache)
             edits += editing.rows(made.candidates, kind, cache)
     with resume.RecordCache(tmp_path / "c") as cache:

@@ -164,7 +164,7 @@ def test_two_experiments_may_share_the_folder_of_what_is_finished(
 def test_a_broken_entry_is_one_clear_error_for_its_own_model(repository: Path) -> None:
     done = stage(repository, "broken")
     assert done.returncode == 1
-    assert done.stderr.startswith("candidates of broken: editors.broken.kind is 'perfect'; known: precise, box")
+    assert done.stderr.startswith("candidates: editors.broken.kind is 'perfect'; known: precise, box")
     assert "Traceback" not in done.stderr
     assert not (repository / "data/candidates").exists()
 

@@ -10,13 +10,14 @@ from PIL import Image
 
 from editjudge.annotation.recipe import load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import records, resume, schemas
+from editjudge.core import params, records, resume, schemas
 from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
 from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench
 
-RECIPE = load_recipe(Path(__file__).parents[2] / "pipelines/object_centric/color_alter.yaml")
+ROOT = Path(__file__).parents[2]
+RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
 KINDS = {"precise": 0.0, "leaky": 2.0, "shifted": 8.0}
 
 
@@ -100,7 +101,11 @@ def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
 ) -> None:
     setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
     tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
-    values = {"tasks": tasks, "raw_pairs": {"image_side": 96}, "probe_bench": setting}
+    values = {
+        "tasks": tasks,
+        "raw_pairs": params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96},
+        "probe_bench": setting,
+    }
     (tmp_path / "params.yaml").write_text(json.dumps(values))
     monkeypatch.chdir(tmp_path)
     probe_bench.main()

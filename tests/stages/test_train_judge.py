@@ -105,7 +105,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     """SIGKILL at a random moment after a random checkpoint; 24 pairs are 5 steps an epoch, the last one of 3 pairs."""
     pairs = pictures(24)
     whole = project("whole", pairs)
-    train_judge.train_alone_or_launch(params.load())
+    train_judge.train_alone_or_launch()
     assert json.loads((whole / "metrics/resume/train_judge.json").read_text())["resumed_from"] is None
     assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
     folder, rng = project("killed", pairs), np.random.default_rng()
@@ -120,7 +120,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     process.kill()
     process.wait()
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
-    train_judge.train_alone_or_launch(params.load())
+    train_judge.train_alone_or_launch()
     assert json.loads((folder / "metrics/resume/train_judge.json").read_text())["resumed_from"] >= step
     assert outputs(folder) == outputs(whole)
 
@@ -130,9 +130,9 @@ def test_two_processes_train_as_one_does(project: Project):
     setting = {"lora_dropout": 0.0, "max_steps": 8, "eval_every": 8, "save_every": 8}
     pairs = pictures(24)
     one = project("one", pairs, **setting)
-    train_judge.train_alone_or_launch(params.load())
+    train_judge.train_alone_or_launch()
     two = project("two", pairs, **setting, batch_size=2, deepspeed="zero2", launch={"processes": 2})
-    train_judge.train_alone_or_launch(params.load())
+    train_judge.train_alone_or_launch()
     assert len(losses(one)) == 8
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
 

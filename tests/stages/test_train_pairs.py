@@ -157,11 +157,14 @@ def test_the_side_that_a_verdict_stands_on_does_not_change_who_won(winners: list
     assert counts == counts_again
 
 
+HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
+
+
 def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     measured = Recipe("subject_add", (("unedit_area", ("ssim", "emd")),))
     judged = Recipe("sref", (), pipeline="vlm_as_a_judge", judge=Judging("decision", "visual_consistency", 6))
-    rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} for row in prompt("p1")]
+    rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} | HASHED for row in prompt("p1")]
     records.write(tmp_path / "data/annotations/subject_add.parquet", rows, "annotations")
     records.write(tmp_path / "data/annotations/sref.parquet", [], "annotations")
     full = verdict("p2", "a", "b", "Image B") | {"task": "sref", "dimension": "visual_consistency", "p_a": 0.1}

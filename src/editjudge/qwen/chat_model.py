@@ -117,11 +117,13 @@ class ChatModel:
         return self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def piece(self, token: int) -> bytes:
-        """What a token writes; it may hold part of a character."""
+        """What a token writes; it may hold part of a character. Ids beyond the tokenizer's, which Qwen's models have too,
+        write nothing.
+        """
         tokenizer = self.processor.tokenizer
         if token in tokenizer.added_tokens_decoder:
             return tokenizer.decode([token]).encode()
-        return bytes(BYTES[letter] for letter in tokenizer.convert_ids_to_tokens(token))
+        return bytes(BYTES[letter] for letter in tokenizer.convert_ids_to_tokens(token) or "")
 
     def length(self, chat: Chat, pixels: Mapping[bytes, np.ndarray]) -> int:
         """How many tokens the chat has, images included."""
