@@ -117,8 +117,8 @@ class ChatModel:
         return self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def piece(self, token: int) -> bytes:
-        """What a token writes; it may hold part of a character. Ids beyond the tokenizer's, which Qwen's models have too,
-        write nothing.
+        """What a token writes; it may hold part of a character. Ids that only the model has, and no tokenizer, write
+        nothing.
         """
         tokenizer = self.processor.tokenizer
         if token in tokenizer.added_tokens_decoder:
