@@ -11,6 +11,7 @@ import pytest
 
 from editjudge.benchmarks import forms
 from editjudge.core import images
+from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
 from editjudge.core.tables import TableError
 
@@ -506,7 +507,7 @@ def test_missing_and_strange_files_are_one_clear_error(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_are_named(setting: dict | None, error: str) -> None:
-    with pytest.raises(TableError, match=error):
+    with pytest.raises(UserError, match=error):
         forms.load("bench", setting)
 
 
