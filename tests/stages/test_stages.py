@@ -108,7 +108,7 @@ def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
     }
     (tmp_path / "params.yaml").write_text(json.dumps(values))
     monkeypatch.chdir(tmp_path)
-    probe_bench.main()
+    probe_bench.run()
     [row] = records.read(tmp_path / "data/probe_bench.parquet", "vcreward_bench")
     assert row["task"] == "color_alter"
 
