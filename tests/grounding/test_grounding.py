@@ -495,10 +495,7 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
         ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
         ({"parser": {"backend": "endpoint"}, "grounder": {}}, "grounding.parser.model is missing"),
         ({"parser": ENDPOINT | {"coordinates": "absolute"}, "grounder": {}}, "grounding.parser.coordinates is unknown"),
-        (
-            {"parser": ENDPOINT | {"max_in_flight": 0}, "grounder": {}},
-            "parser.max_in_flight must be at least 1",
-        ),
+        ({"parser": ENDPOINT | {"max_in_flight": 0}, "grounder": {}}, "parser.max_in_flight must be at least 1"),
         ({"parser": ENDPOINT | {"temperature": 3.0}, "grounder": {}}, "grounding.parser.temperature must be at most 2"),
         ({"parser": ENDPOINT | {"base_url": "ftp://x"}, "grounder": {}}, "grounding.parser.base_url must be like"),
         ({"parser": ENDPOINT | {"budget": {"cents": 1}}, "grounder": {}}, "grounding.parser.budget.cents is unknown"),

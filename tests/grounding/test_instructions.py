@@ -71,10 +71,7 @@ def test_what_it_does_not_know_it_does_not_guess(parser: str, instruction: str) 
 
 @pytest.mark.parametrize(
     ("parser", "instruction"),
-    [
-        ("removed_objects", "Remove the."),
-        ("replaced_objects", "Swap the earring for one that looks less conspicuous."),
-    ],
+    [("removed_objects", "Remove the."), ("replaced_objects", "Swap the earring for one that looks less conspicuous.")],
 )
 def test_an_article_or_a_pronoun_is_no_label(parser: str, instruction: str) -> None:
     assert named(instruction, parser) is None

@@ -293,8 +293,7 @@ def test_passes_have_seeds_of_their_own_and_resume_one_by_one(tmp_path: Path, so
 
 
 @pytest.mark.parametrize(
-    ("budget", "asked"),
-    [({"questions": 10}, 10), ({"tokens": 1100}, 10), ({"money": 0.0011}, 10)],
+    ("budget", "asked"), [({"questions": 10}, 10), ({"tokens": 1100}, 10), ({"money": 0.0011}, 10)]
 )
 def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(
     tmp_path: Path, sound: Server, budget: dict[str, float], asked: int

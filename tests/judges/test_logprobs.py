@@ -74,8 +74,7 @@ def test_a_side_too_unlikely_to_be_listed_has_no_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply",
-    ['{"winner": "Tie"}', "Image A is better", f"{REPLY} or rather {REPLY}", "", '{"winner": "Image C"}'],
+    "reply", ['{"winner": "Tie"}', "Image A is better", f"{REPLY} or rather {REPLY}", "", '{"winner": "Image C"}']
 )
 def test_replies_that_do_not_name_one_side_have_none(reply: str) -> None:
     assert p_a([token(letter, {"A": 0.5, "B": 0.5}) for letter in reply]) is None

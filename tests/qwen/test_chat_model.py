@@ -42,11 +42,7 @@ def plain(model: ChatModel, chat: Chat, shown: dict[bytes, np.ndarray]) -> tuple
     """New tokens and their log-probabilities (T, V), by the processor and generate alone."""
     inputs = model.processor(images=[[shown[i] for i in chat.images]], text=[chat.text], return_tensors="pt")
     out = model.model.generate(
-        **inputs,
-        max_new_tokens=chat.max_new_tokens,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
+        **inputs, max_new_tokens=chat.max_new_tokens, do_sample=False, output_logits=True, return_dict_in_generate=True
     )
     return out.sequences[0, inputs["input_ids"].shape[1] :].tolist(), torch.cat(out.logits).log_softmax(1)
 

@@ -194,12 +194,7 @@ def _ask(
 
 
 def _named(
-    prompts: Rows,
-    recipe: Recipe,
-    setting: GroundingSetting,
-    cache: resume.RecordCache,
-    folder: Path,
-    result: Grounding,
+    prompts: Rows, recipe: Recipe, setting: GroundingSetting, cache: resume.RecordCache, folder: Path, result: Grounding
 ) -> dict[str, Named | Failure]:
     """What each prompt's instruction names, or its failure. With own boxes only a person's attributes are wanted."""
     assert recipe.regions is not None
@@ -303,12 +298,7 @@ def upright_size(which: Which, data: bytes) -> Size | Failure:
     return (height, width) if turned else (width, height)
 
 
-def _joined(
-    known: Named | Failure,
-    source: Boxes | None,
-    edited: Boxes | None,
-    size: Size | Failure,
-) -> Grounded:
+def _joined(known: Named | Failure, source: Boxes | None, edited: Boxes | None, size: Size | Failure) -> Grounded:
     """The boxes of both images in the pixels of the source, whose size is (width, height); or the first failure."""
     for each in (known, size, source, edited):
         if isinstance(each, Failure):

@@ -47,10 +47,7 @@ SCHEMAS: dict[Form, dict[str, Any]] = {
     "replacement": _schema({"edited": _SOME, "generated": _SOME}),
     "either": _schema({"edited": _LABELS, "generated": _LABELS}, **_ONE_LISTED),
     "subject": _schema(
-        {
-            "subject": _LABEL,
-            "changes": {"type": "array", "items": {"enum": list(ATTRIBUTES)}, "uniqueItems": True},
-        }
+        {"subject": _LABEL, "changes": {"type": "array", "items": {"enum": list(ATTRIBUTES)}, "uniqueItems": True}}
     ),
 }
 ANSWERS: dict[Form, str] = {

@@ -108,11 +108,7 @@ def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
 
 
 def _by_scores(
-    setting: ModelSetting,
-    way: PointStyle,
-    questions: Sequence[Question],
-    cache: resume.RecordCache,
-    account: Account,
+    setting: ModelSetting, way: PointStyle, questions: Sequence[Question], cache: resume.RecordCache, account: Account
 ) -> list[BothOrders]:
     """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
     edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
@@ -126,11 +122,7 @@ def _by_scores(
 
 
 def answers(
-    setting: ModelSetting,
-    way: Form,
-    questions: Sequence[Asked],
-    cache: resume.RecordCache,
-    account: Account,
+    setting: ModelSetting, way: Form, questions: Sequence[Asked], cache: resume.RecordCache, account: Account
 ) -> list[list[Any]]:
     """The answers to each question, one a pass: from kept replies, or asked for; equal requests are asked once.
 

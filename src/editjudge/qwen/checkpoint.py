@@ -23,11 +23,7 @@ def load_model(
     if config.model_type != "qwen3_vl":
         raise TypeError(f"{model_dir} holds a {config.model_type} model, not qwen3_vl")
     model = Qwen3VLForConditionalGeneration.from_pretrained(
-        str(model_dir),
-        config=config,
-        dtype=DTYPES[dtype],
-        use_safetensors=True,
-        local_files_only=True,
+        str(model_dir), config=config, dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True
     )
     torch.nn.Module.to(model, device)
     return model.eval()
