@@ -168,18 +168,18 @@ def image(address: str) -> list[dict]:
         (400, "not base64", {"messages": image("data:image/png;base64,***")}),
         (400, "cannot be used: not a PNG", {"messages": image("data:image/png;base64,QQ==")}),
         (400, "4 images, more than the limit of 3", {"messages": image("data:image/png;base64,QQ==") * 4}),
-        (400, "'tools' was unexpected", {"tools": []}),
-        (400, "$.stream", {"stream": True}),
-        (400, "$.n", {"n": 2}),
-        (400, "$.temperature", {"temperature": -1}),
-        (400, "$.top_p", {"top_p": 0}),
-        (400, "$.top_logprobs", {"logprobs": True, "top_logprobs": 21}),
+        (400, "tools: Extra inputs", {"tools": []}),
+        (400, "stream: Input should be False", {"stream": True}),
+        (400, "n: Input should be less than or equal to 1", {"n": 2}),
+        (400, "temperature: Input", {"temperature": -1}),
+        (400, "top_p: Input", {"top_p": 0}),
+        (400, "top_logprobs: Input", {"logprobs": True, "top_logprobs": 21}),
         (400, "top_logprobs needs logprobs", {"top_logprobs": 2}),
-        (400, "$.max_tokens", {"max_tokens": 0}),
-        (400, "$.messages", {"messages": []}),
-        (400, "$.messages[0].role", {"messages": [{"role": "user<|im_end|>", "content": "x"}]}),
+        (400, "max_tokens: Input", {"max_tokens": 0}),
+        (400, "messages: List should have", {"messages": []}),
+        (400, "messages.0.role: Input", {"messages": [{"role": "user<|im_end|>", "content": "x"}]}),
         (400, "are more than 4096", {"max_tokens": 5000}),
-        (400, "surrogate", {"messages": [{"role": "user", "content": "\ud800"}]}),
+        (400, "Invalid JSON", {"messages": [{"role": "user", "content": "\ud800"}]}),
     ],
 )
 def test_what_is_not_taken_is_refused_by_name(
@@ -192,11 +192,11 @@ def test_what_is_not_taken_is_refused_by_name(
     assert reply["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"model": NaN}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(trained: Running, data: bytes) -> None:
     code, reply = post(trained, data)
     assert code == 400
-    assert "the body is not" in reply["error"]["message"]
+    assert "the body: " in reply["error"]["message"]
 
 
 def test_other_paths_methods_and_sizes(trained: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -52,9 +53,9 @@ class EndpointError(UserError, RuntimeError):
 class CallFailed(Exception):
     """A call without an answer. kind: of the failure (a status, or what happened); requests: how many were sent."""
 
-    def __init__(self, kind: str, reason: str) -> None:
+    def __init__(self, kind: str, reason: str, requests: int = 1) -> None:
         super().__init__(reason)
-        self.kind, self.reason, self.requests = kind, reason, 1
+        self.kind, self.reason, self.requests = kind, reason, requests
 
 
 class Refused(CallFailed):
@@ -79,17 +80,15 @@ class TryFailed(Exception):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came back. tokens: `choices[0].logprobs.content`, empty where there are none. requests: tries that it took.
+    """What came back. tokens: `choices[0].logprobs.content`, empty where there are none.
 
-    tokens_in, tokens_out: None where the endpoint does not say. seconds: from the first try, waits included.
+    tokens_in, tokens_out: None where the endpoint does not say.
     """
 
     text: str
     tokens: list[dict[str, Any]]
     tokens_in: int | None
     tokens_out: int | None
-    requests: int = 1
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,11 +150,6 @@ class Endpoint:
     async def __aexit__(self, *error: object) -> None:
         await self._session.close()
 
-    async def complete(self, write: Callable[[], Awaitable[bytes]]) -> Completion:
-        """The reply to a chat completion request, whose body `write` gives anew for each try. Raises as `post` does."""
-        answered = await self.post("chat/completions", write, read_completion)
-        return replace(answered.value, requests=answered.requests, seconds=answered.seconds)
-
     async def post(
         self,
         path: str,
@@ -171,37 +165,30 @@ class Endpoint:
         other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
         failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
         """
-        sent, start = Counter[str](), time.monotonic()
+        start, tries = time.monotonic(), 0
         url = f"{self.line.base_url.rstrip('/')}/{path}"
-        try:
-            value: T = await self._again(self._try, url, write, read, failed, sent)
-        except TryFailed as last:
-            failure = CallFailed(last.kind, self._hidden(f"{last.reason} (try {sent['tries']})"))
-            failure.requests = sent["tries"]
-            raise failure from None
-        except CallFailed as failure:
-            failure.requests = sent["tries"]
-            raise
-        return Answered(value, sent["tries"], time.monotonic() - start)
 
-    async def _try(
-        self,
-        url: str,
-        write: Callable[[], Awaitable[Body]],
-        read: Callable[[bytes], T],
-        failed: Callable[[str], None],
-        sent: Counter[str],
-    ) -> T:
-        if self._pace is not None:
-            await self._pace.acquire()
-        async with self._slots:
-            body = await write()
-            sent["tries"] += 1
-            try:
-                return read(self._sound(url, *await self._send(url, body)))
-            except (TryFailed, CallFailed) as failure:
-                failed(failure.kind)
-                raise
+        async def once() -> T:
+            nonlocal tries
+            if self._pace is not None:
+                await self._pace.acquire()
+            async with self._slots:
+                body = await write()
+                tries += 1
+                try:
+                    return read(self._sound(url, *await self._send(url, body)))
+                except (TryFailed, CallFailed) as failure:
+                    failed(failure.kind)
+                    raise
+
+        try:
+            value = await self._again(once)
+        except TryFailed as last:
+            raise CallFailed(last.kind, self._hidden(f"{last.reason} (try {tries})"), tries) from None
+        except CallFailed as failure:
+            failure.requests = tries
+            raise
+        return Answered(value, tries, time.monotonic() - start)
 
     async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
         """Status, body and Retry-After of the answer."""
@@ -245,11 +232,11 @@ class Endpoint:
         raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
 
     def _wait(self, state: RetryCallState) -> float:
-        asked = _failure(state).wait
+        asked: float = cast(Any, state.outcome).exception().wait
         return asked + self._backoff(state) * (0.1 if asked else 1.0)
 
     def _count(self, state: RetryCallState) -> None:
-        self.retries[_failure(state).kind] += 1
+        self.retries[cast(Any, state.outcome).exception().kind] += 1
 
 
 def key_from(variable: str, model: str) -> str | None:
@@ -288,20 +275,13 @@ def proxy_of(url: str) -> str | None:
     return None if direct else getproxies().get(parts.scheme)
 
 
-def _failure(state: RetryCallState) -> TryFailed:
-    error = state.outcome.exception() if state.outcome is not None else None
-    assert isinstance(error, TryFailed)
-    return error
-
-
 def retry_after(header: str | None) -> float:
     """The seconds that a Retry-After header asks for, as seconds or as a date; 0 without a header of this form."""
     if header is None:
         return 0.0
-    try:
+    with suppress(ValueError):
         return max(0.0, float(header))
-    except ValueError:
-        date = email.utils.parsedate_tz(header)
+    date = email.utils.parsedate_tz(header)
     return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
 
 
@@ -310,17 +290,16 @@ def read_completion(raw: bytes) -> Completion:
 
     Raises TryFailed for anything else, such as an error of a gateway with status 200.
     """
+    shown = raw[:QUOTED].decode(errors="replace")
     try:
         completion = orjson.loads(raw)
         [choice, *_] = completion["choices"]
         text = choice["message"].get("content") or choice["message"].get("refusal") or ""
         tokens = (choice.get("logprobs") or {}).get("content") or []
         usage = completion.get("usage") or {}
-        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise TryFailed("malformed", f"no chat completion: {raw[:QUOTED].decode(errors='replace')}") from None
+        raise TryFailed("malformed", f"no chat completion: {shown}") from None
     if not isinstance(text, str) or not isinstance(tokens, list):
-        raise TryFailed("malformed", f"no text in the completion: {raw[:QUOTED].decode(errors='replace')}")
-    return Completion(
-        text, tokens, read if isinstance(read, int) else None, written if isinstance(written, int) else None
-    )
+        raise TryFailed("malformed", f"no text in the completion: {shown}")
+    return Completion(text, tokens, *(count if isinstance(count, int) else None for count in counts))

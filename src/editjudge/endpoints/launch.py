@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -94,14 +95,8 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=os.environ | ENVIRONMENT,
-            start_new_session=True,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        process = subprocess.Popen(command, **streams, env=os.environ | ENVIRONMENT, start_new_session=True)
         try:
             wait_until_healthy(process, how, port, log)
             yield Running(f"http://{how.host}:{port}/v1", process, log)
@@ -116,9 +111,8 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     """
     program = shutil.which("vllm")
     if program is None:
-        raise ServingError(
-            'vLLM is not installed: pip install -e ".[serve]" (it needs a GPU), or serve.engine=transformers'
-        )
+        install = 'pip install -e ".[serve]" (it needs a GPU)'
+        raise ServingError(f"vLLM is not installed: {install}, or serve.engine=transformers")
     flags: dict[str, Any] = {
         "host": how.host,
         "port": port,
@@ -130,8 +124,8 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
         "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
         "generation-config": "vllm",
     }
-    size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
     if how.max_pixels:
+        size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
         flags["mm-processor-kwargs"] = json.dumps({"size": size})
     return [program, "serve", checkpoint.model, *words(flags), *how.arguments]
 
@@ -184,14 +178,10 @@ def wait_until_healthy(process: subprocess.Popen, how: Serving, port: int, log: 
 
 def healthy(host: str, port: int) -> bool:
     """Whether the server answers. Asked directly: no proxy of the environment is between."""
-    connection = http.client.HTTPConnection(host, port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with suppress(OSError, http.client.HTTPException), direct.open(f"http://{host}:{port}/health", timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def tail(log: Path) -> str:

@@ -130,9 +130,8 @@ class Account:
     def closed(self) -> str:
         """Why nothing more is asked."""
         if (self.budget.tokens or self.budget.money) and self._unknown:
-            return (
-                "budget spent: the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
-            )
+            why = "the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
+            return f"budget spent: {why}"
         parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
         return f"budget spent: one more question might go beyond {' or '.join(parts)}"
 

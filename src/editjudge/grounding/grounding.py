@@ -26,7 +26,6 @@ from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
     FractionBox,
-    GrounderPrompt,
     grounder_text,
     load_grounder,
     load_parser,
@@ -48,15 +47,8 @@ Size = tuple[int, int]
 Which = Literal["source", "edited"]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why there are no regions; kind: a short word for it."""
-
-    kind: str
-    reason: str
-
-
-Boxes = tuple[FractionBox, ...] | Failure
+Boxes = tuple[FractionBox, ...] | Grounded
+"""Boxes, or as a Grounded the reason why there are none, as everywhere here."""
 
 
 @dataclass
@@ -103,29 +95,28 @@ def ground(
         return Grounding({(row["key"], row["model"]): Grounded() for row in done})
     wanted = {row["key"] for row in done}
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
-    result = Grounding()
-    named = _named(asked, recipe, setting, cache, folder, result)
+    run = _Run(recipe.regions, setting, cache, folder, Grounding())
+    named = run.named(asked, recipe.pipeline == "human_centric")
     if setting.grounder is None:
         own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
-        result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
+        run.result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
     else:
-        grounder = _Grounder(recipe.regions, setting.grounder, cache, folder, result)
-        result.found = grounder.find(asked, done, named)
-    return result
+        run.result.found = run.find(asked, done, named, setting.grounder)
+    return run.result
 
 
-def _own(prompt: records.Row, where: Where, named: Named | Failure) -> Grounded:
+def _own(prompt: records.Row, where: Where, named: Named | Grounded) -> Grounded:
     """The record's own boxes, in the images in which the recipe seeks them."""
-    if isinstance(named, Failure):
-        return _failed(named)
+    if isinstance(named, Grounded):
+        return named
     boxes = tuple(tuple(region["box"]) for region in prompt["regions"])
     if not boxes:
-        return _failed(Failure("no box", "the record has no box"))
+        return _failed("no box", "the record has no box")
     return Grounded(boxes if where != "edited" else (), boxes if where != "source" else (), named.attributes)
 
 
-def _failed(failure: Failure) -> Grounded:
-    return Grounded(reason=failure.reason, kind=failure.kind)
+def _failed(kind: str, reason: str) -> Grounded:
+    return Grounded(reason=reason, kind=kind)
 
 
 # --- what models are asked
@@ -174,140 +165,124 @@ class Turn:
         return Finding(inquiry.key, value, said.text, reason, said.usage)
 
 
-def _ask(
-    role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], cache: resume.RecordCache, result: Grounding
-) -> dict[Any, Finding]:
-    """What came of each inquiry; equal ones are asked once. All show an image or none does.
+@dataclass(frozen=True)
+class _Run:
+    """One run over the candidates of a task; it counts in `result.accounts` what its models are asked."""
 
-    A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has failed
-    and is not asked in a later run either. One that the endpoint did not answer is asked again in the next run.
-    EndpointError: the endpoint refuses key or model.
-    """
-    account = result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
-    seen = {name for inquiry in inquiries.values() for name in inquiry.images}
-    turn, how = Turn(tuple(seen), setting.max_new_tokens), endpoint_setting(f"grounding.{role}", setting)
-    found = answers(how, turn, list(inquiries.values()), cache, account)
-    return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
+    sought: Sought
+    setting: GroundingSetting
+    cache: resume.RecordCache
+    folder: Path
+    result: Grounding
 
+    def ask(self, role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry]) -> dict[Any, Finding]:
+        """What came of each inquiry; equal ones are asked once. All show an image or none does.
 
-# --- the instruction parser
+        A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has
+        failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
+        run. EndpointError: the endpoint refuses key or model.
+        """
+        account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
+        seen = {name for inquiry in inquiries.values() for name in inquiry.images}
+        turn, how = Turn(tuple(seen), setting.max_new_tokens), endpoint_setting(f"grounding.{role}", setting)
+        found = answers(how, turn, list(inquiries.values()), self.cache, account)
+        return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
 
-
-def _named(
-    prompts: Rows, recipe: Recipe, setting: GroundingSetting, cache: resume.RecordCache, folder: Path, result: Grounding
-) -> dict[str, Named | Failure]:
-    """What each prompt's instruction names, or its failure. With own boxes only a person's attributes are wanted."""
-    assert recipe.regions is not None
-    if setting.grounder is None and recipe.pipeline != "human_centric":
-        return {prompt["key"]: Named() for prompt in prompts}
-    if setting.parser is None:
-        return {prompt["key"]: _embedded_named(prompt, recipe.regions.parser) for prompt in prompts}
-    asked = load_parser(folder / f"parsers/{recipe.regions.parser}.yaml")
-    read = partial(read_named, asked.form)
-    inquiries = {
-        prompt["key"]: Inquiry(prompt["key"], parser_text(asked, prompt["instruction"]), {}, read) for prompt in prompts
-    }
-    found = _ask("parser", setting.parser, inquiries, cache, result)
-    return {
-        key: _unread("parser", finding) if finding.value is None else finding.value for key, finding in found.items()
-    }
-
-
-def _embedded_named(prompt: records.Row, parser: str) -> Named | Failure:
-    """The record's own labels, with the attributes that the grammar finds; else all that it finds."""
-    labels = tuple(dict.fromkeys(region["label"] for region in prompt["regions"] if region["label"].strip()))
-    found = instructions.named(prompt["instruction"], parser)
-    if labels and parser not in instructions.REPLACING:
-        return Named(labels, labels, instructions.changed(prompt["instruction"], parser))
-    if found is None:
-        return Failure("grammar", f"the grammar cannot read the instruction: {prompt['instruction'][:200]!r}")
-    return found
-
-
-def _unread(role: str, finding: Finding) -> Failure:
-    """The failure of a record for which nothing was found. A reply that came and cannot be read is another kind."""
-    kind = f"{role}: {'unreadable reply' if finding.reply else 'no answer'}"
-    return Failure(kind, f"{role}: {finding.reason}")
-
-
-# --- the grounder
-
-
-class _Grounder:
-    """One run of a grounder over the candidates of a task."""
-
-    def __init__(
-        self, sought: Sought, setting: GrounderSetting, cache: resume.RecordCache, folder: Path, result: Grounding
-    ) -> None:
-        self.where, self.setting, self.cache = sought.images, setting, cache
-        self.prompt: GrounderPrompt = load_grounder(folder / f"grounders/{sought.grounder}.yaml")
-        self.result = result
-        self.limits = PixelLimits(setting.min_pixels, setting.max_pixels)
+    def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:
+        """What each prompt's instruction names. With own boxes only a person's attributes are wanted."""
+        if self.setting.grounder is None and not of_people:
+            return {prompt["key"]: Named() for prompt in prompts}
+        if self.setting.parser is None:
+            return {prompt["key"]: _embedded_named(prompt, self.sought.parser) for prompt in prompts}
+        asked = load_parser(self.folder / f"parsers/{self.sought.parser}.yaml")
+        read = partial(read_named, asked.form)
+        texts = {prompt["key"]: parser_text(asked, prompt["instruction"]) for prompt in prompts}
+        inquiries = {key: Inquiry(key, text, {}, read) for key, text in texts.items()}
+        found = self.ask("parser", self.setting.parser, inquiries)
+        return {key: _read("parser", finding) for key, finding in found.items()}
 
     def find(
-        self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Failure]
+        self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Grounded], how: GrounderSetting
     ) -> dict[tuple[str, str], Grounded]:
         """The regions of each candidate. Edited images are shown only where the source's boxes are known."""
+        where = self.sought.images
         sizes = {prompt["key"]: upright_size("source", prompt["image"]) for prompt in prompts}
         instruction = {prompt["key"]: prompt["instruction"] for prompt in prompts}
-        known = {key: size if isinstance(size, Failure) else named[key] for key, size in sizes.items()}
+        known = {key: size if isinstance(size, Grounded) else named[key] for key, size in sizes.items()}
         asked = {p["key"]: (p["instruction"], known[p["key"]], p["image"]) for p in prompts}
-        sources = self._boxes("source", asked) if self.where != "edited" else {}
-        known |= {key: found for key, found in sources.items() if isinstance(found, Failure)}
+        sources = self.boxes("source", asked, how) if where != "edited" else {}
+        known |= {key: found for key, found in sources.items() if isinstance(found, Grounded)}
         rows = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
         shown = {pair: (instruction[pair[0]], known[pair[0]], image) for pair, image in rows.items()}
-        edits = self._boxes("edited", shown) if self.where != "source" else {}
+        edits = self.boxes("edited", shown, how) if where != "source" else {}
         return {pair: _joined(known[pair[0]], sources.get(pair[0]), edits.get(pair), sizes[pair[0]]) for pair in rows}
 
-    def _boxes(self, which: Which, asked: Mapping[Any, tuple[str, Named | Failure, bytes]]) -> dict[Any, Boxes]:
-        """The boxes in each image, or its failure; an image in which nothing is to be found has none."""
+    def boxes(
+        self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, bytes]], how: GrounderSetting
+    ) -> dict[Any, Boxes]:
+        """The boxes in each image; an image in which nothing is to be found has none."""
+        prompt = load_grounder(self.folder / f"grounders/{self.sought.grounder}.yaml")
+        form, limits = how.coordinates, PixelLimits(how.min_pixels, how.max_pixels)
         inquiries: dict[Any, Inquiry] = {}
         found: dict[Any, Boxes] = {}
         for name, (instruction, known, image) in asked.items():
-            if isinstance(known, Failure):
+            size = upright_size(which, image)
+            if isinstance(known, Grounded):
                 found[name] = known
-                continue
-            labels, size = getattr(known, which), upright_size(which, image)
-            if isinstance(size, Failure) or not labels:
-                found[name] = size if isinstance(size, Failure) else ()
+            elif isinstance(size, Grounded):
+                found[name] = size
+            elif not (labels := getattr(known, which)):
+                found[name] = ()
             else:
-                inquiries[name] = self._inquiry(str(name), instruction, labels, image, self.limits.size(*size))
-        role = f"grounder, {which}"
-        findings = _ask("grounder", self.setting, inquiries, self.cache, self.result)
-        return found | {name: _unread(role, f) if f.value is None else f.value for name, f in findings.items()}
-
-    def _inquiry(self, key: str, instruction: str, labels: tuple[str, ...], image: bytes, sent: Size) -> Inquiry:
-        """sent: the image's size as it is sent."""
-        form = self.setting.coordinates
-        read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=self.prompt.one)
-        return Inquiry(key, grounder_text(self.prompt, instruction, labels, sent, form), {"image": image}, read)
+                sent = limits.size(*size)
+                read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
+                text = grounder_text(prompt, instruction, labels, sent, form)
+                inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
+        findings = self.ask("grounder", how, inquiries)
+        return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
 
 
-def upright_size(which: Which, data: bytes) -> Size | Failure:
+def _read(role: str, finding: Finding) -> Any:
+    """What was found. A reply that came and cannot be read is another kind of failure than none."""
+    if finding.value is not None:
+        return finding.value
+    return _failed(f"{role}: {'unreadable reply' if finding.reply else 'no answer'}", f"{role}: {finding.reason}")
+
+
+def _embedded_named(prompt: records.Row, parser: str) -> Named | Grounded:
+    """The record's own labels, with the attributes that the grammar finds; else all that it finds."""
+    labels = tuple(dict.fromkeys(region["label"] for region in prompt["regions"] if region["label"].strip()))
+    if labels and parser not in instructions.REPLACING:
+        return Named(labels, labels, instructions.changed(prompt["instruction"], parser))
+    reason = f"the grammar cannot read the instruction: {prompt['instruction'][:200]!r}"
+    return instructions.named(prompt["instruction"], parser) or _failed("grammar", reason)
+
+
+def upright_size(which: Which, data: bytes) -> Size | Grounded:
     """(width, height) of an encoded image, upright, from its header wherever that tells it."""
     try:
         with Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
             width, height = image.size
             if width * height > images.MAX_PIXELS:
                 limit = f"more than the limit of {images.MAX_PIXELS}"
-                return Failure("image", f"{which}: {width} x {height} pixels, {limit}")
+                return _failed("image", f"{which}: {width} x {height} pixels, {limit}")
             # Pillow decodes a PNG to look for its orientation, which hardly any has.
             turned = (image.format != "PNG" or ORIENTED.search(data)) and image.getexif().get(ORIENTATION) in TURNED
     except (OSError, SyntaxError, ValueError) as error:
-        return Failure("image", f"{which}: not a whole PNG, JPEG or WebP image: {error}"[:QUOTED])
+        return _failed("image", f"{which}: not a whole PNG, JPEG or WebP image: {error}"[:QUOTED])
     return (height, width) if turned else (width, height)
 
 
-def _joined(known: Named | Failure, source: Boxes | None, edited: Boxes | None, size: Size | Failure) -> Grounded:
+def _joined(known: Named | Grounded, source: Boxes | None, edited: Boxes | None, size: Size | Grounded) -> Grounded:
     """The boxes of both images in the pixels of the source, whose size is (width, height); or the first failure."""
     for each in (known, size, source, edited):
-        if isinstance(each, Failure):
-            return _failed(each)
+        if isinstance(each, Grounded):
+            return each
     assert isinstance(known, Named)
     assert isinstance(size, tuple)
     source_boxes, edited_boxes = _pixels(source, size), _pixels(edited, size)
     if not source_boxes and not edited_boxes:
-        return _failed(Failure("no box", "nothing is named that could be found in the images"))
+        return _failed("no box", "nothing is named that could be found in the images")
     return Grounded(source_boxes, edited_boxes, known.attributes)
 
 

@@ -115,13 +115,9 @@ def named(instruction: str, parser: str) -> Named | None:
             continue
         groups = {name: _labels(words) for name, words in found.groupdict().items() if words}
         if all(groups.values()):
-            return _named(groups, attributes, parser in REPLACING)
-    return _named({"old": (MAIN[parser],)}, attributes, False) if parser in MAIN else None
-
-
-def _named(groups: dict[str, tuple[str, ...]], attributes: tuple[str, ...], replacing: bool) -> Named:
-    old, new = groups.get("old", ()), groups.get("new", ())
-    return Named(old, new, attributes) if replacing else Named(old or new, old or new, attributes)
+            old, new = groups.get("old", ()), groups.get("new", ())
+            return Named(*((old, new) if parser in REPLACING else (old or new, old or new)), attributes)
+    return Named((MAIN[parser],), (MAIN[parser],), attributes) if parser in MAIN else None
 
 
 def changed(instruction: str, parser: str) -> tuple[str, ...]:

@@ -33,12 +33,8 @@ _SOME = _LABELS | {"minItems": 1}
 
 
 def _schema(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    } | more
+    plain = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return plain | more
 
 
 _ONE_LISTED = {"anyOf": [{"properties": {name: {"minItems": 1}}} for name in ("edited", "generated")]}
@@ -58,20 +54,9 @@ ANSWERS: dict[Form, str] = {
 }
 # A flat list of plain texts in double quotes: what read_object may mend around it leaves it as it is.
 _PLAIN_LIST = r'\[\s*"[^"\\\[\]{}]{1,120}"(?:\s*,\s*"[^"\\\[\]{}]{1,120}")*\s*\]'
-BOXES_SCHEMA = _schema(
-    {
-        "objects": {
-            "type": "array",
-            "maxItems": MOST_BOXES,
-            "items": _schema(
-                {
-                    "label": {"type": "string"},
-                    "bbox_2d": {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
-                }
-            ),
-        }
-    }
-)
+_CORNERS = {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4}
+_BOX = _schema({"label": {"type": "string"}, "bbox_2d": _CORNERS})
+BOXES_SCHEMA = _schema({"objects": {"type": "array", "maxItems": MOST_BOXES, "items": _BOX}})
 COORDINATES: dict[Coordinates, str] = {
     "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
     "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",
@@ -99,15 +84,12 @@ class GrounderPrompt:
 
 
 def load_parser(path: Path) -> ParserPrompt:
-    """Raises lined_yaml.FileError that names file and line."""
-    schema = _schema({"form": {"enum": list(SCHEMAS)}, "text": _TEXT})
-    return ParserPrompt(**read_lined(path, schema).value)
+    """Raises lined_yaml.FileError that names file and line, as load_grounder does."""
+    return ParserPrompt(**read_lined(path, _schema({"form": {"enum": list(SCHEMAS)}, "text": _TEXT})).value)
 
 
 def load_grounder(path: Path) -> GrounderPrompt:
-    """Raises lined_yaml.FileError that names file and line."""
-    schema = _schema({"one": {"type": "boolean"}, "text": _TEXT})
-    return GrounderPrompt(**read_lined(path, schema).value)
+    return GrounderPrompt(**read_lined(path, _schema({"one": {"type": "boolean"}, "text": _TEXT})).value)
 
 
 def parser_text(prompt: ParserPrompt, instruction: str) -> str:

@@ -66,19 +66,14 @@ class _Roles:
 
 def read_grounding(given: Any) -> GroundingSetting:
     """The section `grounding`. ParamsError names the field that is wrong, or the key's variable that is not set."""
-    roles = read("grounding", _Roles, given)
-    return GroundingSetting(
-        _read("grounding.parser", ParserSetting, roles.parser),
-        _read("grounding.grounder", GrounderSetting, roles.grounder),
-    )
-
-
-def _read(where: str, kind: type, given: Any) -> Any:
-    setting = read_kind(where, "backend", {"embedded": EmbeddedSetting, "endpoint": kind}, given)
-    if isinstance(setting, EmbeddedSetting):
-        return None
-    endpoint_setting(where, setting)
-    return setting
+    roles, read_roles = read("grounding", _Roles, given), {}
+    for name, kind in (("parser", ParserSetting), ("grounder", GrounderSetting)):
+        where, kinds = f"grounding.{name}", {"embedded": EmbeddedSetting, "endpoint": kind}
+        setting = read_kind(where, "backend", kinds, getattr(roles, name))
+        if not isinstance(setting, EmbeddedSetting):
+            endpoint_setting(where, setting)
+            read_roles[name] = setting
+    return GroundingSetting(**read_roles)
 
 
 def endpoint_setting(where: str, setting: ParserSetting) -> EndpointSetting:

@@ -15,7 +15,16 @@ from typing import Any, TypeAlias
 from tqdm import tqdm
 
 from editjudge.core import images
-from editjudge.endpoints.client import CallFailed, Completion, Endpoint, EndpointError, Line, Refused
+from editjudge.endpoints.client import (
+    Answered,
+    CallFailed,
+    Completion,
+    Endpoint,
+    EndpointError,
+    Line,
+    Refused,
+    read_completion,
+)
 from editjudge.endpoints.pictures import Pictures, PixelLimits
 from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges.logprobs import essential
@@ -137,7 +146,7 @@ class EndpointJudge:
         self.account.asked += 1
         return answer
 
-    async def _ask(self, task: Task) -> Completion:
+    async def _ask(self, task: Task) -> Answered[Completion]:
         """The reply to the task's next request, without the options that the endpoint has been found to refuse.
 
         An endpoint refuses an option if it answers the same request without it; other errors may name it by chance.
@@ -150,7 +159,7 @@ class EndpointJudge:
                 value, instead = chosen.pop(name), REFUSABLE[name]
                 chosen |= {} if instead is None else {instead: value}
             try:
-                came = await self.endpoint.complete(partial(self._body, task, chosen))
+                came = await self.endpoint.post("chat/completions", partial(self._body, task, chosen), read_completion)
             except Refused as refusal:
                 if not self.account.used and refusal.everyones():
                     raise EndpointError(refusal.reason) from None
@@ -173,9 +182,9 @@ class EndpointJudge:
                 raise images.ImageError(f"{name}: {error}") from None
         return write_body(chosen, self.form.messages(task.question.instruction), urls)
 
-    def _said(self, came: Completion) -> Said:
+    def _said(self, came: Answered[Completion]) -> Said:
         """What is kept of a completion."""
-        usage = None
-        if came.tokens_in is not None and came.tokens_out is not None:
-            usage = Usage(came.requests, came.tokens_in, came.tokens_out, len(self.form.images), came.seconds)
-        return Said(came.text, essential(came.tokens), usage)
+        reply, usage = came.value, None
+        if reply.tokens_in is not None and reply.tokens_out is not None:
+            usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)
+        return Said(reply.text, essential(reply.tokens), usage)

@@ -2,57 +2,58 @@
 
 import base64
 import binascii
-import json
-import re
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, TypeAlias
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from pydantic import BaseModel, Field, Strict, ValidationError
 
 from editjudge.qwen.chat_model import TOP
 
 DEFAULT_NEW_TOKENS = 512
-DATA_URL = "data:image/"
-_SURROGATE = re.compile("[\ud800-\udfff]")
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Tokens: TypeAlias = Annotated[int, Field(ge=1)]
 
 
-def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": required | optional,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+class TextPart(BaseModel, extra="forbid"):
+    type: Literal["text"]
+    text: str
 
 
-_STRING, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 1}
-_PART = {
-    "anyOf": [
-        _object({"type": {"const": "text"}, "text": _STRING}),
-        _object({"type": {"const": "image_url"}, "image_url": _object({"url": _STRING}, detail=_STRING)}),
-    ]
-}
-_MESSAGE = _object(
-    {
-        "role": {"enum": ["system", "user", "assistant"]},
-        "content": {"anyOf": [_STRING, {"type": "array", "items": _PART}]},
-    }
-)
-REQUEST = _object(
-    {"model": _STRING, "messages": {"type": "array", "items": _MESSAGE, "minItems": 1}},
-    temperature={"type": "number", "minimum": 0, "maximum": 2},
-    top_p={"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    seed={"type": "integer"},
-    max_tokens=_COUNT,
-    max_completion_tokens=_COUNT,
-    logprobs={"type": "boolean"},
-    top_logprobs={"type": "integer", "minimum": 0, "maximum": TOP},
-    n={"const": 1},
-    stream={"const": False},
-    response_format=_object({"type": {"const": "text"}}),
-    user=_STRING,
-)
+class Address(BaseModel, extra="forbid"):
+    url: str
+    detail: str = "auto"
+
+
+class ImagePart(BaseModel, extra="forbid"):
+    type: Literal["image_url"]
+    image_url: Address
+
+
+class Message(BaseModel, extra="forbid"):
+    role: Literal["system", "user", "assistant"]
+    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+
+
+class ResponseFormat(BaseModel, extra="forbid"):
+    type: Literal["text"]
+
+
+class Body(BaseModel, extra="forbid"):
+    """The fields of a request that are known; whole numbers may be written as floats."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[Number, Field(gt=0, le=1)] = 1.0
+    seed: int | None = None
+    max_tokens: Tokens = DEFAULT_NEW_TOKENS
+    max_completion_tokens: Tokens | None = None
+    logprobs: Annotated[bool, Strict()] = False
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP)] | None = None
+    n: Annotated[int, Field(ge=1, le=1)] = 1
+    stream: Literal[False] = False
+    response_format: ResponseFormat | None = None
+    user: str | None = None
 
 
 class Rejected(Exception):
@@ -65,79 +66,47 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A chat to be completed.
-
-    messages: as a chat template takes them, text parts and `{"type": "image"}` placeholders; images: the encoded images
-    that these stand for. seed: None where the client leaves it open. top_logprobs: None where no probabilities are
-    wanted.
+    """A chat to be completed. messages: as a chat template takes them, with `{"type": "image"}` in the places of the
+    images, which are given encoded.
     """
 
-    model: str
+    given: Body
     messages: list[dict[str, Any]]
     images: tuple[bytes, ...]
-    max_new_tokens: int
-    temperature: float
-    top_p: float
-    seed: int | None
-    top_logprobs: int | None
 
 
 def read_request(body: bytes, most_images: int) -> ChatRequest:
-    """The request in a body. Rejected (400): no JSON, unknown or wrong fields, images that are not in data: URLs."""
-    given = {name: value for name, value in _json(body).items() if value is not None}
-    error = best_match(Draft202012Validator(REQUEST).iter_errors(given))
-    if error is not None:
-        raise Rejected(400, f"{error.json_path}: {error.message[:500]}", str(next(iter(error.path), "")) or None)
-    if "top_logprobs" in given and not given.get("logprobs"):
+    """Reads the JSON of a request; Rejected names what is wrong with it. Images come as data URLs."""
+    try:
+        given = Body.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Rejected(400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0] or None) from None
+    if given.top_logprobs is not None and not given.logprobs:
         raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
     encoded: list[bytes] = []
-    messages = [_message(message, encoded) for message in given["messages"]]
-    new_tokens = given.get("max_completion_tokens", given.get("max_tokens", DEFAULT_NEW_TOKENS))
+    messages = [_message(message, encoded) for message in given.messages]
     if len(encoded) > most_images:
         raise Rejected(400, f"{len(encoded)} images, more than the limit of {most_images}", "messages")
-    return ChatRequest(
-        given["model"],
-        messages,
-        tuple(encoded),
-        int(new_tokens),  # 24.0 is whole, too
-        float(given.get("temperature", 1.0)),
-        float(given.get("top_p", 1.0)),
-        int(given["seed"]) if "seed" in given else None,
-        int(given.get("top_logprobs", 0)) if given.get("logprobs") else None,
-    )
+    return ChatRequest(given, messages, tuple(encoded))
 
 
-def _json(body: bytes) -> dict[str, Any]:
-    def no_number(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no number")
-
-    try:
-        given = json.loads(body, parse_constant=no_number)
-    except (ValueError, RecursionError) as error:
-        raise Rejected(400, f"the body is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Rejected(400, "the body is not a JSON object")
-    return given
-
-
-def _message(message: dict[str, Any], encoded: list[bytes]) -> dict[str, Any]:
+def _message(message: Message, encoded: list[bytes]) -> dict[str, Any]:
     """The message with its images taken out to `encoded`."""
-    given, content = message["content"], []
-    parts: list[dict[str, Any]] = [{"type": "text", "text": given}] if isinstance(given, str) else given
-    for part in parts:
-        if part["type"] == "image_url":
-            encoded.append(_image(part["image_url"]["url"]))
+    given, content = message.content, []
+    for part in [TextPart(type="text", text=given)] if isinstance(given, str) else given:
+        if isinstance(part, ImagePart):
+            encoded.append(_image(part.image_url.url))
             content.append({"type": "image"})
-        elif _SURROGATE.search(part["text"]):
-            raise Rejected(400, "a text holds half of a surrogate pair, which is no character", "messages")
         else:
-            content.append(part)
-    return {"role": message["role"], "content": content}
+            content.append(part.model_dump())
+    return {"role": message.role, "content": content}
 
 
 def _image(url: str) -> bytes:
     head, _, data = url.partition(",")
-    if not head.startswith(DATA_URL) or not head.endswith(";base64"):
+    if not head.startswith("data:image/") or not head.endswith(";base64"):
         raise Rejected(400, "images must be data:image/...;base64 URLs; nothing is fetched", "messages")
     try:
         return base64.b64decode(data, validate=True)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import uvicorn
@@ -28,7 +28,7 @@ from starlette.routing import Route
 from editjudge.core import images
 from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode, load
 from editjudge.qwen.checkpoint import DTYPES
-from editjudge.serving.chat_request import ChatRequest, Rejected, read_request
+from editjudge.serving.chat_request import Body, ChatRequest, Rejected, read_request
 
 MAX_BODY = 128 * 2**20  # bytes of a request
 MAX_WAITING = 1024  # requests; more are sent away
@@ -44,8 +44,7 @@ class ServerLimits:
     images: int
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A chat with its decoded images."""
 
     chat: Chat
@@ -120,7 +119,7 @@ class Server:
                 Route("/v1/models", self.models),
                 Route("/v1/chat/completions", self.complete, methods=["POST"]),
             ],
-            exception_handlers={Rejected: refusal, HTTPException: refusal, Exception: failure},
+            exception_handlers=dict.fromkeys((Rejected, HTTPException, Exception), refusal),
             lifespan=self.lifespan,
         )
 
@@ -142,20 +141,22 @@ class Server:
     async def complete(self, request: Request) -> JSONResponse:
         """A chat completion."""
         wanted = read_request(await read_body(request), self.limits.images)
-        if wanted.model != self.name:
-            message = f"the model {wanted.model!r} does not exist; served is {self.name!r}"
+        if wanted.given.model != self.name:
+            message = f"the model {wanted.given.model!r} does not exist; served is {self.name!r}"
             raise Rejected(404, message, "model", "model_not_found")
         asked = await run_in_threadpool(self.prepare, wanted)
         reply = await self.batcher.ask(asked, request)
-        return JSONResponse(self.completion(wanted, reply))
+        return JSONResponse(self.completion(wanted.given, reply))
 
     def prepare(self, wanted: ChatRequest) -> Prepared:
         """The chat as the checkpoint's template renders it. Rejected (400): an image that cannot be shown."""
         text = self.model.render([self.plain(message) for message in wanted.messages])
         if text.count(self.model.processor.image_token) != len(wanted.images):
             raise Rejected(400, "the checkpoint's chat template does not show all images of these messages", "messages")
-        seed = secrets.randbits(64) if wanted.seed is None else wanted.seed % 2**64
-        chat = Chat(text, wanted.images, wanted.max_new_tokens, wanted.temperature, wanted.top_p, seed)
+        given = wanted.given
+        seed = secrets.randbits(64) if given.seed is None else given.seed % 2**64
+        new_tokens = given.max_completion_tokens or given.max_tokens
+        chat = Chat(text, wanted.images, new_tokens, given.temperature, given.top_p, seed)
         try:
             return Prepared(chat, {data: decode(data) for data in set(wanted.images)})
         except images.ImageError as error:
@@ -163,13 +164,11 @@ class Server:
 
     def plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with the special tokens in its texts broken up: no text can add images or turns."""
-        parts = [
-            part | {"text": self.special.sub(lambda token: f"{token[0][0]} {token[0][1:]}", part["text"])}
-            if part["type"] == "text"
-            else part
-            for part in message["content"]
-        ]
-        return {"role": message["role"], "content": parts}
+
+        def broken_up(part: dict[str, Any]) -> dict[str, Any]:
+            return {n: self.special.sub(lambda token: f"{token[0][0]} {token[0][1:]}", v) for n, v in part.items()}
+
+        return {"role": message["role"], "content": list(map(broken_up, message["content"]))}
 
     def answer(self, batch: Sequence[Prepared]) -> list[Reply | Rejected]:
         """The replies; too long chats are refused, and the others answered."""
@@ -186,21 +185,20 @@ class Server:
         message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
         return Rejected(400, message, "messages", "context_length_exceeded")
 
-    def completion(self, wanted: ChatRequest, reply: Reply) -> dict[str, Any]:
+    def completion(self, given: Body, reply: Reply) -> dict[str, Any]:
         """The body of a chat completion."""
-        top = wanted.top_logprobs
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": reply.text},
             "finish_reason": "stop" if reply.finished else "length",
-            "logprobs": None if top is None else {"content": self.logprobs(reply, top)},
+            "logprobs": {"content": self.logprobs(reply, given.top_logprobs or 0)} if given.logprobs else None,
         }
         tokens = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
         return {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": "chat.completion",
             "created": int(time.time()),
-            "model": wanted.model,
+            "model": given.model,
             "choices": [choice],
             "usage": tokens | {"total_tokens": sum(tokens.values())},
         }
@@ -231,21 +229,14 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
+    """OpenAI's form of an error; 500 is our own fault, whose traceback is in the log."""
     if isinstance(error, HTTPException):
-        return error_response(error.status_code, error.detail)
-    assert isinstance(error, Rejected)
-    return error_response(error.status, error.message, error.param, error.code)
-
-
-async def failure(request: Request, error: Exception) -> JSONResponse:
-    """What is our own fault; the traceback is in the log."""
-    return error_response(500, f"{type(error).__name__}: {error}"[:500])
-
-
-def error_response(status: int, message: str, param: str | None = None, code: str | None = None) -> JSONResponse:
-    """OpenAI's form of an error."""
-    kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
-    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+        error = Rejected(error.status_code, error.detail)
+    elif not isinstance(error, Rejected):
+        error = Rejected(500, f"{type(error).__name__}: {error}"[:500])
+    kind = {429: "rate_limit_error", 500: "server_error"}.get(error.status, "invalid_request_error")
+    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    return JSONResponse({"error": body}, error.status)
 
 
 def main() -> None:
