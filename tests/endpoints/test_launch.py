@@ -100,20 +100,16 @@ def test_a_slow_start_is_waited_for(
     with running(checkpoint, how):
         assert "vllm starts" in capsys.readouterr().err
     vllm(healthy=time.time() + 60)
-    with (
-        pytest.raises(ServingError, match="not healthy after 1 s"),
-        launch.running(checkpoint, replace(how, start_seconds=1.0)),
-    ):
+    late = pytest.raises(ServingError, match="not healthy after 1 s")
+    with late, running(checkpoint, replace(how, start_seconds=1.0)):
         pytest.fail("it is not healthy")
 
 
 def test_a_death_at_the_start_is_told_with_its_last_words(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
     vllm(first="print('no CUDA device'); sys.exit(3)")
     start = time.monotonic()
-    with (
-        pytest.raises(ServingError, match=r"(?s)code 3 while starting.*work/serve/judge-\d+.log.*no CUDA device"),
-        launch.running(checkpoint, how),
-    ):
+    words = r"(?s)code 3 while starting.*work/serve/judge-\d+.log.*no CUDA device"
+    with pytest.raises(ServingError, match=words), running(checkpoint, how):
         pytest.fail("it is dead")
     assert time.monotonic() - start < 5
 
@@ -171,10 +167,8 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(ServingError, match=r'pip install -e "\.\[serve\]"'), running(checkpoint, how):
         pass
-    with (
-        pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"),
-        launch.running(replace(checkpoint, model="nowhere"), how),
-    ):
+    nowhere = replace(checkpoint, model="nowhere")
+    with pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"), running(nowhere, how):
         pass
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -190,14 +184,10 @@ def test_the_setting_is_checked() -> None:
     for change, message in (
         ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
         ({"port": "x"}, r"serve\.port must be a whole number"),
-        ({"port": -1}, r"serve\.port must be at least 0"),
         ({"port": 99999}, r"serve\.port must be at most 65535"),
         ({"dtype": "bf16"}, r"serve\.dtype must be float32 or bfloat16, not 'bf16'"),
-        ({"max_num_seqs": 0}, r"serve\.max_num_seqs must be at least 1"),
-        ({"start_seconds": "x"}, r"serve\.start_seconds must be a number"),
         ({"arguments": "--x"}, r"serve\.arguments must be a list"),
         ({"arguments": [1]}, r"serve\.arguments\.0 must be a text"),
-        ({"host": ""}, r"serve\.host must be a text"),
         ({"gpus": 2}, r"serve\.gpus is unknown"),
         ({"min_pixels": 5}, "must both be 0"),
         ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
@@ -215,9 +205,8 @@ def test_which_checkpoint_is_served() -> None:
     values = params.load(ROOT / "params.yaml")
     assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/judge", "float32", 32)
     assert serve.checkpoint_of(values, None, "some/folder") == Checkpoint("some/folder", "bfloat16", 32)
-    with pytest.raises(
-        params.ParamsError, match=r"judges\.measures has no folder: only transformers and served judges"
-    ):
+    words = r"judges\.measures has no folder: only transformers and served judges"
+    with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)
     assert serve.changed(values, "vllm", None).engine == "vllm"
     assert serve.changed(values, None, 0).port == 0
@@ -226,10 +215,8 @@ def test_which_checkpoint_is_served() -> None:
 
 
 def test_outside_the_repository_one_line_says_so(tmp_path: Path) -> None:
-    words, ours = (
-        [sys.executable, "-m", "editjudge.commands.serve", "--model", "m"],
-        os.environ | {"PYTHONPATH": str(ROOT / "src")},
-    )
+    words = [sys.executable, "-m", "editjudge.commands.serve", "--model", "m"]
+    ours = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     ended = subprocess.run(words, cwd=tmp_path, env=ours, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"

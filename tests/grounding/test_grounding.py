@@ -1,25 +1,18 @@
 """Instruction parser and grounder: against a real HTTP server that finds coloured squares and often misbehaves."""
 
-import contextlib
 import io
-import json
-import logging
-import os
-import signal
-import subprocess
-import sys
-import time
 import urllib.request
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_client import kept
+from chat_client import Server, chat_server
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +22,6 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, resume
 from editjudge.core.params import ParamsError
-from editjudge.endpoints.client import EndpointError
 from editjudge.endpoints.pictures import PixelLimits, data_url
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground, upright_size
@@ -38,9 +30,7 @@ from editjudge.stages import annotate
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = ROOT / "pipelines/prompts"
-SERVER = Path(__file__).parents[1] / "helpers/grounding_server.py"
-REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
-KEY = "sk-secret-0123456789abcdef"
+serving = partial(chat_server, Path(__file__).parents[1] / "helpers/grounding_server.py")
 
 
 def recipe(name: str) -> Recipe:
@@ -50,27 +40,6 @@ def recipe(name: str) -> Recipe:
 REMOVE, ADD = recipe("object_centric/subject_remove"), recipe("object_centric/subject_add")
 REPLACE, PORTRAIT = recipe("object_centric/subject_replace"), recipe("human_centric/ps_human")
 SIZE, TONE = recipe("object_centric/size_adjustment"), recipe("object_centric/tone_transfer")
-
-
-class Server:
-    """A server of the tests that runs."""
-
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}/v1"
-
-    def log(self) -> dict[str, Any]:
-        with urllib.request.urlopen(self.url.replace("/v1", "/log")) as response:
-            return json.load(response)
-
-
-@contextlib.contextmanager
-def serving(**how: Any) -> Iterator[Server]:
-    with subprocess.Popen([sys.executable, SERVER, json.dumps(how)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(int(process.stdout.readline()))
-        finally:
-            process.kill()
 
 
 def at(url: str, coordinates: str = "thousandths", **more: Any) -> GroundingSetting:
@@ -324,32 +293,6 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tm
         assert sum(server.log()["kinds"].values()) == 3 * asked + 12
 
 
-def test_no_more_are_in_flight_than_allowed_and_equal_questions_are_asked_once(tmp_path: Path) -> None:
-    rows = pool(30, "subject_remove", 1)
-    same = [row | {"key": f"{row['key']}.again"} for row in rows[0]]
-    edits = [each for row in (*rows[0], *same) for each in (candidate(row, "m0", b"-"), candidate(row, "m1", b"--"))]
-    with serving(delay=0.02) as server:
-        found = run((rows[0] + same, edits), REMOVE, at(server.url, max_in_flight=5), tmp_path / "c")
-        log = server.log()
-    assert log["flight"]["most"] == 5
-    assert set(log["came"].values()) == {1}
-    assert len(log["came"]) == 60
-    assert len(found.found) == 120
-    assert found.failed() == {}
-
-
-def test_replies_that_were_kept_count_in_the_next_run(tmp_path: Path) -> None:
-    row = prompt(0, "subject_remove", "Remove the red square.", drawn({"red": BOXES[0]}))
-    rows = ([row], [candidate(row, "m", row["image"])])
-    with serving(always={"Remove the red square.": "prose"}) as server:
-        first = run(rows, REMOVE, at(server.url, reply_tries=1), tmp_path / "c")
-        second = run(rows, REMOVE, at(server.url, reply_tries=3), tmp_path / "c")
-        [asked] = server.log()["asked"].values()
-    assert first.found == second.found
-    assert [temperature > 0 for _, temperature, _ in asked] == [False, True, True]
-    assert len(told_again(asked)) == 2
-
-
 def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path) -> None:
     row = prompt(0, "subject_replace", "Replace the red square by the blue square.", drawn({"green": BOXES[0]}))
     rows = ([row], [candidate(row, f"m{n}", drawn({"blue": BOXES[n]})) for n in range(3)])
@@ -359,36 +302,6 @@ def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path)
     assert found.failed() == {"grounder, source: unreadable reply": 3}
     assert "no box of 'red square'" in str(found.found["k0000", "m0"].reason)
     assert asked == [1, 3], "the parser once, the source three times, no edit"
-
-
-CLIENT = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[3:]
-import test_grounding as t
-t.run(t.pool(60, "subject_replace", 2)[:2], t.REPLACE, t.at(sys.argv[1], max_in_flight=4), Path(sys.argv[2]))
-"""
-
-
-def test_a_killed_run_asks_again_only_what_was_in_flight(tmp_path: Path) -> None:
-    rows, file = pool(60, "subject_replace", 2), tmp_path / "c"
-    with serving(delay=0.02) as server:
-        client = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, server.url, file, SERVER.parent, Path(__file__).parent]
-        )
-        deadline = time.monotonic() + 60
-        while kept(file) < 90 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        client.send_signal(signal.SIGKILL)
-        client.wait()
-        before = kept(file)
-        assert 90 <= before < 60 + 60 + 120
-        found = run(rows[:2], REPLACE, at(server.url, max_in_flight=4), file)
-        came = server.log()["came"]
-    assert {pair: (each.source, each.edited) for pair, each in found.found.items()} == rows[2]
-    assert len(came) == 60 + 60 + 120
-    assert sum(came.values()) - len(came) <= 4
-    assert sum(account.reused for account in found.accounts.values()) == before
 
 
 def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
@@ -413,26 +326,6 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         (len(chunk) - 4).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big") for chunk in (head, end)
     )
-
-
-def test_a_key_shows_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setenv("GROUNDING_TEST_KEY", KEY)
-    rows = pool(2, "subject_remove", 1)
-    with serving(key=KEY) as server, caplog.at_level(logging.DEBUG):
-        how = at(server.url, api_key_env="GROUNDING_TEST_KEY")
-        assert run(rows[:2], REMOVE, how, tmp_path / "c").failed() == {}
-        monkeypatch.setenv("GROUNDING_TEST_KEY", KEY[::-1])
-        with pytest.raises(EndpointError, match="the key is refused") as error:
-            run(rows[:2], REMOVE, how, tmp_path / "d")
-    said = "".join([caplog.text, *capfd.readouterr(), str(error.value), repr(how)])
-    said += "".join(file.read_bytes().decode("latin1") for file in tmp_path.iterdir())
-    assert KEY not in said
-    assert KEY[::-1] not in said
-    monkeypatch.delenv("GROUNDING_TEST_KEY")
-    with pytest.raises(ParamsError, match="set the environment variable GROUNDING_TEST_KEY"):
-        at("http://127.0.0.1:9/v1", api_key_env="GROUNDING_TEST_KEY")
 
 
 # --- the embedded backends
@@ -493,12 +386,8 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
         ({"parser": {"backend": "embedded"}}, "grounding.grounder is missing"),
         ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend is 'x'; known: embedded, endpoint"),
         ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
-        ({"parser": {"backend": "endpoint"}, "grounder": {}}, "grounding.parser.model is missing"),
+        ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
         ({"parser": ENDPOINT | {"coordinates": "absolute"}, "grounder": {}}, "grounding.parser.coordinates is unknown"),
-        ({"parser": ENDPOINT | {"max_in_flight": 0}, "grounder": {}}, "parser.max_in_flight must be at least 1"),
-        ({"parser": ENDPOINT | {"temperature": 3.0}, "grounder": {}}, "grounding.parser.temperature must be at most 2"),
-        ({"parser": ENDPOINT | {"base_url": "ftp://x"}, "grounder": {}}, "grounding.parser.base_url must be like"),
-        ({"parser": ENDPOINT | {"budget": {"cents": 1}}, "grounder": {}}, "grounding.parser.budget.cents is unknown"),
         ({"parser": ENDPOINT | {"prompt": "x"}, "grounder": {}}, "grounding.parser.prompt is unknown"),
         (
             {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
@@ -509,7 +398,7 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
             "grounding.grounder.min_pixels is 9, above max_pixels, 4",
         ),
     ],
-    ids=range(13),
+    ids=range(9),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):

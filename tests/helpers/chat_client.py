@@ -38,9 +38,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def chat_server(**settings: Any) -> Iterator[Server]:
+def chat_server(script: Path = SERVER, **settings: Any) -> Iterator[Server]:
     """A server in a process of its own, as long as it is needed."""
-    with subprocess.Popen([sys.executable, SERVER, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, script, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")

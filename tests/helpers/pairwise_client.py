@@ -1,7 +1,6 @@
-"""Prompts and candidates, the brighter edit being the better one; `python pairwise_client.py URL CACHE N` annotates."""
+"""Prompts and candidates, the brighter edit being the better one."""
 
 import io
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,3 @@ def annotated(
     with resume.RecordCache(file) as cache:
         shown = candidates(count) if edits is None else list(edits)
         return verdicts.annotate_pairs(prompts(count), shown, recipe(**how), judges, accounts, cache), accounts
-
-
-if __name__ == "__main__":
-    annotated({"light": endpoint(sys.argv[1], max_in_flight=8)}, int(sys.argv[3]), Path(sys.argv[2]))

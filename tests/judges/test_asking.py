@@ -17,7 +17,7 @@ from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting
 from editjudge.judges.styles import CRITERIA, STYLES
-from editjudge.judges.viescore import POINTWISE
+from editjudge.judges.viescore import SCALES
 from editjudge.qwen import prompt
 from editjudge.qwen.chat_model import ChatModel
 
@@ -125,14 +125,8 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
 @pytest.mark.parametrize(
     "change",
     [
-        {"temperature": 0.5},
-        {"seed": 1},
-        {"logprobs": 5},
-        {"max_new_tokens": 9},
-        {"min_pixels": 9},
-        {"max_pixels": 9},
-        {"model": "n"},
-        {"prompt": "reason_last"},
+        *[{"temperature": 0.5}, {"seed": 1}, {"logprobs": 5}, {"max_new_tokens": 9}],
+        *[{"min_pixels": 9}, {"max_pixels": 9}, {"model": "n"}, {"prompt": "reason_last"}],
     ],
 )
 def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
@@ -158,15 +152,11 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
         return asking.tasks_of(how, asking.form(how.prompt, asking.CONSISTENCY), [question])[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
-    others = [
-        {"max_pixels": 9, "min_pixels": 4},
-        {"max_pixels": 9, "min_pixels": 5},
-        {"max_pixels": 8, "min_pixels": 4},
-    ]
-    assert len({name(), name(engine="vllm"), *(name(**other) for other in others)}) == 5
+    sizes = {name(min_pixels=least, max_pixels=most) for least, most in ((4, 9), (5, 9), (4, 8))}
+    assert len({name(), name(engine="vllm"), *sizes}) == 5
 
 
-@pytest.mark.parametrize("name", [*STYLES, *POINTWISE])
+@pytest.mark.parametrize("name", [*STYLES, *SCALES])
 def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
     forms = [asking.form(name, dimension) for dimension in CRITERIA]
     assert len({str(form.messages("Make it red.")) for form in forms}) == 3

@@ -408,13 +408,9 @@ def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
         ({"logprobs": 21}, r"judges\.gpt\.logprobs must be at most 20"),
         ({"rule": "vibes"}, r"judges\.gpt\.rule must be agreement or probability"),
         ({"budget": {"money": 1.0}}, r"judges\.gpt\.price is missing"),
-        ({"budget": {"euros": 1.0}}, r"judges\.gpt\.budget\.euros is unknown"),
         ({"price": 3}, r"judges\.gpt\.price must have"),
         ({"min_pixels": 9, "max_pixels": 8}, r"judges\.gpt\.min_pixels is 9"),
-        ({"model": None}, r"judges\.gpt\.model must be a text"),
         ({"backend": "oracle"}, "judges\.gpt\.backend is 'oracle'; known"),
-        ({"backend": ["endpoint"]}, r"judges\.gpt\.backend is \["),
-        ({"rule": ["agreement"]}, r"judges\.gpt\.rule must be agreement or probability"),
         ({"base_url": "http://[::1/v1"}, r"judges\.gpt\.base_url must be like"),
         ({"base_url": "http://host:70000/v1"}, r"judges\.gpt\.base_url must be like"),
         ({"arena": "yes"}, r"judges\.gpt\.arena must be true or false"),
@@ -429,13 +425,6 @@ def test_settings_are_checked_before_anything_is_asked(changes: dict[str, Any], 
 def test_a_judge_without_fields_is_named(given: Any) -> None:
     with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
         asking.open_accounts({"gpt": given})
-
-
-def test_missing_fields_are_named() -> None:
-    for name in ("base_url", "model", "rule"):
-        given = {key: value for key, value in setting("http://127.0.0.1:9/v1").items() if key != name}
-        with pytest.raises(ParamsError, match=rf"judges\.gpt\.{name} is missing"):
-            asking.open_accounts({"gpt": given})
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:

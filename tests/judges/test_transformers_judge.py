@@ -13,7 +13,7 @@ from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import PointQuestion, Question, swapped
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
-from editjudge.judges.viescore import POINTWISE, pointwise
+from editjudge.judges.viescore import pointwise
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import completion, messages
@@ -32,12 +32,6 @@ def judge(base_dir: Path) -> TransformersJudge:
 def questions(png: Callable[..., bytes]) -> list[Question]:
     texts = ["Remove the cup", "Make the whole picture look like a rainy night in the city, with lamps"]
     return [Question(f"q{i}", texts[i % 2], png(3 * i), png(3 * i + 1), png(3 * i + 2)) for i in range(5)]
-
-
-def test_noise_is_unparsed_with_a_reason(judge: TransformersJudge, questions: list[Question]):
-    verdicts = judge.compare_many(questions)
-    assert [v.key for v in verdicts] == ["q0", "q1", "q2", "q3", "q4"]
-    assert all(v.winner is None and v.p_a is None and v.reason for v in verdicts)
 
 
 class Scripted:
@@ -202,7 +196,9 @@ def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
 
 
 def test_scores(base_dir: Path, png: Callable[..., bytes]):
-    form = replace(POINTWISE["viescore_10"], max_new_tokens=4, read=lambda text: ((3.0,), float(len(text)), None))
+    form = replace(
+        pointwise(10, "visual_consistency"), max_new_tokens=4, read=lambda text: ((3.0,), float(len(text)), None)
+    )
     scorer = TransformersJudge(load_model(base_dir), load_processor(base_dir), 2, form)
     asked = [PointQuestion("good", "x", png(0), png(1)), PointQuestion("bad", "x", png(0), b"no image")]
     good, bad = scorer.compare_many(asked)

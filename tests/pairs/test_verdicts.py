@@ -1,15 +1,12 @@
 """Pairs of candidates, drawn and judged: by a real HTTP server in a process of its own, and by the embedded base."""
 
-import subprocess
-import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from chat_client import Server, chat_server, kept, settled
+from chat_client import Server, chat_server
 from hypothesis import given
 from hypothesis import strategies as st
 from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe
@@ -252,27 +249,6 @@ def test_the_recipes_dimension_is_asked(tmp_path: Path) -> None:
             [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, judges, accounts, cache)
         assert "The respect is visual quality" in server.log()["bodies"][0]
     assert row["dimension"] == "visual_quality"
-
-
-def test_a_killed_annotation_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
-    file = tmp_path / "c"
-    with chat_server(brightest=True, delay=0.02) as server:
-        script = Path(__file__).parents[1] / "helpers/pairwise_client.py"
-        client = subprocess.Popen([sys.executable, script, server.url, file, "20"], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while kept(file) < 60 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        client.kill()
-        client.wait()
-        before = kept(file)
-        assert 60 <= before < 240
-        settled(server)
-        first = server.log(forget=True)["answered"]
-        rows, accounts = annotated({"light": endpoint(server.url)}, 20, file)
-        second = server.log()["answered"]
-    assert (accounts["light"].reused, accounts["light"].asked) == (before, 240 - before)
-    assert len(set(first) & set(second)) <= 8, "only what was in flight when it was killed"
-    assert [row["winner"] for row in rows] == [brighter(row) for row in rows]
 
 
 def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pairs(

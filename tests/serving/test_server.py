@@ -16,9 +16,7 @@ import openai
 import pytest
 import uvicorn
 
-from editjudge.core import params
 from editjudge.endpoints import launch
-from editjudge.endpoints.launch import Checkpoint
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
@@ -280,20 +278,3 @@ def test_too_many_waiting_are_sent_away(
 ) -> None:
     monkeypatch.setattr(trained.server.batcher.waiting, "full", lambda: True)
     assert post(trained, body(questions[0]))[0] == 429
-
-
-def test_an_untrained_base_behind_the_whole_way(
-    base_dir: Path, questions: list[Question], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server in a process of its own, as a stage starts it."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    monkeypatch.chdir(tmp_path)
-    how = replace(launch.read_serving(params.load(ROOT / "params.yaml")), port=0)
-    expected = TransformersJudge(load_model(base_dir), load_processor(base_dir)).compare_many(questions[:2])
-    with launch.running(Checkpoint(str(base_dir), "float32", 4), how) as running:
-        for question, verdict in zip(questions[:2], expected, strict=True):
-            asked = body(question, model=str(base_dir), max_tokens=24, temperature=0)
-            reply = httpx2.post(f"{running.url}/chat/completions", json=asked, timeout=60).json()
-            assert reply["choices"][0]["message"]["content"] == verdict.reply
-    with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{running.url}/models")

@@ -42,8 +42,7 @@ REAL = 16  # characters of a key that no reply contains by chance
 FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
 NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
 T = TypeVar("T")
-Body: TypeAlias = bytes | aiohttp.FormData
-"""What a request carries: JSON as bytes, or a form with files, sent as multipart/form-data."""
+Body: TypeAlias = bytes | aiohttp.FormData  # JSON as bytes, or a form with files, sent as multipart/form-data
 
 
 class EndpointError(UserError, RuntimeError):
@@ -80,10 +79,7 @@ class TryFailed(Exception):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came back. tokens: `choices[0].logprobs.content`, empty where there are none.
-
-    tokens_in, tokens_out: None where the endpoint does not say.
-    """
+    """What came back. tokens: `choices[0].logprobs.content`; tokens_in, tokens_out: None where nothing says it."""
 
     text: str
     tokens: list[dict[str, Any]]
@@ -102,9 +98,7 @@ class Answered(Generic[T]):
 
 @dataclass(frozen=True)
 class Line:
-    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute: requests; 0: no limit.
-    most_bytes: of an answer; 0: no limit.
-    """
+    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute, most_bytes: 0: no limit."""
 
     base_url: str
     key: str | None = field(default=None, repr=False)
@@ -117,9 +111,7 @@ class Line:
 
 
 class Endpoint:
-    """A session of calls; `async with` opens and closes its connections. Tries that are repeated are counted by kind in
-    `retries`.
-    """
+    """A session of calls, opened by `async with`; it counts tries that are repeated in `retries`, by kind."""
 
     def __init__(self, line: Line, retries: Counter[str]) -> None:
         self.line, self.retries = line, retries
@@ -250,7 +242,6 @@ def key_from(variable: str, model: str) -> str | None:
 
 
 def _check_url(base_url: str) -> str:
-    """Raises ValueError unless the address is an endpoint's and has no key in it."""
     wrong = ValueError("must be like http://127.0.0.1:8000/v1, without a key in it")
     try:
         url = urlsplit(base_url)
@@ -286,10 +277,7 @@ def retry_after(header: str | None) -> float:
 
 
 def read_completion(raw: bytes) -> Completion:
-    """The first choice of a chat completion (JSON); a refusal is text.
-
-    Raises TryFailed for anything else, such as an error of a gateway with status 200.
-    """
+    """The first choice of a chat completion; a refusal is text. TryFailed: anything else, as of a gateway with 200."""
     shown = raw[:QUOTED].decode(errors="replace")
     try:
         completion = orjson.loads(raw)

@@ -59,17 +59,15 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
     where: the section that the judges stand in.
     """
     if not (isinstance(judges, Mapping) and judges):
-        raise params.ParamsError(
-            f"params.yaml: there is no judge to ask: `{where}` has none, or the arena takes none of them"
-        )
+        why = f"`{where}` has none, or the arena takes none of them"
+        raise params.ParamsError(f"params.yaml: there is no judge to ask: {why}")
     accounts = {}
     for name, given in judges.items():
         setting = read_setting(f"{where}.{name}", given)
         if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
             raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
-        accounts[name] = Account(name)
-        if isinstance(setting, ModelSetting):
-            accounts[name] = Account(name, setting.price, setting.budget)
+        limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
+        accounts[name] = Account(name, *limits)
     return accounts
 
 
@@ -200,7 +198,6 @@ def _kept(
 
 
 def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account) -> list[Any]:
-    """Asks the model, wherever it runs."""
     if isinstance(setting, TransformersSetting):
         return _in_process(setting, way, tasks, keep, account)
     if isinstance(setting, EndpointSetting):
@@ -214,7 +211,7 @@ def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep
 def _in_process(
     setting: TransformersSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account
 ) -> list[Any]:
-    """Asks a model in this process, a chunk at a time."""
+    """A chunk of CHUNK questions at a time."""
     from editjudge.judges.transformers_judge import TransformersJudge
     from editjudge.qwen.chat_model import load
 
@@ -222,10 +219,8 @@ def _in_process(
     sampled = (setting.temperature, setting.seed)
     judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
     found: list[Any] = []
-    waiting = list(tasks)
-    while waiting and account.left():
-        size = min(CHUNK, account.left())
-        part, waiting = waiting[:size], waiting[size:]
+    while size := min(CHUNK, account.left(), len(tasks) - len(found)):
+        part = tasks[len(found) : len(found) + size]
         replies = judge.ask_many([task.question for task in part], [task.number for task in part])
         for task, said in zip(part, replies, strict=True):
             answer = way.answer(task.question, said)
@@ -236,9 +231,10 @@ def _in_process(
                 account.asked += 1
                 account.use(task.name, answer.usage, answered(answer))
             found.append(answer)
-    account.unasked += len(waiting)
+    unasked = tasks[len(found) :]
+    account.unasked += len(unasked)
     account.seconds += time.monotonic() - start
-    return found + [way.answer(task.question, account.closed()) for task in waiting]
+    return found + [way.answer(task.question, account.closed()) for task in unasked]
 
 
 def weights_hash(model_dir: Path) -> str:

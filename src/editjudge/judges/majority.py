@@ -26,12 +26,8 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
     known = [verdict.p_a for verdict in verdicts if verdict.winner is not None and verdict.p_a is not None]
     share = (count["Image A"] + count["Tie"] / 2) / len(votes)
     p_a = fmean(known) if len(known) == len(votes) else share
-    return Verdict(key, _most(count), p_a, replies, None, usage)
-
-
-def _most(count: Counter[Winner]) -> Winner:
-    most = [winner for winner, votes in count.items() if votes == max(count.values())]
-    return most[0] if len(most) == 1 else "Tie"
+    most: list[Winner] = [winner for winner, number in count.items() if number == max(count.values())]
+    return Verdict(key, most[0] if len(most) == 1 else "Tie", p_a, replies, None, usage)
 
 
 def mean_score(scores: Sequence[Score]) -> Score:

@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True)
 class PointQuestion:
-    """One edit to be scored by itself: the images as encoded bytes (PNG, JPEG or WebP)."""
+    """One edit to be scored by itself."""
 
     key: str
     instruction: str
@@ -40,7 +40,6 @@ class PointQuestion:
 
     @property
     def images(self) -> dict[str, bytes]:
-        """By name, the source first."""
         return {"source": self.source, "edited": self.edited}
 
 
@@ -148,11 +147,8 @@ def swapped(question: Question) -> Question:
 
 def mirrored(verdict: Verdict) -> Verdict:
     """A verdict on the swapped question, in the terms of the question: winner and p_a change sides."""
-    return replace(
-        verdict,
-        winner=None if verdict.winner is None else OTHER_SIDE[verdict.winner],
-        p_a=None if verdict.p_a is None else 1.0 - verdict.p_a,
-    )
+    winner = None if verdict.winner is None else OTHER_SIDE[verdict.winner]
+    return replace(verdict, winner=winner, p_a=None if verdict.p_a is None else 1.0 - verdict.p_a)
 
 
 def in_both_orders(questions: Sequence[Question]) -> list[Question]:
@@ -187,12 +183,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     if missing:
         winner = None
     elif rule == "probability" and p_a is not None:
-        winner = _favoured(p_a, tie_margin)
+        tied = p_a == 0.5 or abs(p_a - 0.5) < tie_margin
+        winner = "Tie" if tied else "Image A" if p_a > 0.5 else "Image B"
     reply, usage = f"{forward.reply}\n{backward.reply}", total([forward.usage, backward.usage])
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
-
-
-def _favoured(p_a: float, tie_margin: float) -> Winner:
-    if p_a == 0.5 or abs(p_a - 0.5) < tie_margin:
-        return "Tie"
-    return "Image A" if p_a > 0.5 else "Image B"

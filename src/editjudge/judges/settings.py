@@ -15,12 +15,11 @@ from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries, key_from
 from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
 from editjudge.judges.styles import STYLES
-from editjudge.judges.viescore import POINTWISE
+from editjudge.judges.viescore import SCALES
 
 
 def _prompt(name: str) -> str:
-    names = [*STYLES, *POINTWISE]
-    if name not in names:
+    if name not in (names := [*STYLES, *SCALES]):
         raise ValueError(f"is {name!r}; {known(name, names)}")
     return name
 
@@ -111,12 +110,8 @@ class ServedSetting(ChatSetting):
 
 
 Setting = MeasuresSetting | TransformersSetting | EndpointSetting | ServedSetting
-BACKENDS: dict[str, type] = {
-    "endpoint": EndpointSetting,
-    "measures": MeasuresSetting,
-    "served": ServedSetting,
-    "transformers": TransformersSetting,
-}
+BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "measures": MeasuresSetting}
+BACKENDS |= {"served": ServedSetting, "transformers": TransformersSetting}
 
 
 def read_setting(where: str, given: Any) -> Setting:

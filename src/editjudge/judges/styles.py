@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from editjudge.core.winner import SIDES, WINNERS, Winner
@@ -90,11 +91,8 @@ def style(name: str, dimension: Dimension) -> Style:
         return Style(prompt.messages, read_decision, MAX_NEW_TOKENS[name])
     question = f"{CRITERIA[dimension]}\n{FAIRNESS}\n{ANSWERS[name]}"
     schema = prompt.REPLY_SCHEMA if name == "decision" else REASONED_SCHEMA
-    return Style(
-        messages=lambda instruction: _messages(instruction, question),
-        read=lambda text: _winner(text, schema),
-        max_new_tokens=MAX_NEW_TOKENS[name],
-    )
+    messages, read = partial(_messages, question=question), partial(_winner, schema=schema)
+    return Style(messages, read, MAX_NEW_TOKENS[name])
 
 
 def plain(instruction: str) -> str:
@@ -112,7 +110,6 @@ def _messages(instruction: str, question: str) -> list[dict]:
 
 
 def read_decision(text: str) -> tuple[Winner | None, str | None]:
-    """The winner in a reply that holds nothing but the decision."""
     return _winner(text, prompt.REPLY_SCHEMA)
 
 

@@ -46,7 +46,7 @@ class TransformersJudge:
         question that is asked several times; another draw each, where there is a temperature.
         """
         replies = self.ask_many(questions, passes or [0] * len(questions))
-        return [self.form.answer(question, said) for question, said in zip(questions, replies, strict=True)]
+        return list(map(self.form.answer, questions, replies))
 
     def ask_many(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
         """The replies as they come, or the words that say why a question could not be asked; with a progress bar."""
@@ -59,31 +59,26 @@ class TransformersJudge:
         return replies
 
     def _batch(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
-        wrong: dict[bytes, str] = {}
         pixels: dict[bytes, np.ndarray] = {}
-        asked_with = [shown(self.form, question) for question in questions]
-        for data in {data for images_of in asked_with for data in images_of.values()}:
-            try:
-                pixels[data] = decode(data)
-            except images.ImageError as error:
-                wrong[data] = str(error)
-        faults = [
-            [f"{name}: {wrong[data]}" for name, data in images_of.items() if data in wrong] for images_of in asked_with
-        ]
+        faults = [self._fault(question, pixels) for question in questions]
         asked = zip(questions, passes, faults, strict=True)
-        chats = [self._chat(question, number) for question, number, broken in asked if not broken]
+        chats = [self._chat(question, number) for question, number, fault in asked if fault is None]
         replies = iter(self.chat_model.reply(chats, pixels, self.sides))
-        return [broken[0] if broken else self._said(next(replies)) for broken in faults]
+        return [fault or self._said(next(replies)) for fault in faults]
+
+    def _fault(self, question: Asked, pixels: dict[bytes, np.ndarray]) -> str | None:
+        """Which of the question's images cannot be used, and why; those that can are decoded into `pixels`."""
+        for name, data in shown(self.form, question).items():
+            try:
+                pixels[data] = pixels[data] if data in pixels else decode(data)
+            except images.ImageError as error:
+                return f"{name}: {error}"
+        return None
 
     def _chat(self, question: Asked, number: int) -> Chat:
         text = self.chat_model.render(self.form.messages(question.instruction))
-        return Chat(
-            text,
-            tuple(shown(self.form, question).values()),
-            self.form.max_new_tokens,
-            self.temperature,
-            seed=self.seed + number,
-        )
+        seen, seed = tuple(shown(self.form, question).values()), self.seed + number
+        return Chat(text, seen, self.form.max_new_tokens, self.temperature, seed=seed)
 
     def _said(self, reply: Reply) -> Said:
         """No seconds in the usage: the same question shall give the same record, and a batch has no time for each."""

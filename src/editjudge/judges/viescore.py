@@ -9,6 +9,7 @@ and divides them by 2.5. The words here are our own, and so is the aspect of vis
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from editjudge.core.winner import Winner
@@ -94,36 +95,27 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     """
     images = ("edited",) if aspect == "visual_quality" else ("source", "edited")
     question = _question(scale, aspect)
-    return PointStyle(
-        images=images,
-        messages=lambda instruction: _messages(instruction if len(images) == 2 else None, question),
-        read=lambda text: _read(text, scale),
-    )
+    messages = partial(_messages, question=question, told=len(images) == 2)
+    return PointStyle(images, messages, partial(_read, scale=scale))
 
 
 def _question(scale: Scale, aspect: Dimension) -> str:
-    scores = [
-        f"{i}. {name}: 0 means that {low}, {scale} that {high}."
-        for i, (name, low, high) in enumerate(ASPECTS[aspect], 1)
-    ]
-    lines = [
-        *([] if aspect == "visual_quality" else [FAITHFUL]),
-        f"Give two scores from 0 to {scale}, the higher the better:",
-        *scores,
-        "Use the whole range. Answer with one JSON object and nothing else, with a short reasoning:",
-        '{"score": [first, second], "reasoning": "..."}',
-    ]
-    return "\n".join(lines)
+    first, second = (f"{name}: 0 means that {low}, {scale} that {high}." for name, low, high in ASPECTS[aspect])
+    fairness = "" if aspect == "visual_quality" else f"{FAITHFUL}\n"
+    return f"""{fairness}Give two scores from 0 to {scale}, the higher the better:
+1. {first}
+2. {second}
+Use the whole range. Answer with one JSON object and nothing else, with a short reasoning:
+{{"score": [first, second], "reasoning": "..."}}"""
 
 
-def _messages(instruction: str | None, question: str) -> list[dict]:
-    """The chat about source and edit, or without an instruction about the edit alone."""
-    image = {"type": "image"}
-    if instruction is None:
-        content = [{"type": "text", "text": "You rate an image that an editing model made.\nImage:"}, image]
-    else:
-        task = f"You rate the edit of an image that an editing model made from an instruction.\n{plain(instruction)}"
-        content = [{"type": "text", "text": f"{task}Source:"}, image, {"type": "text", "text": "Edit:"}, image]
+def _messages(instruction: str, question: str, told: bool) -> list[dict]:
+    """The chat about source and edit, or with nothing told about the edit alone."""
+    texts = ["You rate an image that an editing model made.\nImage:"]
+    if told:
+        task = "You rate the edit of an image that an editing model made from an instruction."
+        texts = [f"{task}\n{plain(instruction)}Source:", "Edit:"]
+    content = [part for text in texts for part in ({"type": "text", "text": text}, {"type": "image"})]
     return [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
 
 
@@ -131,12 +123,8 @@ def _schema(scale: Scale) -> dict[str, Any]:
     number = {"type": "number", "minimum": 0, "maximum": scale}
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,2}}(\.[0-9]{{1,9}})?\s*(/\s*{scale}\s*)?$"}
     score = {"type": "array", "items": {"anyOf": [number, text]}, "minItems": 2, "maxItems": 2}
-    return {
-        "type": "object",
-        "properties": {"score": score, "reasoning": {"type": ["string", "null"]}},
-        "required": ["score"],
-        "additionalProperties": False,
-    }
+    properties = {"score": score, "reasoning": {"type": ["string", "null"]}}
+    return {"type": "object", "properties": properties, "required": ["score"], "additionalProperties": False}
 
 
 def _read(text: str, scale: Scale) -> tuple[tuple[float, ...] | None, float | None, str | None]:
@@ -168,4 +156,3 @@ def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | N
 
 
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
-POINTWISE: dict[str, PointStyle] = {name: pointwise(scale, "visual_consistency") for name, scale in SCALES.items()}

@@ -111,6 +111,13 @@ class ChatModel:
         self.features: OrderedDict[bytes, Features] = OrderedDict()
         ends = model.generation_config.eos_token_id
         self.ends = [ends] if isinstance(ends, int) else list(ends or [])
+        self.generation = GenerationConfig(
+            do_sample=False,  # the Chooser draws
+            repetition_penalty=1.0,
+            eos_token_id=self.ends,
+            pad_token_id=processor.tokenizer.pad_token_id,
+        )
+        self.merged = processor.image_processor.merge_size**2  # patches that become one token
 
     def render(self, messages: list[dict]) -> str:
         """The text of a chat, up to where the reply begins."""
@@ -127,8 +134,8 @@ class ChatModel:
 
     def length(self, chat: Chat, pixels: Mapping[bytes, np.ndarray]) -> int:
         """How many tokens the chat has, images included."""
-        count, merged = self.processor.image_processor.get_number_of_image_patches, self._merged
-        images = sum(count(*pixels[image].shape[:2], {}) // merged for image in chat.images)
+        count = self.processor.image_processor.get_number_of_image_patches
+        images = sum(count(*pixels[image].shape[:2], {}) // self.merged for image in chat.images)
         return images + sum(map(len, self._tokenized(chat)))
 
     @torch.inference_mode()
@@ -166,11 +173,6 @@ class ChatModel:
             # Copies: what is kept of one image shall not keep those that were encoded with it.
             self.features[image] = Features(grid, embeddings.clone(), tuple(layer.clone() for layer in layers))
 
-    @property
-    def _merged(self) -> int:
-        """How many patches become one token."""
-        return self.processor.image_processor.merge_size**2
-
     def _texts(self, chat: Chat) -> list[str]:
         """The texts before, between and behind the chat's images."""
         texts = chat.text.split(self.processor.image_token)
@@ -184,7 +186,7 @@ class ChatModel:
     def _pieces(self, chat: Chat) -> list[list[int]]:
         """The chat's tokens: each text with the image behind it, and the last text."""
         grids = [self.features[image].grid for image in chat.images]
-        images = [[self.processor.image_token_id] * (int(grid.prod()) // self._merged) for grid in grids]
+        images = [[self.processor.image_token_id] * (int(grid.prod()) // self.merged) for grid in grids]
         return [text + image for text, image in zip(self._tokenized(chat), [*images, []], strict=True)]
 
     def _reply(self, chats: Sequence[Chat], watch: Sequence[int]) -> list[Reply]:
@@ -198,9 +200,10 @@ class ChatModel:
             position_ids=layout.positions,
             past_key_values=self._prefilled(chats, layout),
             mm_encoder_outputs=self._encoded(chats, layout.spans[-1]),
-            generation_config=self._generation(max(limits)),
+            generation_config=self.generation,
             logits_processor=LogitsProcessorList([chooser]),
             stopping_criteria=StoppingCriteriaList([OwnLimits(limits, width)]),
+            max_new_tokens=max(limits),
         )
         rows = [row[:limit] for row, limit in zip(sequences[:, width:].tolist(), limits, strict=True)]
         lengths, places = layout.mask.sum(dim=1).tolist(), chooser.places()
@@ -212,15 +215,6 @@ class ChatModel:
         logprobs, top_ids, top, watched = (each[:length] for each in places)
         finished = length < len(row)
         return Reply(text, tuple(row[:length]), logprobs, top_ids, top, watched, tokens_in, length + finished, finished)
-
-    def _generation(self, max_new_tokens: int) -> GenerationConfig:
-        return GenerationConfig(
-            max_new_tokens=max_new_tokens,
-            do_sample=False,  # the Chooser draws
-            repetition_penalty=1.0,
-            eos_token_id=self.ends,
-            pad_token_id=self.processor.tokenizer.pad_token_id,
-        )
 
     def _layout(self, chats: Sequence[Chat]) -> Layout:
         count, pieces = len(chats[0].images), [self._pieces(chat) for chat in chats]
@@ -243,14 +237,12 @@ class ChatModel:
 
     def _positions(self, chats: Sequence[Chat], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(4, N, L): of the text, and of time, height and width, as the model itself makes them of whole chats."""
-        kinds, grids = (ids == self.processor.image_token_id).int(), self._grids(chats)
-        seen, _ = self.model.model.get_rope_index(ids, kinds, image_grid_thw=grids, attention_mask=mask)
+        kinds = (ids == self.processor.image_token_id).int()
+        grids = [self.features[image].grid for chat in chats for image in chat.images]
+        stacked = torch.stack(grids).to(self.model.device) if grids else None
+        seen, _ = self.model.model.get_rope_index(ids, kinds, image_grid_thw=stacked, attention_mask=mask)
         text = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return torch.cat([text[None], seen])
-
-    def _grids(self, chats: Sequence[Chat]) -> torch.Tensor | None:
-        grids = [self.features[image].grid for chat in chats for image in chat.images]
-        return torch.stack(grids).to(self.model.device) if grids else None
 
     def _encoded(self, chats: Sequence[Chat], span: Span) -> dict[str, BaseModelOutputWithDeepstackFeatures]:
         """The features of the chats' images in the span, as the model takes them."""

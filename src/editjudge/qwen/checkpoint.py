@@ -13,7 +13,7 @@ DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": to
 def load_model(
     model_dir: str | Path, dtype: Precision = "float32", device: str = "cpu"
 ) -> Qwen3VLForConditionalGeneration:
-    """A local Qwen3-VL checkpoint in eval mode: safetensors only, no remote code, nothing fetched.
+    """In eval mode.
 
     OSError: no such checkpoint, or none in safetensors. TypeError: another architecture. ValueError: unknown dtype.
     """

@@ -22,16 +22,8 @@ from editjudge.qwen.prompt import WINNERS, completion, messages
 from editjudge.qwen.settings import TinySettings
 
 PATCH, MERGE, FRAMES = 16, 2, 2
-SPECIAL_TOKENS = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
+_SPECIAL = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad")
+SPECIAL_TOKENS = [f"<|{name}|>" for name in _SPECIAL]
 CHAT_TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {% if message.content is string -%}
@@ -96,11 +88,11 @@ def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> Qwen3VLP
     return Qwen3VLProcessor(image_processor, tokens, chat_template=CHAT_TEMPLATE)
 
 
-def text_config(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> dict:
-    """The language model's part of the configuration; the rotary dimensions are shared out as evenly as in 8B."""
-    head_dim = settings.hidden_size // settings.text_heads
+def config(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> Qwen3VLConfig:
+    """The Qwen3-VL configuration for these sizes; the rotary dimensions are shared out as evenly as in 8B."""
+    vocabulary, head_dim = tokens.get_vocab(), settings.hidden_size // settings.text_heads
     section = head_dim // 6
-    return {
+    text = {
         "vocab_size": len(tokens),
         "hidden_size": settings.hidden_size,
         "intermediate_size": settings.text_intermediate,
@@ -121,11 +113,7 @@ def text_config(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> dict
             "mrope_interleaved": True,
         },
     }
-
-
-def vision_config(settings: TinySettings) -> dict:
-    """The vision tower's part of the configuration."""
-    return {
+    vision = {
         "depth": settings.vision_layers,
         "hidden_size": settings.vision_hidden,
         "intermediate_size": settings.vision_intermediate,
@@ -138,14 +126,9 @@ def vision_config(settings: TinySettings) -> dict:
         "deepstack_visual_indexes": list(settings.deepstack),
         "initializer_range": settings.initializer_range,
     }
-
-
-def config(tokens: PreTrainedTokenizerFast, settings: TinySettings) -> Qwen3VLConfig:
-    """The Qwen3-VL configuration for these sizes and this tokenizer."""
-    vocabulary = tokens.get_vocab()
     return Qwen3VLConfig(
-        text_config=text_config(tokens, settings),
-        vision_config=vision_config(settings),
+        text_config=text,
+        vision_config=vision,
         image_token_id=vocabulary["<|image_pad|>"],
         video_token_id=vocabulary["<|video_pad|>"],
         vision_start_token_id=vocabulary["<|vision_start|>"],
