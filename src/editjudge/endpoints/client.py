@@ -194,13 +194,10 @@ class Endpoint:
             raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        most = self.line.most_bytes
-        if not most:
-            return await response.read()
-        data = bytearray()
+        most, data = self.line.most_bytes, bytearray()
         async for part in response.content.iter_any():
             data += part
-            if len(data) > most:
+            if 0 < most < len(data):
                 raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
         return bytes(data)
 

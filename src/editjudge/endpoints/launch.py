@@ -164,9 +164,8 @@ def free_port(host: str, port: int) -> int:
 
 def wait_until_healthy(process: subprocess.Popen, how: Serving, port: int, log: Path) -> None:
     """Until GET /health answers 200, with a line that counts the seconds. ServingError: see `running`."""
-    start, form = time.monotonic(), "{desc}: {n:.0f} s of at most {total:.0f} s"
-    title = f"{how.engine} starts"
-    with tqdm(total=how.start_seconds, desc=title, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
+    start, form = time.monotonic(), f"{how.engine} starts: {{n:.0f}} s of at most {{total:.0f}} s"
+    with tqdm(total=how.start_seconds, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
         while not healthy(how.host, port):
             bar.update(time.monotonic() - start - bar.n)
             if process.poll() is not None:

@@ -72,10 +72,9 @@ class Pictures:
         self._urls[data] = made = asyncio.get_running_loop().create_future()
         self.encoded += 1
         try:
-            many = len(data) >= LARGE
-            made.set_result(
-                await asyncio.to_thread(data_url, data, self.limits) if many else data_url(data, self.limits)
-            )
+            in_thread = len(data) >= LARGE
+            url = await asyncio.to_thread(data_url, data, self.limits) if in_thread else data_url(data, self.limits)
+            made.set_result(url)
         except images.ImageError as error:
             made.set_exception(error)
         else:

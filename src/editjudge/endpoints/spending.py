@@ -117,12 +117,10 @@ class Account:
 
         One as long as no cost is known; none where the endpoint does not say its tokens.
         """
-        budget = self.budget
-        rest: list[tuple[float, float]] = []
-        if budget.tokens:
-            rest.append((budget.tokens - self._total.tokens_in - self._total.tokens_out, self._most_tokens))
-        if budget.money:
-            rest.append((budget.money - self.price.of(self._total), self._most_money))
+        paid, budget = self._total, self.budget
+        tokens = (budget.tokens, paid.tokens_in + paid.tokens_out, self._most_tokens)
+        money = (budget.money, self.price.of(paid), self._most_money)
+        rest = [(limit - used, most) for limit, used, most in (tokens, money) if limit]
         if rest and self._unknown:
             return 0
         return min((int(left / most + SLIP) if most else int(left > 0) for left, most in rest), default=sys.maxsize)

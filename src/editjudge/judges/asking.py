@@ -11,6 +11,7 @@ A judge is asked about one dimension, in the words that `styles` and `viescore` 
 consistency is what the prompt of that name asks everywhere else, so that its answers serve for both.
 """
 
+import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
@@ -142,11 +143,10 @@ def answers(
 def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked]) -> list[Task]:
     """Every question in every pass, under the name of its record. Each image is hashed once."""
     model = _model(setting)
-    images = {data for question in questions for data in shown(way, question).values()}
-    digests = {data: resume.fingerprint(data) for data in images}
+    digest = functools.cache(resume.fingerprint)
     tasks = []
     for question in questions:
-        chat = [way.messages(question.instruction), [digests[data] for data in shown(way, question).values()]]
+        chat = [way.messages(question.instruction), [digest(data) for data in shown(way, question).values()]]
         for number in range(setting.passes):
             name = resume.fingerprint(model, chat, sampling(setting, way, number))
             tasks.append(Task(name, question, number))

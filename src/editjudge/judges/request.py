@@ -75,11 +75,9 @@ def write_body(chosen: Mapping[str, Any], chat: Sequence[Mapping[str, Any]], url
     than all else.
     """
     images = iter(urls)
-    turns = [
-        b'{"role":%s,"content":[%s]}'
-        % (_json(turn["role"]), b",".join(_part(part, images) for part in turn["content"]))
-        for turn in chat
-    ]
+    contents = [b",".join(_part(part, images) for part in turn["content"]) for turn in chat]
+    roles = [_json(turn["role"]) for turn in chat]
+    turns = [b'{"role":%s,"content":[%s]}' % turn for turn in zip(roles, contents, strict=True)]
     return _json(dict(chosen))[:-1] + b',"messages":[' + b",".join(turns) + b"]}"
 
 

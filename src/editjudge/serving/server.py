@@ -96,8 +96,7 @@ class Batcher:
 async def gone(waiting: Waiting) -> bool:
     """Whether the client has hung up; the request then ends here."""
     _, request, future = waiting
-    hung_up = await request.is_disconnected()
-    if hung_up:
+    if hung_up := await request.is_disconnected():
         future.set_result(Rejected(499, "the client has hung up"))
     return hung_up
 
@@ -139,7 +138,6 @@ class Server:
         return JSONResponse({"object": "list", "data": [card]})
 
     async def complete(self, request: Request) -> JSONResponse:
-        """A chat completion."""
         wanted = read_request(await read_body(request), self.limits.images)
         if wanted.given.model != self.name:
             message = f"the model {wanted.given.model!r} does not exist; served is {self.name!r}"
@@ -172,11 +170,11 @@ class Server:
 
     def answer(self, batch: Sequence[Prepared]) -> list[Reply | Rejected]:
         """The replies; too long chats are refused, and the others answered."""
-        answers: list[Reply | Rejected | None] = [self.refused(asked) for asked in batch]
-        fitting = [asked for asked, refused in zip(batch, answers, strict=True) if refused is None]
+        refusals = [self.refused(asked) for asked in batch]
+        fitting = [asked for asked, refused in zip(batch, refusals, strict=True) if refused is None]
         pixels = {data: image for asked in fitting for data, image in asked.pixels.items()}
         replies = iter(self.model.reply([asked.chat for asked in fitting], pixels))
-        return [next(replies) if refused is None else refused for refused in answers]
+        return [refused or next(replies) for refused in refusals]
 
     def refused(self, asked: Prepared) -> Rejected | None:
         length, new = self.model.length(asked.chat, asked.pixels), asked.chat.max_new_tokens
@@ -186,7 +184,6 @@ class Server:
         return Rejected(400, message, "messages", "context_length_exceeded")
 
     def completion(self, given: Body, reply: Reply) -> dict[str, Any]:
-        """The body of a chat completion."""
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": reply.text},
