@@ -174,7 +174,7 @@ class Endpoint:
                     raise
 
         try:
-            value = await self._again(once)
+            value: T = await self._again(once)
         except TryFailed as last:
             raise CallFailed(last.kind, self._hidden(f"{last.reason} (try {tries})"), tries) from None
         except CallFailed as failure:
