@@ -760,14 +760,8 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
         ({"sources": {"color_alter": {"a": {"format": "none", "path": "x"}}}}, "known: probe, pico_banana"),
         ({"sources": {"color_alter": {"a": {"format": "plain"}}}}, r"\.a\.path is missing"),
         ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "colour": 1}}}}, r"\.a\.colour is unknown"),
-        (
-            {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "most": 0}}}},
-            r"most must be at least 1",
-        ),
-        (
-            {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "names": "x"}}}},
-            "names must be a list",
-        ),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "most": 0}}}}, r"most must be at least 1"),
+        ({"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "names": "x"}}}}, "names must be a list"),
         ({"sources": {"color_alter": {"a": {"format": "plain", "path": 3}}}}, r"\.path must be a text"),
         (
             {"sources": {"color_alter": {"a": {"format": "plain", "path": "x", "files": "../*"}}}},

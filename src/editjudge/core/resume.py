@@ -108,11 +108,7 @@ Compute = Callable[[Any, list[Any]], list[Result]]
 
 
 def run(
-    jobs: Sequence[Job],
-    compute: Compute,
-    cache: RecordCache,
-    what: str,
-    start: Callable[[int], Executor] = processes,
+    jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str, start: Callable[[int], Executor] = processes
 ) -> list[list[Result]]:
     """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
 
