@@ -10,7 +10,6 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from editjudge.core.files import partial
@@ -40,9 +39,7 @@ class Seen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
 
     def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
