@@ -29,21 +29,17 @@ from editjudge.statistics.transitivity import transitivity
 
 PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
 NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
+SETTING = ("alpha", "weighting", "ties", "bootstrap", "seed")
 
 
 def board_of(found: ratings.Matches, setting: dict[str, Any], alone: bool = False) -> ratings.Leaderboard:
-    """The leaderboard under alpha, weighting, ties, bootstrap and seed.
+    """The leaderboard under `setting`, named as SETTING.
 
     alone: a single prompt, which there is nothing to resample of, has no intervals; it is refused otherwise.
     """
-    return ratings.leaderboard(
-        found,
-        alpha=setting["alpha"],
-        weighting=setting["weighting"],
-        ties=setting["ties"],
-        n_bootstrap=0 if alone and found.n_prompts < 2 else setting["bootstrap"],
-        seed=setting["seed"],
-    )
+    given = {name: setting[name] for name in SETTING}
+    samples = given.pop("bootstrap")
+    return ratings.leaderboard(found, **given, n_bootstrap=0 if alone and found.n_prompts < 2 else samples)
 
 
 def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,13 +72,9 @@ def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
 
 def doubtful(table: pa.Table) -> list[str]:
     """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
-    inside = pc.match_substring(table["prompt"].cast(pa.string()), "_pair_")
-    if not pc.any(inside).as_py():
-        return []
-    name = table["prompt"][pc.index(inside, True).as_py()].as_py()
-    return [
-        f"prompts such as {name!r} have _pair_ in their name: if it belongs to a model's, list the models (--models)"
-    ]
+    name = next((name for name in table["prompt"].unique().to_pylist() if "_pair_" in name), None)
+    told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
+    return [] if name is None else [f"prompts such as {name!r} {told}"]
 
 
 def win_rates(found: ratings.Matches) -> dict[str, Any]:
@@ -126,12 +118,11 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     damage = known_damage(table)
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
+    tasks = parts(named, "task", setting)
     return {
         "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
-        "tasks": [
-            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(named, "task", setting)
-        ],
+        "tasks": [part | {"models": [rounded(row) for row in part["models"]]} for part in tasks],
         "win_rates": win_rates(found),
         "transitivity": circles(table),
         "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
@@ -147,18 +138,11 @@ def nothing(asked: int, reason: str) -> dict[str, Any]:
     """The leaderboard of a judge that gave no verdict in `asked` matches."""
     print(f"leaderboard: {reason}", file=sys.stderr)
     empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
-    return empty | {
-        "kendall_tau": None,
-        "matches": asked,
-        "ties": 0,
-        "unscored": asked,
-        "warnings": [],
-        "reason": reason,
-    }
+    counts = {"kendall_tau": None, "matches": asked, "ties": 0, "unscored": asked}
+    return empty | counts | {"warnings": [], "reason": reason}
 
 
 def known(damage: pd.Series, model: str) -> float | None:
-    """A model's known damage, if there is one."""
     return round(float(damage[model]), 4) if model in damage else None
 
 
@@ -195,7 +179,7 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
     found = matches.numbered(table)
-    setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
+    setting = vars(arguments)
     try:
         board = board_of(found, setting)
     except ValueError as error:  # of matches that cannot be rated
