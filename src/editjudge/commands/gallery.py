@@ -44,19 +44,13 @@ def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
         raise GalleryError(f"{path} is there already (--overwrite)")
 
 
-def new_lines(images: dict[str, dict[str, str]]) -> list[Line]:
-    """The lines of models' images, by model and key: keys in the order in which they first stand."""
-    keys = dict.fromkeys(key for paths in images.values() for key in paths)
-    candidates = {
-        key: [{"model": m, "image": paths[key]} for m, paths in images.items() if key in paths] for key in keys
-    }
-    return [Line(key, {"key": key, "candidates": each}) for key, each in candidates.items()]
-
-
 def lines_of(images: dict[str, dict[str, str]], lines: list[Line] | None) -> list[Line]:
-    """The lines with models' images, by model and key, in the place of those that they have there; or new lines."""
+    """The lines with models' images, by model and key, in the place of those that they have there.
+
+    Without lines, new ones: keys in the order in which they first stand.
+    """
     if lines is None:
-        return new_lines(images)
+        lines = [Line(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)]
     for model, paths in images.items():
         lines = metadata.merge(lines, model, paths, replace=True)
     return lines

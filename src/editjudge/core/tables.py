@@ -95,58 +95,45 @@ def _items(file: Path) -> Iterator[Any]:
     """The items of a list, one in memory at a time; or the one value that there is."""
     number = 0
     with file.open(encoding="utf-8-sig") as stream:
-        text = _Text(stream)
         try:
-            listed = text.next() == "["
-            text.drop(listed)
-            while not (listed and text.next() == "]"):
-                yield text.value()
+            text = _next(stream, "")
+            listed = text.startswith("[")
+            text = _next(stream, text[listed:])
+            while not (listed and text.startswith("]")):
+                value, text = _value(stream, text)
+                yield value
                 number += 1
+                text = _next(stream, text)
                 if not listed:
                     break
-                if text.next() not in (",", "]"):
+                if text[:1] not in (",", "]"):
                     raise ValueError("a comma or the list's end expected")
-                text.drop(text.next() == ",")
-            text.drop(listed)
-            if text.next():
+                if text.startswith(","):
+                    text = _next(stream, text[1:])
+            if _next(stream, text[listed:]):
                 raise ValueError("something follows the end")
         except (ValueError, RecursionError) as error:
             raise TableError(f"{file}: row {number}: not JSON: {error}") from error
 
 
-class _Text:
-    """A stream of JSON and the part of it that is in memory."""
+def _next(stream: TextIO, text: str) -> str:
+    """The text without leading white space; where nothing is left, what comes next; empty at the end."""
+    while not (text := text.lstrip(SPACE)) and (text := stream.read(CHUNK)):
+        pass
+    return text
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._text, self._decoder = stream, "", json.JSONDecoder()
 
-    def next(self) -> str:
-        """The next character that is no white space; none at the end."""
-        while not (found := self._text.lstrip(SPACE)):
-            found = self._stream.read(CHUNK)
-            if not found:
-                return ""
-            self._text = found
-        self._text = found
-        return found[0]
-
-    def drop(self, count: int) -> None:
-        """Go on after so many characters."""
-        self._text = self._text[count:]
-
-    def value(self) -> Any:
-        """The next value; what is in memory is doubled until it holds it. Raises ValueError."""
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._text)
-            except ValueError:
-                more = self._stream.read(max(CHUNK, len(self._text)))
-                if not more or len(self._text) > LONGEST:
-                    raise
-                self._text += more
-            else:
-                self.drop(end)
-                return value
+def _value(stream: TextIO, text: str) -> tuple[Any, str]:
+    """The next value, and the text behind it; what is in memory is doubled until it holds it. Raises ValueError."""
+    while True:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text)
+            return value, text[end:]
+        except ValueError:
+            more = stream.read(max(CHUNK, len(text)))
+            if not more or len(text) > LONGEST:
+                raise
+            text += more
 
 
 def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:
