@@ -13,7 +13,6 @@ begin with it.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from editjudge.benchmarks import reading
@@ -105,10 +104,9 @@ def _verdict(ranking: str, left: str, right: str) -> HumanVerdict:
 
 def _sized(items: list[Item]) -> list[Item]:
     """The items, those of the JSONL with K as the highest letter of their tuple."""
-    letters = {
-        group: max(max(item.models or ("B",)) for item in members)
-        for group, members in groupby(sorted(items, key=lambda i: i.group or ""), key=lambda i: i.group)
-    }
+    letters: dict[str | None, str] = {}
+    for item in items:
+        letters[item.group] = max(letters.get(item.group, "B"), *(item.models or ()))
     sizes = {group: ord(letter) - ord("A") + 1 for group, letter in letters.items()}
     return [
         replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item

@@ -151,25 +151,22 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
     ):
         command = commands.add_parser(name, help=what, description=what)
         command.set_defaults(run=run)
-        command.add_argument("--model", nargs="+", required=name != "import", default=[], metavar="M")
-        command.add_argument("--metadata", type=Path, required=name == "merge", metavar="FILE", help="a metadata.jsonl")
-        command.add_argument("--out", type=Path, required=True)
-        command.add_argument("--overwrite", action="store_true", help="what is there may be overwritten")
+        add = command.add_argument
+        add("--model", nargs="+", required=name != "import", default=[], metavar="M")
+        add("--metadata", type=Path, required=name == "merge", metavar="FILE", help="a metadata.jsonl")
+        add("--out", type=Path, required=True)
+        add("--overwrite", action="store_true", help="what is there may be overwritten")
         if name == "import":
-            command.add_argument(
-                "--gallery", type=Path, required=True, metavar="FOLDER", help="what paths are relative to"
-            )
-            command.add_argument(
-                "--prompts", type=Path, default=Path("data/gedit_bench.parquet"), help="name the tasks"
-            )
+            add("--gallery", type=Path, required=True, metavar="FOLDER", help="what paths are relative to")
+            add("--prompts", type=Path, default=Path("data/gedit_bench.parquet"), help="name the tasks")
             continue
-        command.add_argument("--source", type=Path, default=Path("data/gallery"), help="the folder of M.parquet")
+        add("--source", type=Path, default=Path("data/gallery"), help="the folder of M.parquet")
         if name == "merge":
-            command.add_argument("--replace", action="store_true", help="images of a model that is there already")
-            command.add_argument("--prefix", default="", help="what comes before M/KEY.png in paths")
+            add("--replace", action="store_true", help="images of a model that is there already")
+            add("--prefix", default="", help="what comes before M/KEY.png in paths")
         else:
-            command.add_argument("--form", choices=WRITERS, default="png")
-            command.add_argument("--images-only", action="store_true", help="write no metadata.jsonl")
+            add("--form", choices=WRITERS, default="png")
+            add("--images-only", action="store_true", help="write no metadata.jsonl")
     return parser.parse_args(words)
 
 

@@ -19,6 +19,7 @@ BATCH = 64  # rows of a Parquet file in memory at a time
 CHUNK = 1 << 16
 LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
 SPACE = " \t\r\n"
+TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
@@ -64,9 +65,7 @@ def _object(line: bytes) -> Values:
         return _mapping(json.loads(line.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         return RowError("not UTF-8", str(error))
-    except RecursionError:
-        return RowError("not JSON", "nested too deeply")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return RowError("not JSON", str(error))
 
 
@@ -145,17 +144,13 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     try:
         table = pq.ParquetFile(file)
         there = [name for name in table.schema_arrow.names if not fields or name in fields]
-        light = [name for name in there if _is_text(table.schema_arrow.field(name).type)]
+        light = [name for name in there if table.schema_arrow.field(name).type in TEXTS]
         for group in range(table.num_row_groups):
             rows = [] if light == there else _batches(table, group, light)
             some = light == there or any(wanted(row) for row in rows)
             yield from _batches(table, group, there if some else light)
     except BROKEN as error:
         raise TableError(f"{file}: not readable as Parquet: {error}") from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:

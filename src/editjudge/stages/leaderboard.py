@@ -92,9 +92,8 @@ def circles(table: pd.DataFrame) -> dict[str, Any]:
 
 def known_damage(table: pd.DataFrame) -> pd.Series:
     """The mean known damage of each model's images over the prompts; empty where none is known."""
-    sides = [
-        table[["prompt", f"model_{s}", f"damage_{s}"]].set_axis(["prompt", "model", "damage"], axis=1) for s in "ab"
-    ]
+    names = ["prompt", "model", "damage"]
+    sides = [table[["prompt", f"model_{side}", f"damage_{side}"]].set_axis(names, axis=1) for side in "ab"]
     return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
 
 
@@ -115,12 +114,13 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     schemas.check("leaderboard", board.models, "leaderboard")
-    damage = known_damage(table)
+    damage = known_damage(table).to_dict()
+    shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
     tasks = parts(named, "task", setting)
     return {
-        "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
+        "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
         "tasks": [part | {"models": [rounded(row) for row in part["models"]]} for part in tasks],
         "win_rates": win_rates(found),
@@ -140,10 +140,6 @@ def nothing(asked: int, reason: str) -> dict[str, Any]:
     empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
     counts = {"kendall_tau": None, "matches": asked, "ties": 0, "unscored": asked}
     return empty | counts | {"warnings": [], "reason": reason}
-
-
-def known(damage: pd.Series, model: str) -> float | None:
-    return round(float(damage[model]), 4) if model in damage else None
 
 
 def rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -196,25 +192,19 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments_of(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="editjudge.stages.leaderboard", description="Ratings of models from match files."
-    )
-    parser.add_argument(
-        "--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv"
-    )
-    parser.add_argument("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
-    parser.add_argument(
-        "--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals"
-    )
-    parser.add_argument("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
-    parser.add_argument("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
-    parser.add_argument(
-        "--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too"
-    )
-    parser.add_argument("--judge", help="whose matches to take, where the files have several judges")
-    parser.add_argument("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
+    what = "Ratings of models from match files."
+    parser = argparse.ArgumentParser(prog="editjudge.stages.leaderboard", description=what)
+    add = parser.add_argument
+    add("--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv")
+    add("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
+    add("--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals")
+    add("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
+    add("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
+    add("--seed", type=int, default=0, metavar="S")
+    add("--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too")
+    add("--judge", help="whose matches to take, where the files have several judges")
+    add("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
+    add("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
     return parser.parse_args(words)
 
 
