@@ -50,8 +50,6 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
         raise FileError(f"{path}:1: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise FileError(f"{path}:1: lists or mappings stand in each other too deeply") from None
-    if not isinstance(lined.value, dict):
-        raise FileError(f"{path}:1: a mapping is expected")
     errors = list(Draft202012Validator(schema).iter_errors(lined.value))
     unknown = [error for error in errors if error.validator == "additionalProperties"]  # often a key that is missing
     if errors:
@@ -66,7 +64,10 @@ def _load(path: Path) -> Lined:
             raise _wrong(event, "an alias is not allowed here")
     loader = yaml.SafeLoader(data)
     node = loader.get_single_node()
-    return Lined(path, None if node is None else _value(loader, node, (), lines), lines)
+    value = None if node is None else _value(loader, node, (), lines)
+    if not isinstance(value, dict):
+        raise FileError(f"{path}:1: a mapping is expected")
+    return Lined(path, value, lines)
 
 
 def _wrong(node: Any, message: str) -> yaml.MarkedYAMLError:
