@@ -1,6 +1,5 @@
 """Galleries as files: export, merge, import, and a model from elsewhere in the arena."""
 
-import io
 import json
 import os
 from pathlib import Path
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from pictures import picture
 
 from editjudge.arena import metadata, pictures
 from editjudge.commands import gallery
@@ -21,13 +20,6 @@ from editjudge.core.keys import plain
 from editjudge.stages import import_gallery
 
 TASKS = {"k1": "hybrid", "k2": "openset", "k.3": "hybrid"}
-
-
-def picture(seed: int, form: str = "PNG") -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (16, 24, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form)
-    return buffer.getvalue()
 
 
 def candidate(key: str, model: str, data: bytes | None) -> dict[str, Any]:
@@ -64,9 +56,8 @@ def files(folder: Path) -> list[str]:
 
 def test_an_export_has_the_published_form(work: Path) -> None:
     assert run("export --model ours theirs --out g") == "ours: 3 images; theirs: 2 images"
-    assert files(work / "g") == sorted(
-        ["metadata.jsonl", *(f"ours/{key}.png" for key in TASKS), "theirs/k1.png", "theirs/k2.png"]
-    )
+    ours = [f"ours/{key}.png" for key in TASKS]
+    assert files(work / "g") == sorted(["metadata.jsonl", *ours, "theirs/k1.png", "theirs/k2.png"])
     rows = [json.loads(line) for line in (work / "g/metadata.jsonl").read_text().splitlines()]
     assert [row["key"] for row in rows] == list(TASKS)
     assert rows[2] == {"key": "k.3", "candidates": [{"model": "ours", "image": "ours/k.3.png"}]}
@@ -162,9 +153,7 @@ def published(work: Path) -> Path:
 
 def test_an_import_says_what_it_could_not_take_and_never_leaves_the_folder(published: Path, work: Path) -> None:
     name = plain("Nano Banana")
-    assert run("import --gallery pub --out in --model Nano_Banana".replace("Nano_Banana", name)).endswith(
-        "3 images, 12 without one"
-    )
+    assert run(f"import --gallery pub --out in --model {name}").endswith("3 images, 12 without one")
     rows = {row["key"]: row for row in records.iterate(work / f"in/{name}.parquet", "candidates")}
     assert set(rows) == {*PUBLISHED, "other"} - {"../bad"}
     assert {key for key, row in rows.items() if row["status"] == "done"} == {"k1", "k2", "k.3"}

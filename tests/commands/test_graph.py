@@ -73,6 +73,7 @@ def test_a_new_judge_gets_its_columns_in_the_judges_plot() -> None:
 
 PLAIN = {"color_alter": {"a": {"format": "plain", "path": "/elsewhere/t.csv", "images": "pictures"}}}
 LOCAL = {"form": "editscore", "path": "data/benchmarks/editscore", "shuffle": "data/benchmarks/shuffle.json"}
+VECTORS = {"backend": "precomputed", "vectors": "v/{task}.npy"}
 EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}, "b": None}
 
 
@@ -80,12 +81,7 @@ EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}
     ("stage", "section", "change", "files"),
     [
         ("raw_pairs", "raw_pairs", {"sources": PLAIN}, {"/elsewhere/t.csv", "pictures"}),
-        (
-            "embed",
-            "embed",
-            {"backend": "precomputed", "vectors": "v/{task}.npy"},
-            {f"v/{task}.npy" for task in VALUES["tasks"]},
-        ),
+        ("embed", "embed", VECTORS, {f"v/{task}.npy" for task in VALUES["tasks"]}),
         ("filter", "filter", {"already_selected": "kept.npy"}, {"kept.npy"}),
         ("gedit_bench", "gedit_bench", {"path": "bench", "images": "pictures"}, {"bench", "pictures"}),
         ("judge_benchmark", "benchmarks", {"a": LOCAL}, {"data/benchmarks/editscore", "data/benchmarks/shuffle.json"}),
@@ -160,10 +156,9 @@ def test_profiles_override_keys_that_exist(profile: Path) -> None:
             assert isinstance(yaml.safe_load(value), type(params.leaf(values, key))), key
 
 
-def test_params_survive_a_round_trip_of_yaml(tmp_path: Path) -> None:
+def test_params_survive_a_round_trip_of_yaml() -> None:
     text = (ROOT / "params.yaml").read_text()
-    loaded = YAML(typ="safe").load(text)
-    assert loaded == yaml.safe_load(text)
+    assert YAML(typ="safe").load(text) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NEED_TORCH])

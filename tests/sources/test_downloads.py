@@ -31,6 +31,21 @@ LIMITS = Limits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 
+# What a path always gives: status, body, headers. All others have a method of the handler.
+ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "good": (200, PNG, {}),
+    "missing": (404, b"no", {}),
+    "broken": (500, b"", {}),
+    "html": (200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"}),
+    "to_file": (302, b"", {"Location": "file:///etc/passwd"}),
+    "to_ftp": (302, b"", {"Location": "ftp://example.com/a.png"}),
+    "to_good": (301, b"", {"Location": "/good"}),
+    "loop": (302, b"", {"Location": "/loop"}),
+    "nowhere": (302, b"", {}),
+    "declared": (200, PNG[:16], {"Content_Length": "900000000"}),
+}
+
+
 class Handler(BaseHTTPRequestHandler):
     """Each path is a behaviour; `asked` holds (path, Range) of every request."""
 
@@ -41,7 +56,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers["Range"]))
-        getattr(self, f"_{self.path.strip('/').partition('?')[0]}")(sum(path == self.path for path, _ in self.asked))
+        name, time = self.path.strip("/").partition("?")[0], sum(path == self.path for path, _ in self.asked)
+        if name in ANSWERS:
+            status, body, headers = ANSWERS[name]
+            self._send(status, body, **headers)
+        else:
+            getattr(self, f"_{name}")(time)
 
     def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -50,38 +70,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _good(self, _time: int) -> None:
-        self._send(200, PNG)
-
-    def _missing(self, _time: int) -> None:
-        self._send(404, b"no")
-
     def _busy(self, time: int) -> None:
         self._send(429, Retry_After="0") if time < 3 else self._send(200, PNG)
 
     def _later(self, time: int) -> None:
         self._send(503, Retry_After=formatdate(0, usegmt=True)) if time < 2 else self._send(200, PNG)
-
-    def _broken(self, _time: int) -> None:
-        self._send(500)
-
-    def _html(self, _time: int) -> None:
-        self._send(200, b"<html><body>please log in</body></html>", Content_Type="image/png")
-
-    def _to_file(self, _time: int) -> None:
-        self._send(302, Location="file:///etc/passwd")
-
-    def _to_ftp(self, _time: int) -> None:
-        self._send(302, Location="ftp://example.com/a.png")
-
-    def _to_good(self, _time: int) -> None:
-        self._send(301, Location="/good")
-
-    def _loop(self, _time: int) -> None:
-        self._send(302, Location="/loop")
-
-    def _nowhere(self, _time: int) -> None:
-        self._send(302)
 
     def _shortened(self, time: int) -> None:
         self._send(200, PNG[:-200] if time < 2 else PNG, ETag='"größe"')
@@ -98,9 +91,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(bytes(65536))
         except OSError:
             self.close_connection = True
-
-    def _declared(self, _time: int) -> None:
-        self._send(200, PNG[:16], Content_Length="900000000")
 
     def _slow(self, _time: int) -> None:
         self.send_response(200)
@@ -266,25 +256,17 @@ def test_parts_of_different_versions_are_never_put_together(
 
 def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     paths = ["good", "missing", "html", "busy", "to_file", "good?2", "cut", "good", "shortened"]
+    row = {"edit_type": "Remove an existing object", "summarized_text": "Flag removed."}
     rows = [
-        {
-            "open_image_input_url": address(server, path),
-            "text": f"Remove the flag number {number}.",
-            "output_image": f"images/positive-edit/{number}.png",
-            "edit_type": "Remove an existing object",
-            "summarized_text": "Flag removed.",
-        }
+        row | {"text": f"Remove the flag number {number}.", "open_image_input_url": address(server, path)}
         for number, path in enumerate(paths)
     ]
     (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    values = {
-        "tasks": {"subject_remove": "p"},
-        "raw_pairs": yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"],
-    }
-    values["raw_pairs"]["downloads"] |= {"private_hosts": True, "seconds": 5.0}
+    section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
+    section["downloads"] |= {"private_hosts": True, "seconds": 5.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
-    values["raw_pairs"]["sources"] = {"subject_remove": {"pico": source}}
-    plan = settings.plan(values, "subject_remove", formats.FORMATS)
+    section["sources"] = {"subject_remove": {"pico": source}}
+    plan = settings.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove", formats.FORMATS)
     kept: list[dict] = []
     refused: list[dict] = []
     for _ in range(2):  # the second time all that was had is on disk
@@ -350,9 +332,7 @@ def test_every_hop_is_checked_at_the_address_that_is_connected_to(
 ) -> None:
     """The server's own address is called public here: its redirect to another name of loopback is still refused."""
     monkeypatch.setattr(downloads, "is_public", lambda ip: ip == "127.0.0.1")
-    monkeypatch.setattr(
-        Handler, "_to_good", lambda self, _: self._send(302, Location=f"http://127.0.0.2:{server.server_port}/good")
-    )
+    monkeypatch.setitem(ANSWERS, "to_good", (302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"}))
     found = Downloads(tmp_path, replace(LIMITS, private_hosts=False))
     assert found.fetch(address(server, "good")) == PNG
     with pytest.raises(RowError, match=r"private host: 127\.0\.0\.2"):

@@ -1,16 +1,14 @@
 """The arena's prompts from the published benchmark."""
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from pictures import picture
 
 from editjudge.core import params, records
 from editjudge.stages import gedit_bench
@@ -19,13 +17,6 @@ HARD = 'Say "hi"\n日本 🎨 ../../etc/passwd ' + "x" * 10_000
 
 ROOT = Path(__file__).parents[2]
 RAW_PAIRS = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
-
-
-def picture(seed: int, form: str = "PNG") -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (16, 24, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form)
-    return buffer.getvalue()
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **setting: Any) -> list[dict]:
@@ -99,21 +90,13 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
         assert words in told
 
 
-def no_fields(file: Path) -> None:
-    published(file, [{"id": "a", "text": "t"}])
-
-
-def no_rows(file: Path) -> None:
-    published(file, [row("a/b", {"bytes": b"x", "path": None})])
-
-
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda file: file.write_bytes(b"PAR1 no"), "bench.parquet: not readable as Parquet"),
         (lambda file: None, "bench.parquet not found"),
-        (no_fields, "row 0: no field key; it has id, text"),
-        (no_rows, "no row can be used as a prompt"),
+        (lambda file: published(file, [{"id": "a", "text": "t"}]), "row 0: no field key; it has id, text"),
+        (lambda file: published(file, [row("a/b", {"bytes": b"x", "path": None})]), "no row can be used as a prompt"),
     ],
     ids=["broken", "missing", "no fields", "no rows"],
 )

@@ -101,11 +101,8 @@ def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
 ) -> None:
     setting = {"per_task": 1, "least_gap": 1.0, "seed": 1, "amounts": KINDS}
     tasks = {"sref": "vlm_as_a_judge", "color_alter": "object_centric"}
-    values = {
-        "tasks": tasks,
-        "raw_pairs": params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96},
-        "probe_bench": setting,
-    }
+    pairs = params.load(ROOT / "params.yaml")["raw_pairs"] | {"image_side": 96}
+    values = {"tasks": tasks, "raw_pairs": pairs, "probe_bench": setting}
     (tmp_path / "params.yaml").write_text(json.dumps(values))
     monkeypatch.chdir(tmp_path)
     probe_bench.run()
@@ -131,7 +128,7 @@ def test_every_two_models_meet_on_every_prompt_and_a_missing_image_is_counted(
     gallery["leaky"] = gallery["leaky"] | {key: gallery["leaky"][key] | {"status": "failed", "image": None}}
     pairs, lacking = compare_models.pairs_of(prompts, gallery)
     assert (len(pairs), lacking) == (3 * 3 - 2, 2)
-    assert compare_models.match_key(*("p", "a", "b")) == "p_pair_a_vs_b"
+    assert compare_models.match_key("p", "a", "b") == "p_pair_a_vs_b"
 
 
 def answer(key: str, forward: str | None, backward: str | None, combined: str | None) -> BothOrders:
@@ -176,18 +173,14 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
 
 
+SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}
+
+
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
     damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
-    return {
-        "prompt": prompt,
-        "task": "even" if int(prompt[1:]) % 2 == 0 else "odd",
-        "dimension": "visual_consistency",
-        "model_a": a,
-        "model_b": b,
-        "winner": winner,
-        "damage_a": damage[a],
-        "damage_b": damage[b],
-    }
+    task = "even" if int(prompt[1:]) % 2 == 0 else "odd"
+    row = {"prompt": prompt, "task": task, "dimension": "visual_consistency", "winner": winner}
+    return row | {"model_a": a, "model_b": b, "damage_a": damage[a], "damage_b": damage[b]}
 
 
 def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() -> None:
@@ -197,8 +190,7 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
         rows += [match(p, "best", "middle", "Tie" if number == 3 else "Image A"), match(p, "best", "worst", "Image A")]
         rows += [match(p, "worst", "middle", "Image A" if number == 5 else "Image B")]
     rows.append(match("p12", "middle", "worst", None))
-    setting = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 50, "seed": 0}
-    board = leaderboard.rank(pd.DataFrame(rows), setting)
+    board = leaderboard.rank(pd.DataFrame(rows), SETTING)
     assert [row["model"] for row in board["models"]] == ["best", "middle", "worst"]
     assert board["kendall_tau"] == 1.0
     assert (board["matches"], board["ties"], board["unscored"]) == (37, 1, 1)
@@ -214,9 +206,6 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert json.dumps(leaderboard.summary({"measures": board}))
 
 
-SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}
-
-
 def test_a_judge_without_a_verdict_has_an_empty_leaderboard_with_a_reason() -> None:
     board = leaderboard.rank(pd.DataFrame([match("p1", "best", "worst", None)]), SETTING)
     assert (board["models"], board["matches"], board["unscored"]) == ([], 1, 1)
@@ -227,8 +216,6 @@ def test_a_judge_without_a_verdict_has_an_empty_leaderboard_with_a_reason() -> N
 def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored() -> None:
     rows = [match("p1", "best", "worst", "Image A"), match("p1", "best", "middle", None)]
     board = leaderboard.rank(pd.DataFrame(rows), SETTING)
-    assert [(row["model"], row["low"], row["rank_low"]) for row in board["models"]] == [
-        ("best", None, None),
-        ("worst", None, None),
-    ]
+    shown = [(row["model"], row["low"], row["rank_low"]) for row in board["models"]]
+    assert shown == [("best", None, None), ("worst", None, None)]
     assert "model middle has no match with a verdict: it is not rated" in board["warnings"]

@@ -13,7 +13,6 @@ begin with it.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from editjudge.benchmarks import reading
@@ -37,75 +36,51 @@ def load(setting: reading.Setting) -> list[Item]:
 
 def _item(record: reading.Record) -> Item:
     """The record's item; a broken one keeps its tuple, which cannot be right without it."""
-    hub = "candidate_1" in record.values
+    hub, place = "candidate_1" in record.values, dict[str, Any]()
     try:
-        return _of_hub(record) if hub else _of_jsonl(record)
+        place = _hub_tuple(record) if hub else _jsonl_tuple(record)
+        return _of_hub(record, place) if hub else _of_jsonl(record, place)
     except RowError as error:
-        item = reading.failed_item(record, str(error))
-        return _placed(item, record, hub)
+        return replace(reading.failed_item(record, str(error)), **place)
 
 
-def _placed(item: Item, record: reading.Record, hub: bool) -> Item:
-    """A failed item in its tuple, where the record says which."""
-    try:
-        if hub:
-            group, size = _hub_tuple(record)
-            return replace(item, task=f"K={size}", cluster=group, group=group, size=size)
-        group, models = _jsonl_tuple(record)
-        return replace(item, task="", cluster=group, group=group, models=models)
-    except RowError:
-        return item
-
-
-def _of_hub(record: reading.Record) -> Item:
-    group, size = _hub_tuple(record)
+def _of_hub(record: reading.Record, place: dict[str, Any]) -> Item:
     left, right = _sides(record.values.get("comparison_type"))
     images = ("source_image", "candidate_1", "candidate_2")
     return Item(
-        key=plain(group if size == 2 else f"{group}_{left}vs{right}"),
-        task=f"K={size}",
+        key=plain(place["group"] if place["size"] == 2 else f"{place['group']}_{left}vs{right}"),
         dimension="overall",
         verdict=_verdict(record.text("ranking"), left, right),
-        cluster=group,
-        group=group,
-        size=size,
         models=(left, right),
+        **place,
         **record.shown("instruction", *(record[field] for field in images)),
     )
 
 
-def _hub_tuple(record: reading.Record) -> tuple[str, int]:
-    """The tuple that a row of the hub belongs to, and how many edits it has."""
+def _hub_tuple(record: reading.Record) -> dict[str, Any]:
+    """The fields of the tuple that a row of the hub belongs to."""
     identity, dataset = record.text("id"), record.choice("dataset", SIZES)
     named = NAMED.fullmatch(identity)
-    return f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
+    group, size = f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
+    return {"group": group, "cluster": group, "size": size, "task": f"K={size}"}
 
 
-def _of_jsonl(record: reading.Record) -> Item:
-    key, edited = record.key("key"), record["edited_image_paths"]
+def _of_jsonl(record: reading.Record, place: dict[str, Any]) -> Item:
+    key, edited = plain(record.text("key")), record["edited_image_paths"]
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_image_paths: two images expected")
     shown = record.shown("instruction", record["source_image_path"], *edited)
-    group, models = _jsonl_tuple(record)
-    if models[0] == models[1]:
+    if len(set(place["models"])) < 2:
         raise RowError(f"field key: {key!r:.80} compares an edit with itself")
-    return Item(
-        key=key,
-        task="",  # known once the whole tuple is: `_sized`
-        dimension="visual_quality",
-        verdict=record.choice("winner", WINNERS),
-        cluster=group,
-        group=group,
-        models=models,
-        **shown,
-    )
+    return Item(key=key, dimension="visual_quality", verdict=record.choice("winner", WINNERS), **place, **shown)
 
 
-def _jsonl_tuple(record: reading.Record) -> tuple[str, tuple[str, str]]:
-    """The tuple that a row of the JSONL belongs to, and which of its edits are compared."""
+def _jsonl_tuple(record: reading.Record) -> dict[str, Any]:
+    """The fields of the tuple that a row of the JSONL belongs to; its size and task are known once all of it is."""
     key = record.text("key")
     named = NAMED.fullmatch(key)
-    return (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
+    group, models = (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
+    return {"group": group, "cluster": group, "models": models, "task": ""}
 
 
 def _sides(words: Any) -> tuple[str, str]:
@@ -129,10 +104,9 @@ def _verdict(ranking: str, left: str, right: str) -> HumanVerdict:
 
 def _sized(items: list[Item]) -> list[Item]:
     """The items, those of the JSONL with K as the highest letter of their tuple."""
-    letters = {
-        group: max(max(item.models or ("B",)) for item in members)
-        for group, members in groupby(sorted(items, key=lambda i: i.group or ""), key=lambda i: i.group)
-    }
+    letters: dict[str | None, str] = {}
+    for item in items:
+        letters[item.group] = max(letters.get(item.group, "B"), *(item.models or ()))
     sizes = {group: ord(letter) - ord("A") + 1 for group, letter in letters.items()}
     return [
         replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item

@@ -23,13 +23,10 @@ def load(setting: reading.Setting) -> list[Item]:
     """All pairs of rated edits of each prompt. Raises TableError that names file, row and model."""
     root = reading.locate(setting)
     ratings = _ratings(sorted(root.glob(setting.files or "**/*.tsv")), root)
-    lookup = reading.json_map(_lookup(root))
+    found = sorted(root.glob("**/dataset_lookup.json"))
+    lookup = reading.json_map(found[0] if found else root / "dataset_lookup.json")
     images = Path(setting.images) if setting.images else root
     return pairs([_point(uid, model, scores, lookup, images) for (uid, model), scores in ratings.items()], DIMENSION)
-
-
-def _lookup(root: Path) -> Path:
-    return next(iter(sorted(root.glob("**/dataset_lookup.json"))), root / "dataset_lookup.json")
 
 
 def _ratings(files: list[Path], root: Path) -> Ratings:

@@ -83,14 +83,9 @@ class Record:
     def choice(self, field: str, known: Collection[T]) -> T:
         """A field that holds one of the known words. Raises RowError that lists them."""
         value = self[field]
-        for word in known:
-            if word == value:
-                return word
-        raise RowError(f"field {field}: {value!r:.80} is none of {', '.join(known)}")
-
-    def key(self, field: str) -> str:
-        """A field that holds a key, made plain where it is not. Raises RowError."""
-        return plain(self.text(field))
+        if value not in list(known):
+            raise RowError(f"field {field}: {value!r:.80} is none of {', '.join(known)}")
+        return value
 
     def shown(self, field: str, source: Any, a: Any, b: Any) -> dict[str, Any]:
         """What a judge is shown, as fields of `Item`: instruction, source, a and b, and why it cannot be (`failed`).

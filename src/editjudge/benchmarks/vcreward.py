@@ -8,6 +8,7 @@ from typing import Any
 
 from editjudge.benchmarks import reading
 from editjudge.benchmarks.item import Box, Item
+from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
 
@@ -24,7 +25,7 @@ def _item(record: reading.Record) -> Item:
     if not isinstance(edited, list) or len(edited) != 2:
         raise RowError("field edited_images: two images expected")
     shown = record.shown("instruction", record["source_image"], *edited)
-    key, extra = record.key("key"), record.values
+    key, extra = plain(record.text("key")), record.values
     origin = extra.get("origin")
     return Item(
         key=key,

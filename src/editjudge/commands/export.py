@@ -7,15 +7,14 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import records
+from editjudge.core.files import replacing
 from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
@@ -74,15 +73,9 @@ def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
 def export_pairs(out: Path) -> None:
     """Writes the pairs, a row group in memory at a time, through a temporary name."""
     rows = with_images(records.read(PAIRS, "train_pairs"))
-    partial = out.with_name(out.name + ".partial")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with pq.ParquetWriter(partial, FORM, compression="zstd") as file:
-            while group := list(islice(rows, records.ROW_GROUP)):
-                file.write_table(pa.Table.from_pylist(group, schema=FORM))
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(out) as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
+        for group in records.in_groups(rows):
+            file.write_table(pa.Table.from_pylist(group, schema=FORM))
 
 
 def main() -> None:

@@ -44,19 +44,13 @@ def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
         raise GalleryError(f"{path} is there already (--overwrite)")
 
 
-def new_lines(images: dict[str, dict[str, str]]) -> list[Line]:
-    """The lines of models' images, by model and key: keys in the order in which they first stand."""
-    keys = dict.fromkeys(key for paths in images.values() for key in paths)
-    candidates = {
-        key: [{"model": m, "image": paths[key]} for m, paths in images.items() if key in paths] for key in keys
-    }
-    return [Line(key, {"key": key, "candidates": each}) for key, each in candidates.items()]
-
-
 def lines_of(images: dict[str, dict[str, str]], lines: list[Line] | None) -> list[Line]:
-    """The lines with models' images, by model and key, in the place of those that they have there; or new lines."""
+    """The lines with models' images, by model and key, in the place of those that they have there.
+
+    Without lines, new ones: keys in the order in which they first stand.
+    """
     if lines is None:
-        return new_lines(images)
+        lines = [Line(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)]
     for model, paths in images.items():
         lines = metadata.merge(lines, model, paths, replace=True)
     return lines
@@ -157,25 +151,22 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
     ):
         command = commands.add_parser(name, help=what, description=what)
         command.set_defaults(run=run)
-        command.add_argument("--model", nargs="+", required=name != "import", default=[], metavar="M")
-        command.add_argument("--metadata", type=Path, required=name == "merge", metavar="FILE", help="a metadata.jsonl")
-        command.add_argument("--out", type=Path, required=True)
-        command.add_argument("--overwrite", action="store_true", help="what is there may be overwritten")
+        add = command.add_argument
+        add("--model", nargs="+", required=name != "import", default=[], metavar="M")
+        add("--metadata", type=Path, required=name == "merge", metavar="FILE", help="a metadata.jsonl")
+        add("--out", type=Path, required=True)
+        add("--overwrite", action="store_true", help="what is there may be overwritten")
         if name == "import":
-            command.add_argument(
-                "--gallery", type=Path, required=True, metavar="FOLDER", help="what paths are relative to"
-            )
-            command.add_argument(
-                "--prompts", type=Path, default=Path("data/gedit_bench.parquet"), help="name the tasks"
-            )
+            add("--gallery", type=Path, required=True, metavar="FOLDER", help="what paths are relative to")
+            add("--prompts", type=Path, default=Path("data/gedit_bench.parquet"), help="name the tasks")
             continue
-        command.add_argument("--source", type=Path, default=Path("data/gallery"), help="the folder of M.parquet")
+        add("--source", type=Path, default=Path("data/gallery"), help="the folder of M.parquet")
         if name == "merge":
-            command.add_argument("--replace", action="store_true", help="images of a model that is there already")
-            command.add_argument("--prefix", default="", help="what comes before M/KEY.png in paths")
+            add("--replace", action="store_true", help="images of a model that is there already")
+            add("--prefix", default="", help="what comes before M/KEY.png in paths")
         else:
-            command.add_argument("--form", choices=WRITERS, default="png")
-            command.add_argument("--images-only", action="store_true", help="write no metadata.jsonl")
+            add("--form", choices=WRITERS, default="png")
+            add("--images-only", action="store_true", help="write no metadata.jsonl")
     return parser.parse_args(words)
 
 

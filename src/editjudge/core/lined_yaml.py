@@ -1,7 +1,7 @@
 """YAML files that people write, checked against a JSON Schema; what is wrong is an error that names file and line."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,15 +11,16 @@ import yaml
 from editjudge.core.errors import FileError
 
 Place: TypeAlias = Sequence[str | int]  # keys and positions that lead to a value
+Lines: TypeAlias = dict[tuple[str | int, ...], int]
 
 
 @dataclass(frozen=True)
 class Lined:
-    """What a file says, and where each value stands."""
+    """What a file says, and where each value stands: a mapping's values where their keys do."""
 
     path: Path
     value: dict[str, Any]
-    lines: Mapping[tuple[str | int, ...], int]
+    lines: Lines
 
     def error(self, place: Place, message: str) -> FileError:
         """The error for the value at `place`, or for the nearest value around it that is there."""
@@ -41,7 +42,7 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     try:
-        node, value = _load(path)
+        lined = _load(path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FileError(f"{path}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from None
@@ -49,88 +50,53 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
         raise FileError(f"{path}:1: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise FileError(f"{path}:1: lists or mappings stand in each other too deeply") from None
-    if not isinstance(value, dict):
-        raise FileError(f"{path}:1: a mapping is expected")
-    lined = Lined(path, value, dict(_lines(node, ())))
-    _check_finite(lined, value, ())
-    errors = list(Draft202012Validator(schema).iter_errors(value))
+    errors = list(Draft202012Validator(schema).iter_errors(lined.value))
     unknown = [error for error in errors if error.validator == "additionalProperties"]  # often a key that is missing
     if errors:
         raise _problem(lined, best_match(unknown or errors))
     return lined
 
 
-def _load(path: Path) -> tuple[Any, Any]:
-    """The nodes of a document, with their lines, and the plain values that they stand for."""
-    data = path.read_bytes()
+def _load(path: Path) -> Lined:
+    data, lines = path.read_bytes(), Lines()
     for event in yaml.parse(data, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise FileError(f"{path}:{_line(event)}: an alias is not allowed here")
+            raise _wrong(event, "an alias is not allowed here")
     loader = yaml.SafeLoader(data)
-    try:
-        node = loader.get_single_node()
-        _check_keys(path, node)
-        _check_scalars(path, loader, node)
-        return node, None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
+    node = loader.get_single_node()
+    value = None if node is None else _value(loader, node, (), lines)
+    if not isinstance(value, dict):
+        raise FileError(f"{path}:1: a mapping is expected")
+    return Lined(path, value, lines)
 
 
-def _line(node: Any) -> int:
-    line: int = node.start_mark.line
-    return line + 1
+def _wrong(node: Any, message: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
 
 
-def _check_keys(path: Path, node: Any) -> None:
+def _value(loader: yaml.SafeLoader, node: yaml.Node, place: tuple[str | int, ...], lines: Lines) -> Any:
+    """The plain value of a node; `lines` gets the lines of all that is in it. Raises MarkedYAMLError."""
+    lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _check_keys(path, item)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: dict[str, int] = {}
-    for key, item in node.value:
-        if key.tag != "tag:yaml.org,2002:str":
-            raise FileError(f"{path}:{_line(key)}: a key must be a text")
-        if key.value in seen:
-            raise FileError(f"{path}:{_line(key)}: the key {key.value!r} stands twice, first in line {seen[key.value]}")
-        seen[key.value] = _line(key)
-        _check_keys(path, item)
-
-
-def _check_scalars(path: Path, loader: yaml.SafeLoader, node: Any) -> None:
-    """Dates that are none, and numbers of thousands of digits, have the form of a value but cannot be made."""
-    if isinstance(node, yaml.ScalarNode):
-        try:
-            loader.construct_object(node)
-        except ValueError as error:
-            raise FileError(f"{path}:{_line(node)}: {error}") from None
-    elif node is not None:
-        for item in node.value:
-            for each in item if isinstance(item, tuple) else (item,):
-                _check_scalars(path, loader, each)
-
-
-def _lines(node: yaml.Node, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Each value's place and line; a mapping's values stand where their keys do."""
-    if not place:
-        yield place, _line(node)
+        return [_value(loader, item, (*place, n), lines) for n, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
+        values = {}
         for key, item in node.value:
-            yield (*place, key.value), _line(key)
-            yield from _lines(item, (*place, key.value))
-    if isinstance(node, yaml.SequenceNode):
-        for n, item in enumerate(node.value):
-            yield (*place, n), _line(item)
-            yield from _lines(item, (*place, n))
-
-
-def _check_finite(lined: Lined, value: Any, place: tuple[str | int, ...]) -> None:
-    """JSON Schema's limits let NaN pass."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise lined.error(place, f"{_name(place)} is not finite")
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in pairs:
-        _check_finite(lined, item, (*place, key))
+            at = (*place, key.value)
+            if key.tag != "tag:yaml.org,2002:str":
+                raise _wrong(key, "a key must be a text")
+            if at in lines:
+                raise _wrong(key, f"the key {key.value!r} stands twice, first in line {lines[at]}")
+            lines[at] = key.start_mark.line + 1
+            values[key.value] = _value(loader, item, at, lines)
+        return values
+    try:
+        value = loader.construct_object(node)
+    except ValueError as error:  # a date that is none, a number of thousands of digits
+        raise _wrong(node, str(error)) from None
+    if isinstance(value, float) and not math.isfinite(value):  # JSON Schema's limits let NaN pass
+        raise _wrong(node, f"{_name(place)} is not finite")
+    return value
 
 
 def _name(place: Place) -> str:

@@ -2,17 +2,16 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import files, schemas
+from editjudge.core import schemas
 from editjudge.core.files import replacing
 
 ROW_GROUP = 64
@@ -30,14 +29,17 @@ class RowWriter:
 
     def __init__(self, path: Path, contract: str) -> None:
         self.path, self.contract, self.count = path, contract, 0
-        self._partial = files.partial(path)
         self._rows: list[Row] = []
         self._bytes = 0
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._schema = schemas.arrow_schema(self.contract)
-        self._file = pq.ParquetWriter(self._partial, self._schema, compression="zstd", store_schema=False)
+        with ExitStack() as stack:
+            partial = stack.enter_context(replacing(self.path))
+            writer = pq.ParquetWriter(partial, self._schema, compression="zstd", store_schema=False)
+            self._file = stack.enter_context(writer)
+            stack.push(self._finish)
+            self._open = stack.pop_all()
         return self
 
     def add(self, row: Row) -> None:
@@ -57,21 +59,12 @@ class RowWriter:
             raise schemas.ContractError(f"{self.path}: {error}") from error
         self._rows, self._bytes = [], 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None and (self._rows or not self.count):  # a file without rows has an empty row group
-                self._flush()
-        except schemas.ContractError:
-            self._partial.unlink()
-            raise
-        finally:
-            self._file.close()
-        if kind is None:
-            os.replace(self._partial, self.path)
-        else:
-            self._partial.unlink()
+    def _finish(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is None and (self._rows or not self.count):  # a file without rows has an empty row group
+            self._flush()
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
 
 def _size(value: Any) -> int:
@@ -159,9 +152,7 @@ class TableWriter:
         """Floats with six significant digits."""
         self._table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from editjudge.core.code import version as code_version  # noqa: F401
@@ -46,18 +45,13 @@ class RecordCache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes | None] | None:
         """The record's JSON part and its bytes, or None where it has not been computed."""
-        row = self._db.execute("SELECT meta, data FROM records WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        self.reused += 1
-        return json.loads(row[0]), row[1]
+        meta = self.meta(key)
+        return None if meta is None else (meta, self.data(key))
 
     def meta(self, key: str) -> dict[str, Any] | None:
         """The record's JSON part without its bytes, which may be large; None where it has not been computed."""
@@ -108,11 +102,7 @@ Compute = Callable[[Any, list[Any]], list[Result]]
 
 
 def run(
-    jobs: Sequence[Job],
-    compute: Compute,
-    cache: RecordCache,
-    what: str,
-    start: Callable[[int], Executor] = processes,
+    jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str, start: Callable[[int], Executor] = processes
 ) -> list[list[Result]]:
     """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
 

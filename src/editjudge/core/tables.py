@@ -19,6 +19,7 @@ BATCH = 64  # rows of a Parquet file in memory at a time
 CHUNK = 1 << 16
 LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
 SPACE = " \t\r\n"
+TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
@@ -64,9 +65,7 @@ def _object(line: bytes) -> Values:
         return _mapping(json.loads(line.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         return RowError("not UTF-8", str(error))
-    except RecursionError:
-        return RowError("not JSON", "nested too deeply")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return RowError("not JSON", str(error))
 
 
@@ -95,58 +94,45 @@ def _items(file: Path) -> Iterator[Any]:
     """The items of a list, one in memory at a time; or the one value that there is."""
     number = 0
     with file.open(encoding="utf-8-sig") as stream:
-        text = _Text(stream)
         try:
-            listed = text.next() == "["
-            text.drop(listed)
-            while not (listed and text.next() == "]"):
-                yield text.value()
+            text = _next(stream, "")
+            listed = text.startswith("[")
+            text = _next(stream, text[listed:])
+            while not (listed and text.startswith("]")):
+                value, text = _value(stream, text)
+                yield value
                 number += 1
+                text = _next(stream, text)
                 if not listed:
                     break
-                if text.next() not in (",", "]"):
+                if text[:1] not in (",", "]"):
                     raise ValueError("a comma or the list's end expected")
-                text.drop(text.next() == ",")
-            text.drop(listed)
-            if text.next():
+                if text.startswith(","):
+                    text = _next(stream, text[1:])
+            if _next(stream, text[listed:]):
                 raise ValueError("something follows the end")
         except (ValueError, RecursionError) as error:
             raise TableError(f"{file}: row {number}: not JSON: {error}") from error
 
 
-class _Text:
-    """A stream of JSON and the part of it that is in memory."""
+def _next(stream: TextIO, text: str) -> str:
+    """The text without leading white space; where nothing is left, what comes next; empty at the end."""
+    while not (text := text.lstrip(SPACE)) and (text := stream.read(CHUNK)):
+        pass
+    return text
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._text, self._decoder = stream, "", json.JSONDecoder()
 
-    def next(self) -> str:
-        """The next character that is no white space; none at the end."""
-        while not (found := self._text.lstrip(SPACE)):
-            found = self._stream.read(CHUNK)
-            if not found:
-                return ""
-            self._text = found
-        self._text = found
-        return found[0]
-
-    def drop(self, count: int) -> None:
-        """Go on after so many characters."""
-        self._text = self._text[count:]
-
-    def value(self) -> Any:
-        """The next value; what is in memory is doubled until it holds it. Raises ValueError."""
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._text)
-            except ValueError:
-                more = self._stream.read(max(CHUNK, len(self._text)))
-                if not more or len(self._text) > LONGEST:
-                    raise
-                self._text += more
-            else:
-                self.drop(end)
-                return value
+def _value(stream: TextIO, text: str) -> tuple[Any, str]:
+    """The next value, and the text behind it; what is in memory is doubled until it holds it. Raises ValueError."""
+    while True:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text)
+            return value, text[end:]
+        except ValueError:
+            more = stream.read(max(CHUNK, len(text)))
+            if not more or len(text) > LONGEST:
+                raise
+            text += more
 
 
 def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:
@@ -158,17 +144,13 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     try:
         table = pq.ParquetFile(file)
         there = [name for name in table.schema_arrow.names if not fields or name in fields]
-        light = [name for name in there if _is_text(table.schema_arrow.field(name).type)]
+        light = [name for name in there if table.schema_arrow.field(name).type in TEXTS]
         for group in range(table.num_row_groups):
             rows = [] if light == there else _batches(table, group, light)
             some = light == there or any(wanted(row) for row in rows)
             yield from _batches(table, group, there if some else light)
     except BROKEN as error:
         raise TableError(f"{file}: not readable as Parquet: {error}") from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:

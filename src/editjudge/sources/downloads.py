@@ -154,7 +154,9 @@ class Downloads:
                     if answer.status not in REDIRECTS:
                         self._take(answer, part, deadline)
                         return
-                    target = _next_hop(answer, target)
+                    if not (location := _header(answer, b"location")):
+                        raise RowError(FAILED, f"HTTP {answer.status} to nowhere")
+                    target = _address(location, target)
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             raise _TryAgain(type(error).__name__) from error
         raise RowError(FAILED, f"more than {HOPS} redirects")
@@ -249,14 +251,6 @@ def _address(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     if target.scheme not in SCHEMES or not target.host:
         raise RowError("bad address", f"{target!s:.200}: only http and https")
     return target
-
-
-def _next_hop(answer: httpcore2.Response, page: httpx2.URL) -> httpx2.URL:
-    """Where a redirect leads. Raises RowError where that is nowhere, or not http(s)."""
-    location = _header(answer, b"location")
-    if not location:
-        raise RowError(FAILED, f"HTTP {answer.status} to nowhere")
-    return _address(location, page)
 
 
 def _header(answer: httpcore2.Response, name: bytes) -> str | None:

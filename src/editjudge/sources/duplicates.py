@@ -10,7 +10,6 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from editjudge.core.files import partial
@@ -40,9 +39,7 @@ class Seen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
 
     def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
@@ -54,7 +51,11 @@ class Seen:
             if found is not None:
                 raise RowError(reason, f"as pair {found[0]}")
         bands = list(self._bands(told, hashed))
-        self._compare(bands, hashed)
+        found = self._db.execute(f"SELECT kept, hash FROM near WHERE band IN ({', '.join('?' * len(bands))})", bands)
+        differ = [(kept, (other % 2**HASH_BITS ^ hashed).bit_count()) for kept, other in found]
+        if near := [(kept, bits) for kept, bits in differ if bits <= self.near_bits]:
+            kept, bits = min(near)
+            raise RowError("near duplicate", f"{bits} bits from pair {kept}")
         self._db.executemany("INSERT INTO seen VALUES (?, ?)", [(name, self.count) for name in names.values()])
         rows = [(band, _signed(hashed), self.count) for band in bands]
         self._db.executemany("INSERT OR IGNORE INTO near VALUES (?, ?, ?)", rows)
@@ -67,19 +68,6 @@ class Seen:
             low, high = band * HASH_BITS // number, (band + 1) * HASH_BITS // number
             value = hashed >> low & (1 << high - low) - 1
             yield under + bytes([band]) + value.to_bytes(8, "big")
-
-    def _compare(self, bands: list[bytes], hashed: int) -> None:
-        """Raises RowError for the first pair kept that has an equal band and is near enough."""
-        found = self._db.execute(f"SELECT kept, hash FROM near WHERE band IN ({', '.join('?' * len(bands))})", bands)
-        near = [(kept, bits) for kept, other in found if (bits := _differ(other, hashed)) <= self.near_bits]
-        if near:
-            kept, bits = min(near)
-            raise RowError("near duplicate", f"{bits} bits from pair {kept}")
-
-
-def _differ(signed: int, hashed: int) -> int:
-    """How many bits differ."""
-    return (signed % 2**HASH_BITS ^ hashed).bit_count()
 
 
 def _signed(hashed: int) -> int:

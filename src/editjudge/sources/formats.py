@@ -21,6 +21,7 @@ GROUNDED = {
     "subject_remove": "Remove the {} from the picture.",
     "object_extraction": "Extract the {} onto a plain white background.",
 }
+OBJECT = "segmentation.object"
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,14 @@ def _objects(record: Record) -> list[tuple[str, list[float], float]]:
     segmentation = record.get("segmentation")
     objects = segmentation.get("object") if isinstance(segmentation, Mapping) else None
     if not isinstance(objects, list) or not all(isinstance(item, Mapping) for item in objects):
-        raise RowError("missing field", "segmentation.object: a list of objects")
+        raise RowError("missing field", f"{OBJECT}: a list of objects")
     if segmentation.get("box_format", "xyxy") != "xyxy":
         raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {segmentation['box_format']!r:.40}")
-    return [_object(item) for item in objects]
-
-
-def _object(item: Mapping[str, Any]) -> tuple[str, list[float], float]:
-    where = "segmentation.object"
-    corners, score = box(item.get("bbox"), f"{where}.bbox"), number(item.get("score"), f"{where}.score")
-    return text(item.get("class_name"), f"{where}.class_name"), corners, score
+    found = []
+    for item in objects:
+        corners, score = box(item.get("bbox"), f"{OBJECT}.bbox"), number(item.get("score"), f"{OBJECT}.score")
+        found.append((text(item.get("class_name"), f"{OBJECT}.class_name"), corners, score))
+    return found
 
 
 def _magicbrush(record: Record, source: Source, _task: str) -> Draft:
@@ -162,10 +161,6 @@ def _stem(record: Record) -> str:
     return stem.removesuffix("_cleaned").partition("_part")[0]
 
 
-def _unnamed(_record: Record) -> None:
-    return None
-
-
 LINES: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": tables.jsonl}
 TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
@@ -178,12 +173,12 @@ FORMATS: dict[str, Format] = {
     "nano_consistent": Format(_nano, _stem, (), LINES),
     "unicedit": Format(_unicedit, _field("edit_subtask"), UNICEDIT, TABLES),
     "imgedit": Format(_imgedit, _stem, (), TABLES),
-    "imgedit_grounded": Format(_grounded, _unnamed, (), LISTS),
+    "imgedit_grounded": Format(_grounded, lambda _: None, (), LISTS),
     "magicbrush": Format(_magicbrush, _optional_task, (), LISTS),
     "unicbench": Format(_unicbench, _field("subtask"), (), LINES),
     "gedit": Format(_gedit, _field("edit_type"), (), {".json": tables.json_map}),
-    "plain": Format(_plain, _unnamed, (), PLAIN),
-    "datasets": Format(_plain, _unnamed, (), {}),
+    "plain": Format(_plain, lambda _: None, (), PLAIN),
+    "datasets": Format(_plain, lambda _: None, (), {}),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
@@ -22,7 +22,7 @@ from editjudge.sources.duplicates import Seen
 from editjudge.sources.names import TASK_OF, plain_name, task_of
 from editjudge.sources.pictures import Picture, Pictures
 from editjudge.sources.record import Draft, Record
-from editjudge.sources.settings import PROBE, Filters, Plan, Source
+from editjudge.sources.settings import PROBE, Plan, Source
 
 REFUSED = ("source", "file", "row", "reason", "detail")
 LONGEST_KEY = 120  # later stages append the names of two models
@@ -66,12 +66,7 @@ class OtherTask:
     name: str | None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A row after its image was asked for: a draft and its picture, why there is none, or that it is not the task's."""
-
-    record: Record
-    found: tuple[Draft, Picture] | RowError | OtherTask
+Found: TypeAlias = Future[tuple[Draft, Picture]] | OtherTask  # of a row; the future may raise RowError
 
 
 def collect(
@@ -90,10 +85,10 @@ def collect(
             if source.format == PROBE:
                 _keep_probe(name, probe(), tallies[name], keep)
                 continue
-            outcomes = _outcomes(source, plan, pictures)
-            with tqdm(outcomes, f"{plan.task} of {name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
+            rows = _rows(source, plan, pictures)
+            with tqdm(rows, f"{plan.task} of {name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
                 _settle(bar, tallies[name], source, Sink(plan.task, name, seen, keep, refuse))
-            outcomes.close()  # where `most` are kept, rows are still ahead
+            rows.close()  # where `most` are kept, rows are still ahead
     downloads.close()
     reports = [tallies[name].report(name, source.format) for name, source in plan.sources.items()]
     return {"records": sum(tally.kept for tally in tallies.values()), "sources": reports}
@@ -124,44 +119,31 @@ def _is_own(name: str | None, source: Source, task: str) -> bool:
     return name is None or task_of(name) == task
 
 
-def _outcomes(source: Source, plan: Plan, pictures: Pictures) -> Generator[Outcome]:
+def _rows(source: Source, plan: Plan, pictures: Pictures) -> Generator[tuple[Record, Found]]:
     """The rows with their images, in order; no more than AHEAD a thread are in memory."""
     pool = ThreadPoolExecutor(plan.limits.at_once)
     folder = source.folder()
-    waiting: deque[Future[Outcome] | Outcome] = deque()
+    waiting: deque[tuple[Record, Found]] = deque()
     try:
         for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
             other = _other_task(record, source, plan.task)
-            job = Outcome(record, other) if other else pool.submit(_outcome, record, source, plan, pictures, folder)
-            waiting.append(job)
+            waiting.append((record, other or pool.submit(_taken, record, source, plan, pictures, folder)))
             if len(waiting) >= AHEAD * plan.limits.at_once:
-                yield _done(waiting.popleft())
-        while waiting:
-            yield _done(waiting.popleft())
+                yield waiting.popleft()
+        yield from waiting
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _done(job: Future[Outcome] | Outcome) -> Outcome:
-    return job if isinstance(job, Outcome) else job.result()
-
-
-def _outcome(record: Record, source: Source, plan: Plan, pictures: Pictures, folder: Path) -> Outcome:
-    form = formats.FORMATS[source.format]
-    try:
-        form.name(record)
-        draft = form.build(record, source, plan.task)
-        _check_length(draft.instruction, plan.filters)
-        return Outcome(record, (draft, pictures.take(draft, folder)))
-    except RowError as error:
-        return Outcome(record, error)
-
-
-def _check_length(instruction: str, filters: Filters) -> None:
-    if len(instruction) < filters.instruction_least:
-        raise RowError("instruction too short", f"{len(instruction)} characters")
-    if len(instruction) > filters.instruction_most:
-        raise RowError("instruction too long", f"{len(instruction)} characters")
+def _taken(record: Record, source: Source, plan: Plan, pictures: Pictures, folder: Path) -> tuple[Draft, Picture]:
+    form, filters = formats.FORMATS[source.format], plan.filters
+    form.name(record)
+    draft = form.build(record, source, plan.task)
+    length = len(draft.instruction)
+    if not filters.instruction_least <= length <= filters.instruction_most:
+        word = "short" if length < filters.instruction_least else "long"
+        raise RowError(f"instruction too {word}", f"{length} characters")
+    return draft, pictures.take(draft, folder)
 
 
 @dataclass(frozen=True)
@@ -188,20 +170,18 @@ class Sink:
         self.refuse(dict(zip(REFUSED, values, strict=True)))
 
 
-def _settle(outcomes: Iterable[Outcome], tally: Tally, source: Source, sink: Sink) -> None:
+def _settle(rows: Iterable[tuple[Record, Found]], tally: Tally, source: Source, sink: Sink) -> None:
     """Keeps, refuses or counts each row in turn, until `most` are kept."""
-    for outcome in outcomes:
+    for record, found in rows:
         tally.rows += 1
-        if isinstance(outcome.found, OtherTask):
-            _count_other(outcome.found.name, source, tally)
+        if isinstance(found, OtherTask):
+            _count_other(found.name, source, tally)
             continue
         try:
-            if isinstance(outcome.found, RowError):
-                raise outcome.found
-            sink.accept(outcome.record, *outcome.found)
+            sink.accept(record, *found.result())
         except RowError as error:
             tally.reasons[error.reason] += 1
-            sink.reject(outcome.record, error)
+            sink.reject(record, error)
             continue
         tally.kept += 1
         if tally.kept == source.most:

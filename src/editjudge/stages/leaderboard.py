@@ -29,21 +29,17 @@ from editjudge.statistics.transitivity import transitivity
 
 PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
 NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
+SETTING = ("alpha", "weighting", "ties", "bootstrap", "seed")
 
 
 def board_of(found: ratings.Matches, setting: dict[str, Any], alone: bool = False) -> ratings.Leaderboard:
-    """The leaderboard under alpha, weighting, ties, bootstrap and seed.
+    """The leaderboard under `setting`, named as SETTING.
 
     alone: a single prompt, which there is nothing to resample of, has no intervals; it is refused otherwise.
     """
-    return ratings.leaderboard(
-        found,
-        alpha=setting["alpha"],
-        weighting=setting["weighting"],
-        ties=setting["ties"],
-        n_bootstrap=0 if alone and found.n_prompts < 2 else setting["bootstrap"],
-        seed=setting["seed"],
-    )
+    given = {name: setting[name] for name in SETTING}
+    samples = given.pop("bootstrap")
+    return ratings.leaderboard(found, **given, n_bootstrap=0 if alone and found.n_prompts < 2 else samples)
 
 
 def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,13 +72,9 @@ def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
 
 def doubtful(table: pa.Table) -> list[str]:
     """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
-    inside = pc.match_substring(table["prompt"].cast(pa.string()), "_pair_")
-    if not pc.any(inside).as_py():
-        return []
-    name = table["prompt"][pc.index(inside, True).as_py()].as_py()
-    return [
-        f"prompts such as {name!r} have _pair_ in their name: if it belongs to a model's, list the models (--models)"
-    ]
+    name = next((name for name in table["prompt"].unique().to_pylist() if "_pair_" in name), None)
+    told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
+    return [] if name is None else [f"prompts such as {name!r} {told}"]
 
 
 def win_rates(found: ratings.Matches) -> dict[str, Any]:
@@ -100,9 +92,8 @@ def circles(table: pd.DataFrame) -> dict[str, Any]:
 
 def known_damage(table: pd.DataFrame) -> pd.Series:
     """The mean known damage of each model's images over the prompts; empty where none is known."""
-    sides = [
-        table[["prompt", f"model_{s}", f"damage_{s}"]].set_axis(["prompt", "model", "damage"], axis=1) for s in "ab"
-    ]
+    names = ["prompt", "model", "damage"]
+    sides = [table[["prompt", f"model_{side}", f"damage_{side}"]].set_axis(names, axis=1) for side in "ab"]
     return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
 
 
@@ -123,15 +114,15 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     schemas.check("leaderboard", board.models, "leaderboard")
-    damage = known_damage(table)
+    damage = known_damage(table).to_dict()
+    shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
+    tasks = parts(named, "task", setting)
     return {
-        "models": [rounded(row) | {"known_damage": known(damage, row["model"])} for row in board.models],
+        "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
-        "tasks": [
-            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(named, "task", setting)
-        ],
+        "tasks": [part | {"models": [rounded(row) for row in part["models"]]} for part in tasks],
         "win_rates": win_rates(found),
         "transitivity": circles(table),
         "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
@@ -147,19 +138,8 @@ def nothing(asked: int, reason: str) -> dict[str, Any]:
     """The leaderboard of a judge that gave no verdict in `asked` matches."""
     print(f"leaderboard: {reason}", file=sys.stderr)
     empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
-    return empty | {
-        "kendall_tau": None,
-        "matches": asked,
-        "ties": 0,
-        "unscored": asked,
-        "warnings": [],
-        "reason": reason,
-    }
-
-
-def known(damage: pd.Series, model: str) -> float | None:
-    """A model's known damage, if there is one."""
-    return round(float(damage[model]), 4) if model in damage else None
+    counts = {"kendall_tau": None, "matches": asked, "ties": 0, "unscored": asked}
+    return empty | counts | {"warnings": [], "reason": reason}
 
 
 def rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +175,7 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
     found = matches.numbered(table)
-    setting = {name: vars(arguments)[name] for name in ("alpha", "weighting", "ties", "bootstrap", "seed")}
+    setting = vars(arguments)
     try:
         board = board_of(found, setting)
     except ValueError as error:  # of matches that cannot be rated
@@ -212,25 +192,19 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments_of(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="editjudge.stages.leaderboard", description="Ratings of models from match files."
-    )
-    parser.add_argument(
-        "--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv"
-    )
-    parser.add_argument("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
-    parser.add_argument(
-        "--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals"
-    )
-    parser.add_argument("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
-    parser.add_argument("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
-    parser.add_argument(
-        "--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too"
-    )
-    parser.add_argument("--judge", help="whose matches to take, where the files have several judges")
-    parser.add_argument("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
+    what = "Ratings of models from match files."
+    parser = argparse.ArgumentParser(prog="editjudge.stages.leaderboard", description=what)
+    add = parser.add_argument
+    add("--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv")
+    add("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
+    add("--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals")
+    add("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
+    add("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
+    add("--seed", type=int, default=0, metavar="S")
+    add("--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too")
+    add("--judge", help="whose matches to take, where the files have several judges")
+    add("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
+    add("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
     return parser.parse_args(words)
 
 
