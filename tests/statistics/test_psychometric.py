@@ -153,9 +153,7 @@ def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
     assert sum(row["questions"] for row in rows) == 400
     assert all(row["wise"] == 1 and row["blind"] == 0.5 for row in rows)
     assert rows[-1]["wise_fit"] > 0.99
-    assert plot_rows(None, {"wise": []}) == [
-        {"damage_gap": None, "questions": None, "wise": None, "wise_fit": None},
-    ]
+    assert plot_rows(None, {"wise": []}) == [{"damage_gap": None, "questions": None, "wise": None, "wise_fit": None}]
 
 
 def test_no_resample_with_enough_gaps_has_no_interval() -> None:

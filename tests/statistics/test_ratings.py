@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from editjudge.statistics import ratings
-from editjudge.statistics.ratings import (
-    Matches,
-    bootstrap,
-    caveats,
-    count,
-    derivatives,
-    fit,
-    leaderboard,
-    win_rates,
-)
+from editjudge.statistics.ratings import Matches, bootstrap, caveats, count, derivatives, fit, leaderboard, win_rates
 
 
 def simulate(seed=0, models=5, dimensions=2, prompts=40, share=1.0, spread=0.8, nu=(0.5, 1.5, 0.2)):

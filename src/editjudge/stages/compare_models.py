@@ -182,11 +182,7 @@ def report(
 
 
 def ask_judges(
-    values: Mapping[str, Any],
-    plan: ArenaPlan,
-    pairs: Sequence[Pair],
-    gallery: Gallery,
-    accounts: Mapping[str, Account],
+    values: Mapping[str, Any], plan: ArenaPlan, pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
 ) -> Rows:
     """The matches of every judge of the arena."""
     tasks = values["tasks"]
