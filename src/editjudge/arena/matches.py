@@ -392,11 +392,6 @@ def _of_judge(table: pa.Table, judge: str | None) -> pa.Table:
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[np.ndarray, list[str]]:
     """Each text's number among the sorted texts that occur, all columns one after the other."""
     chunks = [chunk for column in columns for chunk in column.cast(_TEXT).chunks]
-    whole = pa.chunked_array(chunks, _TEXT).unify_dictionaries().combine_chunks()
-    index = whole.indices.to_numpy(zero_copy_only=False)
-    names = np.array(whole.dictionary.to_pylist(), object)
-    used = np.flatnonzero(np.bincount(index, minlength=len(names)))
-    order = used[np.argsort(names[used])]
-    place = np.zeros(len(names), np.int64)
-    place[order] = np.arange(len(order))
-    return place[index], names[order].tolist()
+    whole = pa.chunked_array(chunks, _TEXT).unify_dictionaries().to_pandas().cat.remove_unused_categories()
+    names = sorted(whole.cat.categories)
+    return whole.cat.set_categories(names).cat.codes.to_numpy(np.int64), names

@@ -45,22 +45,18 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    with replacing(out) as partial:
-        _fill(partial, out, count, parts)
-
-
-def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     place, matrix = 0, None
-    for part in parts:
-        if matrix is None:
-            matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
-        if part.shape[1] != matrix.shape[1] or place + len(part) > count:
-            raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
-        matrix[place : place + len(part)] = part
-        place += len(part)
-    if matrix is None or place < count:
-        raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
-    matrix.flush()
+    with replacing(out) as partial:
+        for part in parts:
+            if matrix is None:
+                matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
+            if part.shape[1] != matrix.shape[1] or place + len(part) > count:
+                raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
+            matrix[place : place + len(part)] = part
+            place += len(part)
+        if matrix is None or place < count:
+            raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
+        matrix.flush()
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:

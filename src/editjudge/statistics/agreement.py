@@ -142,6 +142,9 @@ def position_bias(
     """
     asked = list(zip(first_order_winners, second_order_winners, strict=True))
     scored = [(first, second) for first, second in asked if first is not None and second is not None]
+    consistent = sum(first == exchanged(second) for first, second in scored)
+    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
+    low, high = wilson_interval(preferred, len(scored)) if scored else (None, None)
     return {
         "n": len(asked),
         "scored": len(scored),
@@ -150,7 +153,12 @@ def position_bias(
         "unscored_second": second_order_winners.count(None),
         "both_first": scored.count(("Image A", "Image A")),
         "both_second": scored.count(("Image B", "Image B")),
-    } | _order_shares(scored)
+        "consistent": consistent,
+        "consistency": consistent / len(scored) if scored else None,
+        "first_side_preference": preferred / len(scored) if scored else None,
+        "low": low,
+        "high": high,
+    }
 
 
 def folded(verdict: str) -> Winner:
@@ -270,14 +278,3 @@ def _mean_over_tasks_interval(
     right, sizes = np.hsplit(sums, 2)
     shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
     return interval(np.nanmean(shares, axis=1))
-
-
-def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
-    consistent = sum(first == exchanged(second) for first, second in scored)
-    shares = {"consistent": consistent, "consistency": None, "first_side_preference": None, "low": None, "high": None}
-    if not scored:
-        return shares
-    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
-    low, high = wilson_interval(preferred, len(scored))
-    shares |= {"first_side_preference": preferred / len(scored), "low": low, "high": high}
-    return shares | {"consistency": consistent / len(scored)}

@@ -131,16 +131,19 @@ def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -
     Raises ValueError for n < 1, for fewer than two prompts and where a refit does not converge.
     """
     seen = np.bincount(matches.prompt, minlength=matches.n_prompts) > 0
-    if n < 1 or seen.sum() < 2:
-        raise ValueError(f"a bootstrap needs a resample and two prompts, not {n} and {seen.sum()}")
+    prompts = int(seen.sum())
+    if n < 1 or prompts < 2:
+        raise ValueError(f"a bootstrap needs a resample and two prompts, not {n} and {prompts}")
     prompt = (np.cumsum(seen) - 1)[matches.prompt]
     pairs, cell = _cells(matches)
     start = np.concatenate([fitted.abilities, fitted.log_nu])
-    largest = (16 * len(matches.dimensions) * len(pairs), 4 * int(seen.sum()), 2 * len(start) ** 2)
+    largest = (16 * len(matches.dimensions) * len(pairs), 4 * prompts, 2 * len(start) ** 2)
     chunk = max(1, _BLOCK // max(largest))
     replicates = []
     for done in range(0, n, chunk):
-        times = _resample(int(seen.sum()), min(chunk, n - done), rng)
+        size = min(chunk, n - done)
+        drawn = rng.integers(prompts, size=(size, prompts)) + np.arange(size)[:, None] * prompts
+        times = np.bincount(drawn.ravel(), minlength=size * prompts).reshape(size, prompts)  # of each prompt
         cells = _resampled_cells(prompt, cell, times, 3 * len(matches.dimensions) * len(pairs))
         counts = _modelled(_weighted(_to_counts(cells, pairs, matches), fitted.weighting), fitted.ties)
         warm = np.repeat(start[None], len(times), axis=0)
@@ -220,8 +223,9 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
     them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
     centred.
     """
-    abilities, x, theta = _unpack(parameters, counts)
-    grown, nu = np.exp(x), np.exp(theta)
+    abilities, log_nu = np.split(parameters, [counts.n_models], axis=1)
+    first, second = counts.pairs.T
+    grown, nu = np.exp((abilities[:, first] - abilities[:, second])[:, None] / 2), np.exp(log_nu[:, :, None])
     z = grown + 1 / grown + nu  # (R, D, Q)
     p_first, p_second, p_tie = grown / z, 1 / (grown * z), nu / z
     lead = counts.total * (p_first - p_second)
@@ -234,13 +238,6 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
     ties = counts.total * p_tie * (p_first + p_second)
     hessian = _hessian(counts, spread.sum(axis=1), ties.sum(axis=2), -(lead * p_tie) @ half, alpha)
     return np.concatenate([by_ability, by_theta], axis=1), hessian
-
-
-def _unpack(parameters: np.ndarray, counts: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Abilities (R, K), half differences x (R, 1, Q) and log nu (R, D, 1)."""
-    abilities, log_nu = np.split(parameters, [counts.n_models], axis=1)
-    first, second = counts.pairs.T
-    return abilities, (abilities[:, first] - abilities[:, second])[:, None] / 2, log_nu[:, :, None]
 
 
 def _half_differences(counts: Counts) -> np.ndarray:
@@ -340,12 +337,6 @@ def _weighted(counts: Counts, weighting: str) -> Counts:
 def _modelled(counts: Counts, ties: str) -> Counts:
     """The counts as the rule for ties takes them: a tie that is half a win of either side only adds to the total."""
     return counts if ties == "davidson" else replace(counts, ties=np.zeros_like(counts.ties))
-
-
-def _resample(prompts: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """How often each prompt is drawn, (size, prompts)."""
-    drawn = rng.integers(prompts, size=(size, prompts)) + np.arange(size)[:, None] * prompts
-    return np.bincount(drawn.ravel(), minlength=size * prompts).reshape(size, prompts)
 
 
 def _resampled_cells(prompt: np.ndarray, cell: np.ndarray, times: np.ndarray, n_cells: int) -> np.ndarray:
