@@ -91,12 +91,9 @@ def to_rows(responses: Responses) -> list[records.Row]:
         rows.append(common | {"damage": 0.0, "response": 0.0, "low": 0.0, "high": 0.0, "edits": edits})
         for _, found in sorted(steps.items()):
             damage, response = np.array(found).T
-            low, median, high = np.quantile(response, (0.25, 0.5, 0.75))
-            rows.append(
-                common
-                | {"damage": float(np.median(damage)), "response": float(median)}
-                | {"low": float(low), "high": float(high), "edits": len(found)}
-            )
+            low, median, high = np.quantile(response, (0.25, 0.5, 0.75)).tolist()
+            shown = {"damage": float(np.median(damage)), "response": median, "low": low, "high": high}
+            rows.append(common | shown | {"edits": len(found)})
     return rows
 
 
