@@ -359,15 +359,11 @@ def _place(path: Path, row: int) -> str:
 
 
 def _refuse_repeated(table: pa.Table, paths: Sequence[Path], sizes: Sequence[int]) -> None:
-    code = np.zeros(len(table), np.int64)
-    for name in ("judge", "dimension", *NAMED):
-        column = pc.fill_null(table[name].chunk(0).indices, -1).to_numpy(zero_copy_only=False)
-        _, code = np.unique(code * (int(column.max()) + 2) + column + 1, return_inverse=True)
-    _, first, times = np.unique(code, return_index=True, return_counts=True)
-    if len(first) == len(code):
+    named = table.select(["judge", "dimension", *NAMED]).to_pandas()
+    repeated = named[named.duplicated(keep=False)].astype(object).fillna("")
+    if repeated.empty:
         return
-    once = int(first[np.flatnonzero(times > 1)].min())
-    again = int(np.flatnonzero(code == code[once])[1])
+    once, again = (int(row) for row in repeated.index[(repeated == repeated.iloc[0]).all(axis=1)][:2])
     at = [_place_among(paths, sizes, row) for row in (once, again)]
     names = ", ".join(repr(table[name][once].as_py()) for name in NAMED)
     raise MatchError(f"{at[1]}: the match {names} occurs for the second time, after {at[0]}")
