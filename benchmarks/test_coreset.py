@@ -60,7 +60,7 @@ def test_speed(make: Callable[[np.random.Generator], np.ndarray], least: float) 
         f"\n{make.__name__}: {ours:.2f} s; scikit-learn's loop {plain:.0f} s, {plain / ours:.0f} times as long; "
         f"a plain product a centre {product:.2f} s, {product / ours:.1f} times as long"
     )
-    assert k_center_greedy(embeddings, SAMPLED, start="first").indices.tolist() == loop_of_sklearn(embeddings, SAMPLED)
+    assert k_center_greedy(embeddings, SAMPLED, start="first").tolist() == loop_of_sklearn(embeddings, SAMPLED)
     assert plain > least * ours
 
 
@@ -82,7 +82,7 @@ watcher.start()
 chosen = k_center_greedy(rows, 200)
 ended.set()
 watcher.join()
-print(max(peak) - before, time.perf_counter() - start, len(chosen.indices))
+print(max(peak) - before, time.perf_counter() - start, len(chosen))
 """
 
 

@@ -3,13 +3,13 @@
 Times of a shared machine vary; read the ratios.
 """
 
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy import optimize
@@ -40,13 +40,12 @@ def files(arena: ratings.Matches, tmp_path_factory: pytest.TempPathFactory) -> l
     folder = tmp_path_factory.mktemp("arena")
     for d, name in enumerate(arena.dimensions):
         rows = arena.dimension == d
-        columns = {
-            "prompt": np.char.mod("prompt_%04d", arena.prompt[rows]),
-            "model_a": np.array(arena.models)[arena.first[rows]],
-            "model_b": np.array(arena.models)[arena.second[rows]],
-            "winner": winners[arena.outcome[rows]],
-        }
-        matches.write(folder / f"{name}.jsonl", pa.table(columns))
+        columns = arena.prompt[rows], arena.first[rows], arena.second[rows], winners[arena.outcome[rows]]
+        lines = [
+            json.dumps({"key": f"prompt_{p:04d}_pair_{arena.models[a]}_vs_{arena.models[b]}", "winner": str(winner)})
+            for p, a, b, winner in zip(*columns, strict=True)
+        ]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     return sorted(folder.iterdir())
 
 

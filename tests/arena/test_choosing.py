@@ -120,13 +120,6 @@ def test_the_same_seed_asks_the_same_questions():
     assert not (np.array_equal(one.prompt, third.prompt) and np.array_equal(one.pair, third.pair))
 
 
-def test_misuse_is_refused():
-    possible, pairs, rng = np.ones((3, 3), bool), pairs_of(3), np.random.default_rng(0)
-    for budget, rounds, table in ((0, 1, possible), (1, 0, possible), (1, 1, possible[:, :2])):
-        with pytest.raises(ValueError, match="questions in"):
-            choosing.in_rounds(table, pairs, budget, rounds, lambda *_: [], rng)
-
-
 @pytest.mark.parametrize(("spread", "at_most"), [(20.0, 1.02), (8.0, 1.05)])
 def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs(spread, at_most):
     """Medians of 50 arenas of 17 models and 120 prompts, where answers about an image depend on each other.

@@ -40,6 +40,7 @@ from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.selection import embedders
+from editjudge.selection.coreset_coverage import coverage
 from editjudge.selection.settings import FilterSetting
 from editjudge.stages import (
     embed,
@@ -107,7 +108,7 @@ def embedded() -> np.ndarray:
 def picks() -> tuple[np.ndarray, ...]:
     setting = read("filter", FilterSetting, settings()["filter"] | {"sample_num": 5})
     chosen = filtering.choose(embedded(), None, setting, "color_alter")
-    return chosen.indices, chosen.radii
+    return chosen, coverage(embedded(), chosen).radii
 
 
 @functools.cache

@@ -65,19 +65,15 @@ def test_one_failed_area_fails_and_elite_needs_all():
 def test_an_area_that_does_not_vary_decides_nothing():
     """At z = 0 it would keep everyone from elite; with a failure threshold of 0 it would fail everyone."""
     flat = AreaRule("unedit", "lpips", -1, elite=0.6, failure=0.0)
-    candidates = [
-        Candidate(c.model, {**c.values, ("unedit", "lpips"): 0.3 + 1e-7 * k})
-        for k, c in enumerate(one_area([0.0, 1.0, 2.0]))
-    ]
+    varied = enumerate(one_area([0.0, 1.0, 2.0]))
+    candidates = [Candidate(c.model, {**c.values, ("unedit", "lpips"): 0.3 + 1e-7 * k}) for k, c in varied]
     outcome = build_pairs(candidates, [UP, flat], mode="three_tiers")
     assert outcome.pairs == build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers").pairs
 
 
 def test_global_z_is_the_mean_over_areas():
-    candidates = [
-        Candidate(name, {("edit", "ssim"): up, ("unedit", "lpips"): down})
-        for name, up, down in [("a", 1.0, 5.0), ("b", 2.0, 3.0), ("c", 3.0, 1.0)]
-    ]
+    values = [("a", 1.0, 5.0), ("b", 2.0, 3.0), ("c", 3.0, 1.0)]
+    candidates = [Candidate(name, {("edit", "ssim"): up, ("unedit", "lpips"): down}) for name, up, down in values]
     outcome = build_pairs(candidates, [UP, DOWN], mode="head_tail")
     assert outcome.pairs[0].margin == pytest.approx((2.449490 + 2.449490) / 2, abs=1e-6)
 
@@ -148,27 +144,11 @@ def test_reasons_for_no_pair():
     assert build_pairs([], [UP], mode="head_tail").reason == "fewer_than_two_candidates"
     assert build_pairs(one_area([1.0, None]), [UP], mode="head_tail").reason == "fewer_than_two_candidates"
     assert build_pairs(one_area([1.0, 1.0, 1.0]), [UP], mode="head_tail").reason == "no_area_varies"
-    assert (
-        build_pairs(one_area([0.0, 1.0], emd=[1, 5], dino=[1, 0]), [VOTED], mode="head_tail").reason == "no_pair_stands"
-    )
 
 
-def test_misuse_is_refused():
-    with pytest.raises(ValueError, match="mode must be"):
-        build_pairs([], [UP], mode="all")
-    for rules in ([], [UP, VOTED]):
-        with pytest.raises(ValueError, match="one rule an area"):
-            build_pairs([], rules, mode="head_tail")
-    with pytest.raises(ValueError, match="more than one candidate of a"):
-        build_pairs(one_area([1.0]) * 2, [UP], mode="head_tail")
+def test_a_value_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="b: ssim of edit is nan"):
         build_pairs(one_area([1.0, float("nan")]), [UP], mode="head_tail")
-    with pytest.raises(ValueError, match="directions"):
-        AreaRule("edit", "ssim", 0, 0.6, -0.6)
-    with pytest.raises(ValueError, match="directions"):
-        AreaRule("edit", "ssim", 1, 0.6, -0.6, (("emd", 2),))
-    with pytest.raises(ValueError, match="above elite"):
-        AreaRule("edit", "ssim", 1, -0.6, 0.6)
 
 
 def test_z_scores_match_scipy():

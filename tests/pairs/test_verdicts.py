@@ -58,11 +58,6 @@ def test_another_model_leaves_most_of_the_drawn_pairs_as_they_were() -> None:
     assert sum(map(len, stayed)) / 200 > 6 * 15 / 21 - 0.3, "15 of the 21 pairs are without the new one"
 
 
-def test_a_model_that_stands_twice_is_named() -> None:
-    with pytest.raises(ValueError, match="prompt k1: more than one candidate of m"):
-        verdicts.drawn("k1", ["m", "n", "m"], 6)
-
-
 def test_failed_candidates_are_in_no_pair_and_are_counted() -> None:
     rows = candidates(2)
     rows[0] |= {"status": "failed", "image": None, "reason": "out of memory"}  # the first model's edit of k0
@@ -204,11 +199,7 @@ def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(t
     assert {row["winner"] for row in rows if row["status"] == "done"} == {"Tie"}, "Image A in both orders"
     chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
     assert chosen == []
-    assert {name: left_out[f"dropped_{name}"] for name in ("tie", "failed", "unasked")} == {
-        "tie": 3,
-        "failed": 6,
-        "unasked": 3,
-    }
+    assert [left_out[f"dropped_{name}"] for name in ("tie", "failed", "unasked")] == [3, 6, 3]
     counted = verdicts.counts(prompts(2), edits, rows, accounts)
     assert (counted["pairs_failed"], counted["pairs_unasked"], counted["cost"][0]["unread"]) == (6, 3, 12)
 

@@ -95,8 +95,8 @@ def test_quotas_need_sources(pool: list[dict], monkeypatch: pytest.MonkeyPatch) 
         run(monkeypatch, quotas={"pico": 2})
     setting = FilterSetting(**SECTION, quotas={"pico": 2})
     chosen = filter.choose(np.load("data/embeddings/t.npy"), ["pico"] * 8 + ["nano"] * 4, setting, "t")
-    assert sum(index < 8 for index in chosen.indices) == 2
-    assert len(chosen.indices) == 6
+    assert sum(index < 8 for index in chosen) == 2
+    assert len(chosen) == 6
     assert FilterSetting(**SECTION, quotas={2024: 2}).quotas == {"2024": 2}
 
 

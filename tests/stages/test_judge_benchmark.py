@@ -55,10 +55,8 @@ def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     items = [item("k"), broken, item("row", failed="field winner: 'x'", verdict=None)]
     assert [question.key for question in judge_benchmark.questions_of(items)] == ["k"]
     rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B)])
-    assert [(row["key"], row["winner"], row["reason"]) for row in rows] == [
-        ("k", A, None),
-        ("b", None, "image 'x.png' is not in pictures"),
-    ]
+    said = [(row["key"], row["winner"], row["reason"]) for row in rows]
+    assert said == [("k", A, None), ("b", None, "image 'x.png' is not in pictures")]
     accuracy = judge_benchmark.judge_report(items, rows)["accuracy"]
     assert (accuracy["n"], accuracy["unparsed"], accuracy["accuracy"]) == (2, 1, 0.5)
     summary = judge_benchmark.summary("bench", {"form": "genai"}, items, {"j": rows}, {})
@@ -121,19 +119,16 @@ def test_known_damage_gives_a_curve_and_plot_data() -> None:
     for n in range(200):
         gap = float(rng.uniform(0.5, 10))
         worse = int(rng.integers(2))
-        damages, models = (
-            (gap * worse + 1, gap * (1 - worse) + 1),
-            ("precise", "box") if worse == 0 else ("box", "precise"),
-        )
+        damages = gap * worse + 1, gap * (1 - worse) + 1
+        models = ("precise", "box") if worse == 0 else ("box", "precise")
         truth = A if damages[0] < damages[1] else B
         items.append(item(f"k{n}", damages=damages, models=models, verdict=truth, cluster=f"c{n % 8}"))
         winners.append(truth if rng.random() < 0.5 + 0.5 * (gap > 4) else OTHER[truth])
     everything, box = reported(items, winners)["psychometric"]
     assert (everything["kind"], box["kind"], box["n"]) == ("all", "box", 200)
     assert everything["threshold"] == pytest.approx(4, abs=1.5)
-    rows = judge_benchmark.to_verdicts(
-        "j", items, [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
-    )
+    answers = [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
+    rows = judge_benchmark.to_verdicts("j", items, answers)
     plot = judge_benchmark.plot_rows(items, {"j": rows})
     assert plot[0]["j"] < plot[-1]["j"]
     assert judge_benchmark.plot_rows([item("k")], {"j": rows})[0]["damage_gap"] is None
@@ -147,11 +142,8 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     assert result["accuracy"]["accuracy"] == pytest.approx(2 / 3)
     assert result["tie_calibrated"]["accuracy"] == 1
     assert result["accuracy"]["decided"]["accuracy"] == 1
-    assert [(row["label"], row["n"], row["correct"]) for row in result["labels"]] == [
-        (A, 1, 1),
-        (B, 1, 1),
-        ("Both good", 1, 0),
-    ]
+    labels = [(row["label"], row["n"], row["correct"]) for row in result["labels"]]
+    assert labels == [(A, 1, 1), (B, 1, 1), ("Both good", 1, 0)]
     close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
     assert close[0]["p_a"] == 0.5
     assert judge_benchmark.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from editjudge.statistics import agreement
-from editjudge.statistics.agreement import accuracy_report, cluster_bootstrap_interval, position_bias, wilson_interval
+from editjudge.statistics.agreement import accuracy_report, position_bias, wilson_interval
 
 A, B, TIE = "Image A", "Image B", "Tie"
 WINNERS = st.sampled_from([A, B, TIE, None])
@@ -15,6 +15,10 @@ WINNERS = st.sampled_from([A, B, TIE, None])
 
 def rng():
     return np.random.default_rng(0)
+
+
+def bootstrapped(correct, clusters, generator, n_resamples=1000):
+    return agreement.interval(agreement.resampled_means(correct, clusters, generator, n_resamples))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,7 @@ def test_wilson_refuses_no_share(k, n):
 def test_bootstrap_of_single_rows_matches_the_binomial():
     """With each row its own cluster, resamples are binomial: compare with its exact quantiles."""
     correct = np.arange(200) < 140
-    low, high = cluster_bootstrap_interval(correct, np.arange(200), rng(), 20_000)
+    low, high = bootstrapped(correct, np.arange(200), rng(), 20_000)
     assert low == pytest.approx(stats.binom.ppf(0.025, 200, 0.7) / 200, abs=0.0051)
     assert high == pytest.approx(stats.binom.ppf(0.975, 200, 0.7) / 200, abs=0.0051)
 
@@ -58,9 +62,9 @@ def test_bootstrap_of_single_rows_matches_the_binomial():
 def test_bootstrap_widens_with_the_clusters():
     """Copies of a row add nothing: the interval of 40 clusters of 25 copies is that of 40 rows."""
     correct = np.arange(40) < 30
-    alone = cluster_bootstrap_interval(correct, np.arange(40), rng())
-    copied = cluster_bootstrap_interval(np.repeat(correct, 25), np.repeat(np.arange(40), 25), rng())
-    unclustered = cluster_bootstrap_interval(np.repeat(correct, 25), np.arange(1000), rng())
+    alone = bootstrapped(correct, np.arange(40), rng())
+    copied = bootstrapped(np.repeat(correct, 25), np.repeat(np.arange(40), 25), rng())
+    unclustered = bootstrapped(np.repeat(correct, 25), np.arange(1000), rng())
     assert copied == pytest.approx(alone)
     assert copied[1] - copied[0] > 4 * (unclustered[1] - unclustered[0])
 
@@ -68,22 +72,18 @@ def test_bootstrap_widens_with_the_clusters():
 def test_bootstrap_does_not_depend_on_order_or_blocks(monkeypatch):
     correct, clusters = rng().random(60) < 0.6, rng().integers(12, size=60)
     order = rng().permutation(60)
-    before = cluster_bootstrap_interval(correct, clusters, rng())
-    assert cluster_bootstrap_interval(correct[order], clusters[order], rng()) == before
+    before = bootstrapped(correct, clusters, rng())
+    assert bootstrapped(correct[order], clusters[order], rng()) == before
     monkeypatch.setattr(agreement, "_BLOCK", 100)
-    assert cluster_bootstrap_interval(correct, clusters, rng()) == before
+    assert bootstrapped(correct, clusters, rng()) == before
 
 
 def test_bootstrap_misuse_is_refused():
     for missing in (None, float("nan")):
         with pytest.raises(ValueError, match="row 1 has no cluster"):
-            cluster_bootstrap_interval([True, False, True], [1.0, missing, 2.0], rng())
-    with pytest.raises(ValueError, match="two clusters"):
-        cluster_bootstrap_interval([True, False], ["x", "x"], rng())
+            bootstrapped([True, False, True], [1.0, missing, 2.0], rng())
     with pytest.raises(ValueError, match="2 answers and 1 clusters"):
-        cluster_bootstrap_interval([True, False], ["x"], rng())
-    with pytest.raises(ValueError, match="a resample"):
-        cluster_bootstrap_interval([True, False], ["x", "y"], rng(), 0)
+        bootstrapped([True, False], ["x"], rng())
 
 
 def test_accuracy_by_hand():
@@ -102,29 +102,10 @@ def test_accuracy_by_hand():
     assert report["clustered_low"] <= 0.5 <= report["clustered_high"]
 
 
-def test_unread_answers_and_ties_stay_in_the_denominator():
-    report = accuracy_report([A] * 4, [A, None, TIE, None], ["t"] * 4, range(4), rng())
-    assert report["accuracy"] == 0.25
-    assert (report["unparsed"], report["ties"]) == (2, 1)
-
-
 def test_one_cluster_has_no_clustered_interval():
     report = accuracy_report([A, B], [A, A], ["t", "t"], ["p", "p"], rng())
     assert (report["clustered_low"], report["clustered_high"]) == (None, None)
     assert (report["mean_over_tasks_low"], report["mean_over_tasks_high"]) == (None, None)
-
-
-def test_accuracy_misuse_is_refused():
-    with pytest.raises(ValueError, match="no answers"):
-        accuracy_report([], [], [], [], rng())
-    with pytest.raises(ValueError, match="row 1: the winner is 'A'"):
-        accuracy_report([A, A], [B, "A"], ["t", "t"], [1, 2], rng())
-    with pytest.raises(ValueError, match="row 0: the winner is None"):
-        accuracy_report([None], [A], ["t"], [1], rng())
-    with pytest.raises(ValueError, match="2 truths, 1 winners"):
-        accuracy_report([A, A], [A], ["t"], [1], rng())
-    with pytest.raises(ValueError, match="row 0 has no cluster"):
-        accuracy_report([A, A], [A, A], ["t", "t"], [None, 1], rng())
 
 
 @settings(max_examples=40, deadline=None)
@@ -132,10 +113,10 @@ def test_accuracy_misuse_is_refused():
 def test_exchanging_the_images_or_the_rows_changes_no_accuracy(rows):
     truths, winners, tasks = zip(*rows, strict=True)
     clusters = list(range(len(rows)))
-    report = accuracy_report(truths, winners, tasks, clusters, rng(), 50)
+    report = accuracy_report(truths, winners, tasks, clusters, rng())
     other = [[agreement.exchanged(winner) for winner in column] for column in (truths, winners)]
-    assert accuracy_report(*other, tasks, clusters, rng(), 50) == report
-    reverse = accuracy_report(truths[::-1], winners[::-1], tasks[::-1], clusters[::-1], rng(), 50)
+    assert accuracy_report(*other, tasks, clusters, rng()) == report
+    reverse = accuracy_report(truths[::-1], winners[::-1], tasks[::-1], clusters[::-1], rng())
     assert reverse == report
     assert report["n"] == report["scored"] + report["unparsed"] == sum(t["n"] for t in report["per_task"].values())
 
@@ -150,12 +131,6 @@ def test_position_by_hand():
     assert (result["both_first"], result["both_second"]) == (1, 1)
     assert result["first_side_preference"] == pytest.approx((0.5 + 1 + 0 + 0.5 + 0.75) / 5)
     assert (result["low"], result["high"]) == wilson_interval(2.75, 5)
-
-
-def test_a_judge_that_always_names_the_first_side():
-    result = position_bias([A] * 50, [A] * 50)
-    assert (result["consistency"], result["first_side_preference"], result["both_first"]) == (0, 1, 50)
-    assert result["low"] > 0.9
 
 
 def test_nothing_scored_has_no_shares():
@@ -181,24 +156,13 @@ def test_exchanging_the_sides_mirrors_the_preference(rows):
         assert mirrored["first_side_preference"] == pytest.approx(1 - result["first_side_preference"])
 
 
-def test_position_misuse_is_refused():
-    with pytest.raises(ValueError, match="1 and 2 winners"):
-        position_bias([A], [A, B])
-    with pytest.raises(ValueError, match="no answers"):
-        position_bias([], [])
-    with pytest.raises(ValueError, match="row 1: the winner is 'tie'"):
-        position_bias([A, "tie"], [A, B])
-    with pytest.raises(ValueError, match="'B'"):
-        agreement.exchanged("B")
-
-
 def test_report_reads_rows_of_verdicts():
     """`backward` of a row stands in the benchmark's order: a row whose two orders agree is consistent."""
     rows = [
         {"key": "1", "task": "t", "truth": A, "winner": A, "forward": A, "backward": A},
         {"key": "2", "task": "t", "truth": B, "winner": TIE, "forward": A, "backward": B},
     ]
-    result = agreement.report(rows)
+    result = agreement.report(rows, ["a", "b"])
     assert result["accuracy"]["accuracy"] == 0.5
     assert result["accuracy"]["clusters"] == 2
     assert (result["position"]["consistent"], result["position"]["both_first"]) == (1, 1)
@@ -239,8 +203,6 @@ def test_a_tuple_counts_only_if_all_its_pairs_are_right():
     assert [(row["size"], row["correct"], row["n"]) for row in result["per_size"]] == [(2, 2, 2), (3, 0, 1), (4, 0, 1)]
     with pytest.raises(ValueError, match="'x' has 2 edits and 3"):
         agreement.tuple_accuracy([A, A], [A, A], ["x", "x"], [2, 3])
-    with pytest.raises(ValueError, match="no answers"):
-        agreement.tuple_accuracy([], [], [], [])
 
 
 def plain_tie_calibration(truths, margins):
@@ -269,5 +231,3 @@ def test_tie_calibration_by_hand():
     assert (result["correct"], result["threshold"], result["n"]) == (4, 0.1, 5)
     with pytest.raises(ValueError, match="not finite"):
         agreement.tie_calibrated([A], [float("nan")])
-    with pytest.raises(ValueError, match="1 truths and 2 margins"):
-        agreement.tie_calibrated([A], [0.1, 0.2])

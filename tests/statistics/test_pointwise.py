@@ -18,8 +18,6 @@ def test_spearman_leaves_out_what_has_no_score_and_is_none_where_it_is_undefined
     assert spearman([1.0, None, 2.0, 3.0], [1, 99, 2, 3]) == pytest.approx(1)
     assert spearman([1.0, 1.0, 1.0], [1, 2, 3]) is None
     assert spearman([1.0, None, 2.0], [1, 2, 3]) is None
-    with pytest.raises(ValueError, match="1 scores and 2 ratings"):
-        spearman([1.0], [1, 2])
 
 
 def test_fisher_mean_by_hand():
@@ -27,8 +25,6 @@ def test_fisher_mean_by_hand():
     assert fisher_mean([0.5, 0.9, None]) == pytest.approx(math.tanh((0.5493 + 1.4722) / 2), abs=1e-4)
     assert fisher_mean([None]) is None
     assert fisher_mean([0.3]) == pytest.approx(0.3)
-    with pytest.raises(ValueError, match=r"-1\.\.1"):
-        fisher_mean([1.2])
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=10))

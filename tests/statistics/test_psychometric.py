@@ -76,17 +76,6 @@ def test_the_gradient_passes_a_finite_difference_check(place: tuple[float, float
     assert _cost(place, gaps, worth)[1] == pytest.approx(slope, rel=1e-4, abs=1e-3)
 
 
-def test_misuse_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 different gaps, not 2"):
-        fit([1, 2, 2], [1, 1, 1])
-    with pytest.raises(ValueError, match="above 0"):
-        fit([0, 1, 2], [1, 1, 1])
-    with pytest.raises(ValueError, match="above 0"):
-        fit([1, 2, float("nan")], [1, 1, 1])
-    with pytest.raises(ValueError, match="2 gaps and 1 answers"):
-        fit([1, 2], [1])
-
-
 def test_a_tie_is_worth_half_and_an_unread_answer_nothing() -> None:
     assert credit([A, A, B, A], [A, TIE, A, None]).tolist() == [1, 0.5, 0, 0]
 
@@ -143,8 +132,6 @@ def test_a_threshold_that_was_not_seen_is_none_with_a_reason(bench: Bench) -> No
     assert (blind["threshold"], blind["accuracy"], blind["reason"]) == (None, 0.5, "above the largest gap")
     few = report(Bench([1.0, 2.0], [A, A], ["x", "x"], [1, 2]), [A, A])[0]
     assert (few["threshold"], few["reason"], few["accuracy"]) == (None, "fewer than 3 different gaps", 1.0)
-    with pytest.raises(ValueError, match="400 questions and 1 winners"):
-        report(bench, [A])
 
 
 def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
@@ -153,9 +140,7 @@ def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
     assert sum(row["questions"] for row in rows) == 400
     assert all(row["wise"] == 1 and row["blind"] == 0.5 for row in rows)
     assert rows[-1]["wise_fit"] > 0.99
-    assert plot_rows(None, {"wise": []}) == [
-        {"damage_gap": None, "questions": None, "wise": None, "wise_fit": None},
-    ]
+    assert plot_rows(None, {"wise": []}) == [{"damage_gap": None, "questions": None, "wise": None, "wise_fit": None}]
 
 
 def test_no_resample_with_enough_gaps_has_no_interval() -> None:

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from editjudge.statistics import ratings
-from editjudge.statistics.ratings import (
-    Matches,
-    bootstrap,
-    caveats,
-    count,
-    derivatives,
-    fit,
-    leaderboard,
-    win_rates,
-)
+from editjudge.statistics.ratings import Matches, bootstrap, caveats, count, derivatives, fit, leaderboard, win_rates
 
 
 def simulate(seed=0, models=5, dimensions=2, prompts=40, share=1.0, spread=0.8, nu=(0.5, 1.5, 0.2)):
@@ -50,6 +41,12 @@ def from_rows(rows, models="abc", dimensions=("d",)):
     return Matches(*columns, tuple(models), tuple(dimensions), int(columns[0].max(initial=-1)) + 1)
 
 
+def of_rows(matches, rows):
+    """Some of the matches, by their numbers or a mask."""
+    columns = (getattr(matches, name)[rows] for name in ("prompt", "dimension", "first", "second", "outcome"))
+    return Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+
+
 def from_counts(table, models):
     """Matches from (first, second, wins of the first, wins of the second, ties), each on a prompt of its own."""
     rows = [(i, j, o) for i, j, *times in table for o, n in zip((1, -1, 0), times, strict=True) for _ in range(n)]
@@ -76,23 +73,13 @@ def test_davidsons_example_of_chocolate_puddings():
     assert np.sqrt(np.diag(fitted.covariance)) == pytest.approx(errors, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("contests", "estimates", "errors", "tolerance"),
-    [
-        (
-            "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han",
-            [0.69564153, 0.41253614, -1.10817768],
-            [0.9110, 0.7676, 1.0499],
-            1e-3,
-        ),
-        (
-            "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan",
-            [0.59239992, 0.03250119, -0.24307179, -0.38182932],
-            [0.9906, 0.6990, 0.9443, 0.7124],
-            2e-3,
-        ),
-    ],
-)
+CYD = "Cyd>Amy Amy=Ben Dan>Cyd Ben=Dan Amy>Dan Cyd>Amy Ben=Dan Amy>Dan"
+CYDS = [0.59239992, 0.03250119, -0.24307179, -0.38182932], [0.9906, 0.6990, 0.9443, 0.7124], 2e-3
+HAN = "Gal>Fin Han>Fin Fin=Gal Han>Gal Gal>Han"
+HANS = [0.69564153, 0.41253614, -1.10817768], [0.9110, 0.7676, 1.0499], 1e-3
+
+
+@pytest.mark.parametrize(("contests", "estimates", "errors", "tolerance"), [(HAN, *HANS), (CYD, *CYDS)])
 def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, estimates, errors, tolerance):
     """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
 
@@ -171,22 +158,12 @@ def test_derivatives_match_finite_differences(alpha):
 def test_fit_matches_a_general_minimiser(weighting, alpha):
     matches, _ = simulate(2, models=4, prompts=15, share=0.7)
     uneven = (matches.dimension == 0) | (matches.prompt % 3 == 0)
-    columns = (getattr(matches, name)[uneven] for name in ("prompt", "dimension", "first", "second", "outcome"))
-    matches = Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+    matches = of_rows(matches, uneven)
     fitted = fit(matches, alpha, weighting)
     other = optimize.minimize(plain_objective, np.zeros(6), (matches, alpha, weighting), "BFGS", tol=1e-7).x
     assert fitted.converged
     assert np.allclose(fitted.abilities, other[:4] - other[:4].mean(), atol=1e-4)
     assert np.allclose(fitted.log_nu, other[4:], atol=1e-4)
-
-
-def test_two_models_by_hand():
-    """12 wins, 3 losses, 6 ties: pi ratio 12 / 3, and nu = 6 / sqrt(12 * 3) = 1, as the model is saturated."""
-    outcomes = [1] * 12 + [-1] * 3 + [0] * 6
-    fitted = fit(from_rows([(p, "a", "b", o) for p, o in enumerate(outcomes)], "ab"), alpha=0)
-    assert fitted.abilities == pytest.approx([np.log(2), -np.log(2)])
-    assert fitted.log_nu == pytest.approx([0], abs=1e-9)
-    assert np.diff(ratings.rating(fitted.abilities)) == pytest.approx(-400 * np.log10(4))
 
 
 def test_known_abilities_are_recovered():
@@ -229,20 +206,17 @@ def test_order_names_and_sides_do_not_matter(seed, models, share):
     swap = rng.random(len(rows)) < 0.5
     first, second = np.where(swap, matches.second, matches.first), np.where(swap, matches.first, matches.second)
     outcome = np.where(swap, -matches.outcome, matches.outcome)
-    columns = (column[rows] for column in (matches.prompt, matches.dimension, first, second, outcome))
-    swapped = fit(Matches(*columns, matches.models, matches.dimensions, matches.n_prompts))
+    swapped = fit(of_rows(dataclasses.replace(matches, first=first, second=second, outcome=outcome), rows))
     assert np.allclose(swapped.abilities, fitted.abilities, atol=1e-8)
     assert np.allclose(swapped.log_nu, fitted.log_nu, atol=1e-8)
 
 
 def test_leaderboard_does_not_depend_on_names_and_order():
     matches, _ = simulate(6, share=0.5)
-    before = {row["model"]: row for row in leaderboard(matches, n_bootstrap=50).models}
-    after = {row["model"]: row for row in leaderboard(renamed(matches, [3, 1, 4, 0, 2]), n_bootstrap=50).models}
-    for model, row in before.items():
-        assert {k: v for k, v in after[model].items() if k != "model"} == pytest.approx(
-            {k: v for k, v in row.items() if k != "model"}, abs=1e-4
-        )
+    boards = [leaderboard(each, n_bootstrap=50).models for each in (matches, renamed(matches, [3, 1, 4, 0, 2]))]
+    for row, other in zip(*boards, strict=True):
+        assert other.pop("model") == row.pop("model")
+        assert other == pytest.approx(row, abs=1e-4)
 
 
 def test_bootstrap_is_a_refit_of_each_resample():
@@ -251,9 +225,7 @@ def test_bootstrap_is_a_refit_of_each_resample():
     drawn = np.random.default_rng(1).integers(12, size=(5, 12))
     for replicate, prompts in zip(replicates, drawn, strict=True):
         rows = np.concatenate([np.flatnonzero(matches.prompt == p) for p in prompts])
-        columns = (getattr(matches, name)[rows] for name in ("prompt", "dimension", "first", "second", "outcome"))
-        refitted = fit(Matches(*columns, matches.models, matches.dimensions, 12))
-        assert np.allclose(replicate, refitted.abilities, atol=1e-6)
+        assert np.allclose(replicate, fit(of_rows(matches, rows)).abilities, atol=1e-6)
 
 
 def test_bootstrap_does_not_depend_on_its_blocks(monkeypatch):
@@ -295,17 +267,14 @@ def test_leaderboard_rows():
     assert set(board.tie) == {"dimension 0", "dimension 1"}
     assert board.warnings == []
     assert leaderboard(matches, n_bootstrap=200, seed=3) == board
+    row = leaderboard(matches, n_bootstrap=0).models[0]
+    assert all(row[name] is None for name in ("low", "high", "rank_low", "rank_high"))
 
 
 def test_models_that_cannot_be_told_apart_share_their_ranks():
     rows = [(p, *pair, 1 if p % 2 else -1) for p in range(20) for pair in ("ab", "bc", "ca")]
     for row in leaderboard(from_rows(rows), n_bootstrap=100).models:
         assert (row["rating"], row["rank"], row["rank_low"], row["rank_high"]) == (1000, 1, 1, 3)
-
-
-def test_without_a_bootstrap_there_are_no_intervals():
-    row = leaderboard(simulate()[0], n_bootstrap=0).models[0]
-    assert all(row[name] is None for name in ("low", "high", "rank_low", "rank_high"))
 
 
 def test_extreme_models_and_separate_groups_are_named():
@@ -324,12 +293,6 @@ def test_without_ties_nu_is_the_least_allowed_and_with_only_ties_the_largest():
     tied = leaderboard(from_rows([(p, "a", "b", 0) for p in range(9)], "ab"), n_bootstrap=20)
     assert tied.tie["d"] == pytest.approx(1e6)
     assert [row["rating"] for row in tied.models] == [1000, 1000]
-
-
-def test_without_ties_the_model_is_bradley_terry():
-    """3 wins to 1: the ratio of the strengths is 3, whatever nu is."""
-    fitted = fit(from_rows([(p, "a", "b", o) for p, o in enumerate([1, 1, 1, -1])], "ab"), alpha=0)
-    assert fitted.abilities == pytest.approx([np.log(3) / 2, -np.log(3) / 2], abs=1e-5)
 
 
 def test_a_model_that_won_all_is_finite_with_a_penalty_and_refused_without():
@@ -378,15 +341,8 @@ def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
     doubled = Matches(*both, split.astype(np.int8), matches.models, matches.dimensions, matches.n_prompts)
     assert fit(doubled, 2 * alpha).abilities == pytest.approx(once.abilities, abs=1e-6)
     board = leaderboard(matches, ties="halves", n_bootstrap=50)
-    assert board.tie == {}
+    assert (board.tie, board.warnings) == ({}, [])
     assert all(row["low"] < row["rating"] < row["high"] for row in board.models)
-
-
-def test_ties_as_halves_have_no_warning_about_nu():
-    matches = from_rows([(p, "a", "b", 0) for p in range(9)], "ab")
-    board = leaderboard(matches, ties="halves", n_bootstrap=10)
-    assert board.warnings == []
-    assert [row["rating"] for row in board.models] == [1000, 1000]
 
 
 def test_win_rates_by_hand():
@@ -406,25 +362,16 @@ def test_win_rates_follow_names_and_sides(seed, models, share):
     assert np.allclose((rates + rates.T)[pairs], 1)
     order = np.random.default_rng(seed).permutation(models)
     assert np.array_equal(win_rates(renamed(matches, order)), rates[np.ix_(order, order)], equal_nan=True)
-    columns = (matches.prompt, matches.dimension, matches.second, matches.first, -matches.outcome)
-    swapped = Matches(*columns, matches.models, matches.dimensions, matches.n_prompts)
+    swapped = dataclasses.replace(matches, first=matches.second, second=matches.first, outcome=-matches.outcome)
     assert np.array_equal(win_rates(swapped), rates, equal_nan=True)
 
 
 def test_misuse_is_refused():
     matches, _ = simulate()
-    with pytest.raises(ValueError, match="ties must be one of davidson, halves, not 'drop'"):
-        fit(matches, ties="drop")
-    with pytest.raises(ValueError, match="weighting must be"):
-        fit(matches, weighting="equal")
     for alpha in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="alpha must be"):
             fit(matches, alpha)
-    with pytest.raises(ValueError, match="there are none"):
-        fit(from_rows([]))
     with pytest.raises(ValueError, match="two models"):
         fit(from_rows([], "a"))
-    with pytest.raises(ValueError, match="no matches in dimension y"):
-        fit(from_rows([(0, "a", "b", 1, "x")], dimensions=("x", "y")))
     with pytest.raises(ValueError, match="two prompts"):
         leaderboard(from_rows([(0, "a", "b", 1), (0, "a", "b", -1)], "ab"))

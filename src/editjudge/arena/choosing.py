@@ -98,10 +98,7 @@ def in_rounds(
     which occur. ask: the outcomes of prompts and pairs, +1 where the pair's first model wins, -1 where its second does,
     0 for a tie, None for no verdict; such a question is spent. The first round takes all pairs alike. No question is
     asked twice.
-    Raises ValueError for a budget or rounds below 1, and a table of another shape than one column a pair.
     """
-    if budget < 1 or rounds < 1 or possible.ndim != 2 or possible.shape[1] != len(pairs):
-        raise ValueError(f"{budget} questions in {rounds} rounds over {possible.shape} for {len(pairs)} pairs")
     open_, load = possible.copy(), np.zeros((len(possible), int(pairs.max()) + 1), int)
     answers = Answers(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
     for size in np.diff(np.linspace(0, min(budget, possible.sum()), min(rounds, budget) + 1).astype(int)):

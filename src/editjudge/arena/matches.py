@@ -14,9 +14,9 @@ import codecs
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,10 @@ def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: st
     names = _dimension_names(paths)
     tables = [_named(path, one, known, name) for path, one, name in zip(paths, raw, names, strict=True)]
     if models is not None:
+        listed = pa.array(sorted(known), pa.string())
         for path, named in zip(paths, tables, strict=True):
-            _refuse_strange(path, named, known)
+            for column in (named[side].cast(pa.string()) for side in NAMED[1:]):
+                _refuse(path, pc.invert(pc.is_in(column, listed)), "{!r} is not in the list of models", column)
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     _refuse_repeated(table, paths, [len(one) for one in tables])
     return _of_judge(table, judge)
@@ -82,31 +84,10 @@ def numbered(table: pa.Table) -> Matches:
     return Matches(prompt, dimension, first, second, outcome, tuple(models), tuple(dimensions), len(prompts))
 
 
-def write(path: Path, table: pa.Table) -> None:
-    """The matches of a table as `load` gives it, in the form of the file's suffix: .jsonl, .parquet or .csv.
-
-    JSONL has the key and the winner, and dimension, judge and task where the table has any. The folder must exist.
-    Raises MatchError for an unknown suffix, and for names whose key could be read in more than one way.
-    """
-    writer = _chosen(path, _WRITERS)
-    models = frozenset(_codes([table["model_a"], table["model_b"]])[1])
-    text = pa.table({name: table[name].cast(pa.string()) for name in table.column_names})
-    keys = pc.binary_join_element_wise(text["prompt"], text["model_a"], _PAIR)
-    keys = pc.binary_join_element_wise(keys, text["model_b"], _VS)
-    for prompt, a, b in _unclear(text, models):
-        if len(readings(f"{prompt}{_PAIR}{a}{_VS}{b}", models)) > 1:
-            raise MatchError(f"{path}: the key of {prompt!r}, {a!r} and {b!r} could be read in more than one way")
-    given = (name for name in ("dimension", "judge", "task") if name in text.column_names)
-    rest = [name for name in given if text[name].null_count < len(text)]
-    writer(path, text.select([*NAMED, "winner", *rest]).add_column(0, "key", keys))
-
-
-def readings(key: str, models: Collection[str]) -> list[tuple[str, str, str]]:
+def readings(key: str, models: frozenset[str]) -> list[tuple[str, str, str]]:
     """All (prompt, model A, model B) that a key may stand for, the models being among `models`."""
-    among = models if isinstance(models, frozenset) else frozenset(models)
-    return [
-        (key[:cut], a, b) for cut in _places(key, _PAIR) if cut > 0 for a, b in _sides(key[cut + len(_PAIR) :], among)
-    ]
+    cuts = (cut for cut in _places(key, _PAIR) if cut > 0)
+    return [(key[:cut], a, b) for cut in cuts for a, b in _sides(key[cut + len(_PAIR) :], models)]
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -117,21 +98,19 @@ def _sides(tail: str, models: frozenset[str]) -> tuple[tuple[str, str], ...]:
 
 def _places(text: str, part: str) -> list[int]:
     """Where the part occurs, overlaps included."""
-    found, at = [], text.find(part)
-    while at >= 0:
-        found.append(at)
-        at = text.find(part, at + 1)
-    return found
+    return [found.start() for found in re.finditer(f"(?={part})", text)]
 
 
 def _read(path: Path) -> pa.Table:
     """The columns of COLUMNS, as text, that a file has; all rows in one chunk."""
-    reader = _chosen(path, _READERS)
+    if path.suffix not in _READERS:
+        how = path.suffix or "without a suffix"
+        raise MatchError(f"{path}: a match file is one of {', '.join(_READERS)}, not {how}")
     if not path.is_file():
         raise MatchError(f"{path}: no such file")
     if not path.stat().st_size:
         raise MatchError(f"{path}: the file is empty")
-    table = reader(path)
+    table = _READERS[path.suffix](path)
     if not len(table):
         raise MatchError(f"{path}: no matches")
     present = [name for name in COLUMNS if name in table.column_names]
@@ -142,14 +121,6 @@ def _read(path: Path) -> pa.Table:
 def _names_it(path: Path) -> bool:
     """Whether a file without a verdict has a place for one: then no match was scored, else it is no match file."""
     return path.suffix == ".parquet" or b"winner" in path.read_bytes()
-
-
-def _chosen(path: Path, by_suffix: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    if path.suffix not in by_suffix:
-        raise MatchError(
-            f"{path}: a match file is one of {', '.join(by_suffix)}, not {path.suffix or 'without a suffix'}"
-        )
-    return by_suffix[path.suffix]
 
 
 def _read_jsonl(path: Path) -> pa.Table:
@@ -192,6 +163,7 @@ def _read_mappings(path: Path) -> pa.Table:
 
 def _diagnosis(path: Path, error: str) -> str:
     """The first line that is no object of the right types; what the fast reader said, if there is none."""
+    kinds = dict.fromkeys(COLUMNS, (str, "text")) | dict.fromkeys(_RESULTS, (dict, "an object"))
     for number, line in _lines(path):
         try:
             row = json.loads(line)
@@ -199,12 +171,9 @@ def _diagnosis(path: Path, error: str) -> str:
             return f"{path}: line {number}: not JSON ({found}): {_shown(line)}"
         if not isinstance(row, dict):
             return f"{path}: line {number}: an object is expected: {_shown(line)}"
-        for name in COLUMNS:
-            if not isinstance(row.get(name), str | None):
-                return f"{path}: line {number}: {name} must be text, not {row[name]!r}"
-        for name in _RESULTS:
-            if not isinstance(row.get(name), dict | None):
-                return f"{path}: line {number}: {name} must be an object, not {row[name]!r}"
+        for name, (kind, words) in kinds.items():
+            if not isinstance(row.get(name), kind | None):
+                return f"{path}: line {number}: {name} must be {words}, not {row[name]!r}"
     return f"{path}: not readable as JSONL: {error}"
 
 
@@ -255,32 +224,7 @@ def _read_csv(path: Path) -> pa.Table:
         raise MatchError(f"{path}: not readable as CSV: {error}") from error
 
 
-def _write_jsonl(path: Path, text: pa.Table) -> None:
-    columns = [name for name in text.column_names if name not in NAMED]
-    pieces: list[Any] = []
-    for name in columns:
-        quoted = _each_distinct(text[name], lambda value: json.dumps(value, ensure_ascii=False))
-        pieces += [f'{", " if pieces else "{"}"{name}": ', pc.fill_null(quoted, "null")]
-    lines = pc.binary_join_element_wise(*pieces, "}", "")
-    path.write_text("\n".join(lines.to_pylist()) + "\n", encoding="utf-8")
-
-
-def _write_parquet(path: Path, text: pa.Table) -> None:
-    pq.write_table(text.select(sorted(text.column_names)), path, compression="zstd", store_schema=False)
-
-
-def _write_csv(path: Path, text: pa.Table) -> None:
-    pyarrow.csv.write_csv(text.drop_columns("key"), path)
-
-
 _READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
-_WRITERS = {".jsonl": _write_jsonl, ".parquet": _write_parquet, ".csv": _write_csv}
-
-
-def _each_distinct(column: pa.ChunkedArray, function: Callable[[str], str]) -> pa.Array:
-    """The function of each text, computed once for each that is different."""
-    encoded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
-    return pa.array([function(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def _split(keys: pa.ChunkedArray) -> tuple[pa.DictionaryArray, pa.DictionaryArray, np.ndarray]:
@@ -295,8 +239,8 @@ def _split(keys: pa.ChunkedArray) -> tuple[pa.DictionaryArray, pa.DictionaryArra
 
 
 def _whole(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The keys that have both marks, so that they can be split at all."""
-    return keys.filter(pc.and_(pc.match_substring(keys, _PAIR), pc.match_substring(keys, _VS)))
+    """Which keys have both marks, so that they can be split at all."""
+    return pc.and_(pc.match_substring(keys, _PAIR), pc.match_substring(keys, _VS))
 
 
 def _plain_names(raw: Sequence[pa.Table]) -> set[str]:
@@ -305,7 +249,7 @@ def _plain_names(raw: Sequence[pa.Table]) -> set[str]:
     for table in raw:
         if set(NAMED) <= set(table.column_names):
             names |= set(_codes([table[side].drop_null() for side in NAMED[1:]])[1])
-        elif "key" in table.column_names and len(keys := _whole(table["key"])):
+        elif "key" in table.column_names and len(keys := table["key"].filter(_whole(table["key"]))):
             _, tails, plain = _split(keys)
             names |= {name for tail in np.array(tails.dictionary)[plain] for name in tail.split(_VS)}
     return names
@@ -341,18 +285,10 @@ def _refuse_verdicts(path: Path, raw: pa.Table, columns: dict[str, pa.Array]) ->
     _refuse(path, pc.equal(a, b), "{!r} meets itself", a)
 
 
-def _refuse_strange(path: Path, named: pa.Table, models: frozenset[str]) -> None:
-    listed = pa.array(sorted(models), pa.string())
-    for side in NAMED[1:]:
-        column = named[side].cast(pa.string())
-        _refuse(path, pc.invert(pc.is_in(column, listed)), "{!r} is not in the list of models", column)
-
-
 def _resolved(path: Path, keys: pa.ChunkedArray, known: frozenset[str]) -> dict[str, pa.Array]:
     """Prompt and models of each key."""
-    whole = pc.and_(pc.match_substring(keys, _PAIR), pc.match_substring(keys, _VS))
     form = f"key {{!r}} is not <prompt>{_PAIR}<model A>{_VS}<model B>"
-    _refuse(path, pc.invert(whole), form, keys)
+    _refuse(path, pc.invert(_whole(keys)), form, keys)
     prompts, tails, plain = _split(keys)
     sides = [
         tail.split(_VS) if one else (None, None) for tail, one in zip(tails.dictionary.to_pylist(), plain, strict=True)
@@ -400,16 +336,6 @@ def _readings_of(keys: pa.Array, models: frozenset[str]) -> list[list[tuple[str,
     return [[(names[p], a, b) for a, b in sides[t]] if names[p] else [] for p, t in pairs]
 
 
-def _unclear(text: pa.Table, models: frozenset[str]) -> list[tuple[str, str, str]]:
-    """The distinct matches whose keys could be misread: those where a name has one of the marks in it."""
-    marks = ("pair_", "vs_", "_pair", "_vs")
-    marked = [model for model in models if any(mark in model for mark in marks)]
-    by_model = [pc.is_in(text[side], pa.array(marked, pa.string())) for side in NAMED[1:]]
-    rows = pc.or_(pc.or_(*by_model), pc.match_substring_regex(text["prompt"], "_pair|_vs"))
-    chosen = text.select(NAMED).filter(rows)
-    return sorted(set(zip(*(chosen[name].to_pylist() for name in NAMED), strict=True)))
-
-
 def _dimension_names(paths: Sequence[Path]) -> list[str]:
     """The files' names without their suffix; with folder, and then with suffix, where two would be the same."""
     if len({path.resolve() for path in paths}) < len(paths):
@@ -433,15 +359,11 @@ def _place(path: Path, row: int) -> str:
 
 
 def _refuse_repeated(table: pa.Table, paths: Sequence[Path], sizes: Sequence[int]) -> None:
-    code = np.zeros(len(table), np.int64)
-    for name in ("judge", "dimension", *NAMED):
-        column = pc.fill_null(table[name].chunk(0).indices, -1).to_numpy(zero_copy_only=False)
-        _, code = np.unique(code * (int(column.max()) + 2) + column + 1, return_inverse=True)
-    _, first, times = np.unique(code, return_index=True, return_counts=True)
-    if len(first) == len(code):
+    named = table.select(["judge", "dimension", *NAMED]).to_pandas()
+    repeated = named[named.duplicated(keep=False)].astype(object).fillna("")
+    if repeated.empty:
         return
-    once = int(first[np.flatnonzero(times > 1)].min())
-    again = int(np.flatnonzero(code == code[once])[1])
+    once, again = (int(row) for row in repeated.index[(repeated == repeated.iloc[0]).all(axis=1)][:2])
     at = [_place_among(paths, sizes, row) for row in (once, again)]
     names = ", ".join(repr(table[name][once].as_py()) for name in NAMED)
     raise MatchError(f"{at[1]}: the match {names} occurs for the second time, after {at[0]}")
@@ -466,11 +388,6 @@ def _of_judge(table: pa.Table, judge: str | None) -> pa.Table:
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[np.ndarray, list[str]]:
     """Each text's number among the sorted texts that occur, all columns one after the other."""
     chunks = [chunk for column in columns for chunk in column.cast(_TEXT).chunks]
-    whole = pa.chunked_array(chunks, _TEXT).unify_dictionaries().combine_chunks()
-    index = whole.indices.to_numpy(zero_copy_only=False)
-    names = np.array(whole.dictionary.to_pylist(), object)
-    used = np.flatnonzero(np.bincount(index, minlength=len(names)))
-    order = used[np.argsort(names[used])]
-    place = np.zeros(len(names), np.int64)
-    place[order] = np.arange(len(order))
-    return place[index], names[order].tolist()
+    whole = pa.chunked_array(chunks, _TEXT).unify_dictionaries().to_pandas().cat.remove_unused_categories()
+    names = sorted(whole.cat.categories)
+    return whole.cat.set_categories(names).cat.codes.to_numpy(np.int64), names

@@ -52,11 +52,8 @@ def drawn(key: str, models: Collection[str], most: int) -> list[tuple[str, str]]
     """The pairs of a prompt's models that are asked, in canonical order: all, or `most` of them, drawn by its key.
 
     Every choice of so many pairs is equally likely over the keys. A pair is drawn by a hash of its own, so that
-    another model's pairs take the place of few of the others. Raises ValueError for a model that stands twice.
+    another model's pairs take the place of few of the others.
     """
-    twice = [model for model, times in Counter(models).items() if times > 1]
-    if twice:
-        raise ValueError(f"prompt {key}: more than one candidate of {', '.join(sorted(twice))}")
     pairs = list(combinations(sorted(models, key=canonical), 2))
     chosen = set(sorted(pairs, key=lambda pair: resume.fingerprint(key, *pair))[:most])
     return [pair for pair in pairs if pair in chosen]
@@ -70,9 +67,8 @@ def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[Pair]:
             by_prompt[row["key"]].append(row)
     pairs = []
     for prompt in prompts:
-        named = by_prompt[prompt["key"]]
-        edits = {row["model"]: row for row in named}
-        chosen = drawn(prompt["key"], [row["model"] for row in named], most)
+        edits = {row["model"]: row for row in by_prompt[prompt["key"]]}
+        chosen = drawn(prompt["key"], edits, most)
         pairs += [Pair(prompt, edits[a], edits[b]) for a, b in chosen]
     return pairs
 

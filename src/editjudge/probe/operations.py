@@ -42,9 +42,8 @@ def change_material(source: np.ndarray, mask: np.ndarray, material: str, seed: i
 def remove(source: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The object painted over from its surroundings (Telea's inpainting); the mask grown by 2 pixels changes."""
     hole = regions.dilate(mask, 2)
-    filled = cv2.inpaint(
-        np.ascontiguousarray(source[..., ::-1]), hole.astype(np.uint8), INPAINT_RADIUS, cv2.INPAINT_TELEA
-    )
+    bgr = np.ascontiguousarray(source[..., ::-1])
+    filled = cv2.inpaint(bgr, hole.astype(np.uint8), INPAINT_RADIUS, cv2.INPAINT_TELEA)
     return _inside(hole, filled[..., ::-1], source)
 
 
@@ -155,8 +154,6 @@ def _background(name: str, height: int, width: int, rng: np.random.Generator) ->
         blades = images.smooth_noise(height, width, 1.2, rng)
         lab = np.stack([50 + 10 * blades, -36 + 4 * blades, 38 + 0 * down], -1)
     else:
-        level = {"white": 98, "black": 4}.get(name, 62)
-        lab = np.stack(
-            [level + (2 * noise if name == "a plain grey studio wall" else 0 * noise), 0 * down, 0 * down], -1
-        )
+        level, rough = {"white": 98, "black": 4}.get(name, 62), 2 if name == "a plain grey studio wall" else 0
+        lab = np.stack([level + rough * noise, 0 * down, 0 * down], -1)
     return images.from_lab(lab)

@@ -10,10 +10,9 @@ hand and compared with every centre.
 Cosines are float64, of the entries as they are stored, so that a choice does not hang on how rows are put into blocks.
 """
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -21,46 +20,34 @@ from threadpoolctl import threadpool_limits
 from editjudge.core.progress import progress
 from editjudge.core.workers import cores
 
-STARTS = ("first", "farthest_from_mean", "seeded")
 TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right to about 1e-15
 BLOCK = 1 << 18  # entries of float64 of a block of rows and of its products, 2 MB; each core has one
 FRONT = 1 << 18  # entries of the front, 2 MB
 DONE = np.iinfo(np.int32).max
 
+Start = Literal["first", "farthest_from_mean", "seeded"]
 Products = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Coreset:
-    """Rows in order of choice.
-
-    indices: (n,) int64, all different. radii: (n,) float64 in 0..2, never increasing; radii[k] is the covering radius
-    of the first k + 1 choices and the rows already selected: the largest cosine distance to the nearest of them, of any
-    row that may still be chosen (without quotas, of any row).
-    """
-
-    indices: np.ndarray
-    radii: np.ndarray
 
 
 def k_center_greedy(
     embeddings: np.ndarray,
     n: int,
     *,
-    start: str = "farthest_from_mean",
-    rng: np.random.Generator | None = None,
+    start: Start = "farthest_from_mean",
+    seed: int = 0,
     already_selected: np.ndarray | None = None,
     sources: Sequence[str | None] | None = None,
     quotas: Mapping[str, int] | None = None,
     products: Products | None = None,
     what: str | None = None,
-) -> Coreset:
+) -> np.ndarray:
     """The greedy 2-approximation of the k-center problem: each choice is the row farthest from those chosen before.
 
+    Returns the chosen rows in order of choice, (n,) int64, all different.
     embeddings: (N, d) float16, float32 or float64, of any length and sign; a memory map is read in blocks.
     n: rows wanted; all that may be chosen are, in order of choice, where n is larger.
     start: "first" is the first row; "farthest_from_mean" the row with the largest cosine distance to the mean of the
-    normalised rows; "seeded" a row drawn from `rng`. Where rows are already selected, the first choice is the farthest
+    normalised rows; "seeded" a row drawn by `seed`. Where rows are already selected, the first choice is the farthest
     from them instead.
     already_selected: integers (m,), rows of `embeddings`, which are not chosen again; or vectors (m, d) from elsewhere.
     sources, quotas: a label for each row, and at most how many rows of a label are chosen; labels without one are free.
@@ -68,12 +55,10 @@ def k_center_greedy(
     Ties, cosines that differ by less than 1e-12, go to the lowest index.
     Memory: a few blocks of 2 MB a core, n + m vectors in float64, and three numbers a row.
 
-    Raises ValueError for n < 1, an unknown start, "seeded" without `rng`, a matrix that is not 2-D or has no entries,
-    a row that is zero or not finite (the first such row is named), quotas that leave no row or do not fit `sources`.
+    Raises ValueError for a matrix that is not 2-D or has no entries, a row that is zero or not finite (the first such
+    row is named), what is already selected and does not fit, and where no row may be chosen.
     Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985) 293-306.
     """
-    if operator.index(n) < 1:
-        raise ValueError(f"at least one row must be kept, not {n}")
     scale = 1.0 / lengths(embeddings)
     known, vectors = _already(already_selected, embeddings)
     room = _Room(len(embeddings), sources, quotas or {}, known)
@@ -84,26 +69,13 @@ def k_center_greedy(
         search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
         search.drop(room.closed())
         search.add(vectors)
-        first = search.farthest()[0] if len(vectors) else _first_choice(search, start, rng)
-        return _chosen(search, room, first, range(n) if what is None else progress(range(n), n, what))
-
-
-def _chosen(search: "_Search", room: "_Room", index: int, turns: Iterable[int]) -> Coreset:
-    """The greedy choice from a first row on, a row each turn."""
-    indices, lowest = [], []
-    for _ in turns:
-        indices.append(index)
-        search.drop(room.take(index))
-        search.add(search.unit(np.array([index])))
-        index, cosine = search.farthest()
-        lowest.append(cosine)  # inf, a distance of 0, once all are chosen
-    return Coreset(np.array(indices, np.int64), distances(np.array(lowest)))
-
-
-def distances(cosines: np.ndarray) -> np.ndarray:
-    """Cosine distances, 0..2; 0 where they are so up to rounding, which is not the same on every machine."""
-    found = np.clip(1.0 - cosines, 0.0, 2.0)
-    return np.where(found < TIE, 0.0, found)
+        chosen = np.empty(n, np.int64)
+        for place in range(n) if what is None else progress(range(n), n, what):
+            first = not place and not len(vectors)
+            chosen[place] = _first_choice(search, start, seed) if first else search.farthest()
+            search.drop(room.take(chosen[place]))
+            search.add(search.unit(chosen[place : place + 1]))
+        return chosen
 
 
 def largest_products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -169,20 +141,19 @@ class _Search:
             self.nearest[self.front] = np.maximum(self.nearest[self.front], cosines)
         self.seen[self.front] = np.maximum(self.seen[self.front], self.count)  # DONE stays
 
-    def farthest(self) -> tuple[int, float]:
-        """The first of the rows that are farthest, and its cosine to the nearest centre; inf where none is left."""
+    def farthest(self) -> int:
+        """The first of the rows that are farthest from their nearest centres."""
         if self.covered:
-            left = np.isfinite(self.nearest)
-            return int(left.argmax()), 1.0 if left.any() else np.inf
+            return int(np.isfinite(self.nearest).argmax())
         values = self.nearest[self.front]
         lowest = float(values.min(initial=np.inf))
         if lowest + TIE < self.bound:
-            return int(self.front[np.argmax(values <= lowest + TIE)]), lowest
+            return int(self.front[np.argmax(values <= lowest + TIE)])
         lowest = self._settle()
         self.covered = lowest >= 1.0 - TIE
         index = int(np.argmax(self.nearest <= lowest + TIE))
         self._renew()
-        return index, lowest
+        return index
 
     def _settle(self) -> float:
         """The lowest cosine, once every row that might have it has been compared, the likeliest first."""
@@ -225,16 +196,10 @@ class _Room:
     def __init__(
         self, rows: int, sources: Sequence[str | None] | None, quotas: Mapping[str, int], known: np.ndarray
     ) -> None:
-        if quotas and (sources is None or len(sources) != rows):
-            raise ValueError(f"quotas need the source of each of the {rows} rows")
-        names = list(dict.fromkeys(sources)) if quotas and sources is not None else [None]
-        place = {name: k for k, name in enumerate(names)}
-        self.source = np.zeros(rows, np.int64)
-        if quotas and sources is not None:
-            self.source[:] = [place[name] for name in sources]
-        self.room = np.array([rows if name is None else quotas.get(name, rows) for name in names], np.int64)
-        if any(most < 0 for most in quotas.values()):
-            raise ValueError(f"a quota must be 0 or more: {dict(quotas)}")
+        labels = sources if quotas and sources is not None else [None] * rows
+        place = {name: k for k, name in enumerate(dict.fromkeys(labels))}
+        self.source = np.array([place[name] for name in labels], np.int64)
+        self.room = np.array([rows if name is None else quotas.get(name, rows) for name in place], np.int64)
         self.open = np.ones(rows, bool)
         self.open[known] = False
 
@@ -277,22 +242,13 @@ def _already(selected: np.ndarray | None, embeddings: np.ndarray) -> tuple[np.nd
         raise ValueError(f"already selected: {error}") from error
 
 
-def _first_choice(search: _Search, start: str, rng: np.random.Generator | None) -> int:
+def _first_choice(search: _Search, start: Start, seed: int) -> int:
     """The first centre, of the rows that may be chosen."""
     left = np.isfinite(search.nearest)
     if start == "first":
         return int(left.argmax())
-    if start == "farthest_from_mean":
-        return _farthest_from_mean(search, left)
-    if start != "seeded":
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, not {start!r}")
-    if rng is None:
-        raise ValueError('start "seeded" needs a random generator')
-    return int(np.flatnonzero(left)[rng.integers(left.sum())])
-
-
-def _farthest_from_mean(search: _Search, left: np.ndarray) -> int:
-    """Of the rows that are left, the one with the lowest product with the mean of all normalised rows."""
+    if start == "seeded":
+        return int(np.flatnonzero(left)[np.random.default_rng(seed).integers(left.sum())])
     parts = list(blocks(*search.rows.shape))
     mean = np.zeros(search.rows.shape[1])
     for part in parts:

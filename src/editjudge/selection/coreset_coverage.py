@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from editjudge.core.progress import progress
-from editjudge.selection.coreset import blocks, distances, lengths
+from editjudge.selection.coreset import TIE, blocks, lengths
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,8 @@ def coverage(embeddings: np.ndarray, indices: np.ndarray) -> Coverage:
     """The coverage of all N rows by the chosen ones, `indices` (n,) in order of choice.
 
     embeddings: (N, d) as `k_center_greedy` takes them, read in blocks; 2 N d n operations in float64.
-    Raises ValueError for rows that are zero or not finite, and for no choice.
+    Raises ValueError for rows that are zero or not finite.
     """
-    if not len(indices):
-        raise ValueError("a choice of no rows covers nothing")
     scale = 1.0 / lengths(embeddings)
     centres = embeddings[indices] * scale[indices, None]
     lowest, total = np.full(len(indices), np.inf), np.zeros(len(indices))
@@ -36,13 +34,17 @@ def coverage(embeddings: np.ndarray, indices: np.ndarray) -> Coverage:
         np.maximum.accumulate(cosines, axis=1, out=cosines)
         np.minimum(lowest, cosines.min(axis=0), out=lowest)
         total += cosines.sum(axis=0)
-    return Coverage(distances(lowest), distances(total / len(embeddings)))
+    return Coverage(_distances(lowest), _distances(total / len(embeddings)))
 
 
-def random_coverage(
-    embeddings: np.ndarray, n: int, draws: int, rng: np.random.Generator, *, what: str | None = None
-) -> Coverage:
+def _distances(cosines: np.ndarray) -> np.ndarray:
+    """Cosine distances, 0..2; 0 where they are so up to rounding, which is not the same on every machine."""
+    found = np.clip(1.0 - cosines, 0.0, 2.0)
+    return np.where(found < TIE, 0.0, found)
+
+
+def random_coverage(embeddings: np.ndarray, n: int, draws: int, rng: np.random.Generator, what: str) -> Coverage:
     """The mean coverage of `draws` choices of n rows by chance, all different. what: names a progress bar."""
-    turns = range(draws) if what is None else progress(range(draws), draws, what)
+    turns = progress(range(draws), draws, what)
     found = [coverage(embeddings, rng.permutation(len(embeddings))[:n]) for _ in turns]
     return Coverage(np.mean([x.radii for x in found], axis=0), np.mean([x.means for x in found], axis=0))

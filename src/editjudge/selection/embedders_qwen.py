@@ -17,31 +17,27 @@ from sentence_transformers.base.modules import transformer
 from editjudge.core.errors import FileError
 from editjudge.qwen.processor import Qwen3VLProcessor
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 class Qwen3VLEmbedder:
     """A sentence-transformers model folder with a Qwen3-VL, such as Qwen/Qwen3-VL-Embedding-8B."""
 
-    def __init__(self, model: str, dtype: str, batch_size: int, devices: Sequence[str] = ()) -> None:
-        """`model`: a local folder or a hub id. `devices`: a process on each; all GPUs where it is empty.
+    def __init__(self, model: str, dtype: str, batch_size: int) -> None:
+        """`model`: a local folder or a hub id. dtype: torch's name of it.
 
-        Raises FileNotFoundError where there is no such model, ValueError for another kind of model or dtype.
+        Raises FileNotFoundError where there is no such model, FileError for another kind of model.
         """
-        if dtype not in DTYPES:
-            raise FileError(f"embed.model_dtype must be one of {', '.join(sorted(DTYPES))}, not {dtype!r}")
         self.batch_size = batch_size
-        devices = devices or [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+        devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         with _processor():
             self.model = SentenceTransformer(
                 str(_folder(model)),
                 device=devices[0] if len(devices) == 1 else "cpu",
                 local_files_only=True,
-                model_kwargs={"dtype": DTYPES[dtype], "use_safetensors": True},
+                model_kwargs={"dtype": getattr(torch, dtype), "use_safetensors": True},
             )
         self.pool = None
         if len(devices) > 1:
-            self.pool = self.model.start_multi_process_pool(list(devices))
+            self.pool = self.model.start_multi_process_pool(devices)
             atexit.register(self.model.stop_multi_process_pool, self.pool)
 
     def embed(self, rgbs: Sequence[np.ndarray], instructions: Sequence[str]) -> np.ndarray:

@@ -84,13 +84,13 @@ def ask_within(
     """The pairs that were asked about, in their order, and the answers.
 
     plan: `budget`, the most questions (each is asked in both orders), 0 for all pairs; `rounds` that they are asked in;
-    `seed`. Raises ValueError for a negative budget, and for rounds below 1 where there is a budget.
+    `seed`.
     """
     if plan["budget"] == 0 or not pairs:
         return list(pairs), ask_all(pairs)
     prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
-    two = list(combinations(sorted({m for _, *models in pairs for m in models}), 2))
-    models = sorted({m for ab in two for m in ab})
+    models = sorted({m for _, *two in pairs for m in two})
+    two = list(combinations(models, 2))
     at = {(p["key"], a, b): n for n, (p, a, b) in enumerate(pairs)}
     answers: dict[int, BothOrders] = {}
 
@@ -182,11 +182,7 @@ def report(
 
 
 def ask_judges(
-    values: Mapping[str, Any],
-    plan: ArenaPlan,
-    pairs: Sequence[Pair],
-    gallery: Gallery,
-    accounts: Mapping[str, Account],
+    values: Mapping[str, Any], plan: ArenaPlan, pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
 ) -> Rows:
     """The matches of every judge of the arena."""
     tasks = values["tasks"]

@@ -45,22 +45,18 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    with replacing(out) as partial:
-        _fill(partial, out, count, parts)
-
-
-def _fill(partial: Path, out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     place, matrix = 0, None
-    for part in parts:
-        if matrix is None:
-            matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
-        if part.shape[1] != matrix.shape[1] or place + len(part) > count:
-            raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
-        matrix[place : place + len(part)] = part
-        place += len(part)
-    if matrix is None or place < count:
-        raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
-    matrix.flush()
+    with replacing(out) as partial:
+        for part in parts:
+            if matrix is None:
+                matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
+            if part.shape[1] != matrix.shape[1] or place + len(part) > count:
+                raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
+            matrix[place : place + len(part)] = part
+            place += len(part)
+        if matrix is None or place < count:
+            raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
+        matrix.flush()
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:
@@ -75,50 +71,45 @@ def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndar
     return stored
 
 
-class Shards:
-    """Embeds shards; with a folder, keeps each there and takes those that are there. Counts both in `counts`, in rows.
+def shard(
+    rows: list[records.Row],
+    setting: dict[str, Any],
+    load: Callable[[], embedders.Embed],
+    folder: Path | None,
+    counts: Counter[str],
+) -> np.ndarray:
+    """The rows' vectors (n, d), of the dtype of the settings, counted in `counts`; kept in the folder, if there is one.
 
-    load: gives the embedder; called where a shard is missing.
+    load: gives the embedder; called where the folder does not have them.
     """
-
-    def __init__(
-        self, setting: dict[str, Any], load: Callable[[], embedders.Embed], folder: Path | None, counts: Counter[str]
-    ) -> None:
-        self.load, self.dtype, self.folder, self.counts = load, setting["dtype"], folder, counts
-        self.name = [resume.code_version(CODE), *(setting[key] for key in NAMED)]
-
-    def vectors(self, rows: list[records.Row]) -> np.ndarray:
-        """(n, d), of the dtype of the settings."""
-        if self.folder is None:
-            return self._computed(rows)
+    file = None
+    if folder is not None:
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
-        file = self.folder / f"{resume.fingerprint(*self.name, *inputs)}.npy"
+        version = [resume.code_version(CODE), *(setting[key] for key in NAMED)]
+        file = folder / f"{resume.fingerprint(*version, *inputs)}.npy"
         if file.is_file():
-            self.counts["reused"] += len(rows)
+            counts["reused"] += len(rows)
             return np.load(file)
-        found = self._computed(rows)
+    counts["computed"] += len(rows)
+    found = checked(load()(rows), rows, setting["dtype"])
+    if file is not None:
         write_vectors(file, len(found), iter([found]))
-        return found
-
-    def _computed(self, rows: list[records.Row]) -> np.ndarray:
-        self.counts["computed"] += len(rows)
-        return checked(self.load()(rows), rows, self.dtype)
+    return found
 
 
 def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embed], counts: Counter[str]) -> None:
     """One task's vectors. model: gives the embedder of a backend that has one."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
+    folder: Path | None = work("embed", task)
     if setting["backend"] == "precomputed":
         # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.
         given = embedders.precomputed(Path(setting["vectors"].replace("{task}", task)), count)
-        shards = Shards(setting, lambda: given, None, counts)
-    else:
-        shards = Shards(setting, model, work("embed", task), counts)
-    parts = progress(
-        records.in_groups(rows, setting["shard"]), -(-count // setting["shard"]), f"embedding of {task}, shards"
-    )
-    write_vectors(Path(f"data/embeddings/{task}.npy"), count, (shards.vectors(part) for part in parts))
+        model, folder = lambda: given, None
+    groups, total = records.in_groups(rows, setting["shard"]), -(-count // setting["shard"])
+    parts = progress(groups, total, f"embedding of {task}, shards")
+    vectors = (shard(part, setting, model, folder, counts) for part in parts)
+    write_vectors(Path(f"data/embeddings/{task}.npy"), count, vectors)
 
 
 def run() -> None:

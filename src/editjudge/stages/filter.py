@@ -12,7 +12,7 @@ from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.selection.coreset import Coreset, k_center_greedy
+from editjudge.selection.coreset import k_center_greedy
 from editjudge.selection.coreset_coverage import Coverage, coverage, random_coverage
 from editjudge.selection.coreset_torch import products_for
 from editjudge.selection.settings import FilterSetting
@@ -22,7 +22,9 @@ POINTS = 200  # of a curve
 AHEAD = 2  # the curves go on to so many times the rows kept, to show what more of them would bring
 
 
-def choose(embeddings: np.ndarray, sources: Sequence[str | None] | None, setting: FilterSetting, task: str) -> Coreset:
+def choose(
+    embeddings: np.ndarray, sources: Sequence[str | None] | None, setting: FilterSetting, task: str
+) -> np.ndarray:
     """The pool's rows in order of choice, on to AHEAD times `sample_num` of them (those kept come first).
 
     Raises ParamsError, and ValueError as `k_center_greedy`, after the name of the embeddings.
@@ -30,17 +32,16 @@ def choose(embeddings: np.ndarray, sources: Sequence[str | None] | None, setting
     if setting.quotas and sources is None:
         raise params.ParamsError("filter.quotas needs the column source, which the raw pairs do not have")
     wanted, selected = AHEAD * setting.sample_num, already_selected(setting, task)
-    products = products_for(setting.device, 2.0 * embeddings.size * wanted)
     try:
         return k_center_greedy(
             embeddings,
             wanted,
             start=setting.start,
-            rng=np.random.default_rng(setting.seed),
+            seed=setting.seed,
             already_selected=selected,
             sources=sources,
             quotas=dict(setting.quotas),
-            products=products,
+            products=products_for(setting.device, 2.0 * embeddings.size * wanted),
             what=f"choosing of {task}",
         )
     except ValueError as error:
@@ -63,31 +64,19 @@ def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
 
 def report(wanted: int, pool: int, kept: int, chosen: Coverage, by_chance: Coverage) -> dict[str, Any]:
     """The task's metrics: `lacking` is how many fewer than wanted are kept; cosine distances, 0..2, to those kept."""
-    return {
-        "pool": pool,
-        "records": kept,
-        "lacking": wanted - kept,
-        "covering_radius": float(chosen.radii[kept - 1]),
-        "mean_distance": float(chosen.means[kept - 1]),
-        "random_covering_radius": float(by_chance.radii[kept - 1]),
-        "random_mean_distance": float(by_chance.means[kept - 1]),
-    }
+    names = ("covering_radius", "mean_distance", "random_covering_radius", "random_mean_distance")
+    columns = (chosen.radii, chosen.means, by_chance.radii, by_chance.means)
+    covered = {name: float(column[kept - 1]) for name, column in zip(names, columns, strict=True)}
+    return {"pool": pool, "records": kept, "lacking": wanted - kept, **covered}
 
 
 def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
     """The task's coverage by the number of centres, at no more than POINTS of them, evenly spread."""
     counts = np.unique(np.linspace(1, len(chosen.radii), POINTS).round().astype(int))
-    return [
-        {
-            "task": task,
-            "centres": int(count),
-            "radius": float(chosen.radii[count - 1]),
-            "random_radius": float(by_chance.radii[count - 1]),
-            "mean_distance": float(chosen.means[count - 1]),
-            "random_mean_distance": float(by_chance.means[count - 1]),
-        }
-        for count in counts
-    ]
+    names = ("centres", "radius", "random_radius", "mean_distance", "random_mean_distance")
+    columns = (chosen.radii, by_chance.radii, chosen.means, by_chance.means)
+    covered = zip(counts.tolist(), *(column[counts - 1].tolist() for column in columns), strict=True)
+    return [{"task": task, **dict(zip(names, row, strict=True))} for row in covered]
 
 
 def sources_of(path: Path, rows: int) -> list[str | None] | None:
@@ -118,7 +107,7 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
         raise FileError(f"data/embeddings/{task}.npy: a matrix (N, d) is expected, not of shape {embeddings.shape}")
-    order = choose(embeddings, sources_of(pairs, len(embeddings)), setting, task).indices
+    order = choose(embeddings, sources_of(pairs, len(embeddings)), setting, task)
     kept = order[: setting.sample_num]
     if len(kept) < setting.sample_num:
         less = "under filter.quotas" if setting.quotas else "in all"

@@ -55,20 +55,14 @@ def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]
 
     answers: to `questions_of(items)`. An item that failed has no winner and its own reason.
     """
-    answered = {answer.forward.key: answer for answer in answers}
-    return [_verdict(judge, item, answered.get(item.key)) for item in items if item.verdict is not None]
-
-
-def _verdict(judge: str, item: Item, answer: BothOrders | None) -> records.Row:
-    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a")) | {"reason": item.failed}
-    return {
-        "key": item.key,
-        "task": item.task,
-        "judge": judge,
-        "truth": agreement.folded(str(item.verdict)),
-        "label": item.verdict,
-        **(nothing if answer is None else answer.columns()),
-    }
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a"))
+    said = {answer.forward.key: answer.columns() for answer in answers}
+    return [
+        {"key": item.key, "task": item.task, "judge": judge, "truth": agreement.folded(item.verdict)}
+        | {"label": item.verdict, **said.get(item.key, nothing | {"reason": item.failed})}
+        for item in items
+        if item.verdict is not None
+    ]
 
 
 def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
@@ -223,9 +217,8 @@ def run(name: str) -> None:
     accounts = asking.open_accounts(judges)
     items = forms.load(name, setting)
     verdicts = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
-    records.write(
-        Path(f"data/verdicts/{name}.parquet"), [row for rows in verdicts.values() for row in rows], "verdicts"
-    )
+    rows = [row for its in verdicts.values() for row in its]
+    records.write(Path(f"data/verdicts/{name}.parquet"), rows, "verdicts")
     records.write_json(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))

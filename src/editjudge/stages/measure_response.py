@@ -35,7 +35,6 @@ class Ladder:
     """The edits of one prompt. damages: known damage (mean ΔE) of each, 0 for the clean one, which comes first."""
 
     prompt: records.Row
-    kinds: tuple[str, ...]
     strengths: tuple[float, ...]
     damages: tuple[float, ...]
     edited: tuple[bytes, ...]
@@ -49,7 +48,6 @@ def climb(prompt: records.Row, strengths: list[float], seed: int) -> Ladder:
     made = [procedural.DAMAGES[kind](scene, strength, np.random.default_rng(seeds[kind])) for kind, strength in rungs]
     return Ladder(
         prompt,
-        ("clean", *(kind for kind, _ in rungs)),
         (0.0, *(strength for _, strength in rungs)),
         (0.0, *(procedural.damage_of(scene, image) for image in made)),
         tuple(images.encode_png(image) for image in (scene.clean, *made)),
@@ -91,12 +89,9 @@ def to_rows(responses: Responses) -> list[records.Row]:
         rows.append(common | {"damage": 0.0, "response": 0.0, "low": 0.0, "high": 0.0, "edits": edits})
         for _, found in sorted(steps.items()):
             damage, response = np.array(found).T
-            low, median, high = np.quantile(response, (0.25, 0.5, 0.75))
-            rows.append(
-                common
-                | {"damage": float(np.median(damage)), "response": float(median)}
-                | {"low": float(low), "high": float(high), "edits": len(found)}
-            )
+            low, median, high = np.quantile(response, (0.25, 0.5, 0.75)).tolist()
+            shown = {"damage": float(np.median(damage)), "response": median, "low": low, "high": high}
+            rows.append(common | shown | {"edits": len(found)})
     return rows
 
 

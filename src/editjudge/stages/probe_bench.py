@@ -65,14 +65,9 @@ def run() -> None:
         if task in scenes.EDITS  # others have raw pairs from elsewhere, and nothing with known damage
         for prompt in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed)
     ]
-    make = partial(
-        make_pair,
-        amounts={str(name): amount for name, amount in setting.amounts.items()},
-        least_gap=setting.least_gap,
-        seed=setting.seed,
-    )
-    pairs = workers.spread(make, prompts, "benchmark pairs")
-    rows = [pair for pair in pairs if pair is not None]
+    amounts = {str(name): amount for name, amount in setting.amounts.items()}
+    make = partial(make_pair, amounts=amounts, least_gap=setting.least_gap, seed=setting.seed)
+    rows = [pair for pair in workers.spread(make, prompts, "benchmark pairs") if pair is not None]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
     records.write_json(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
 

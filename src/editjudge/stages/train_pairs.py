@@ -19,7 +19,6 @@ from editjudge.pairs import rules as tier_rules
 from editjudge.pairs import tiers
 
 LONGEST_KEY = 200
-NAMED, SUMS = ("key", "model"), ("source_sha256", "edit_sha256")
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 Sums: TypeAlias = Mapping[tuple[str, str, str], tuple[str, str]]
@@ -48,7 +47,12 @@ def choose(
     def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
         candidates = _candidates(rows, setting["least_change"], counts)
         outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
-        _count(outcome, counts)
+        counts["prompts"] += 1
+        counts["candidates_unscored"] += len(outcome.unscored)
+        counts["prompts_with_pair"] += bool(outcome.pairs)
+        if outcome.reason is not None:
+            counts[f"no_pair_{outcome.reason}"] += 1
+        counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
         return outcome.pairs
 
     annotations = list(annotations)
@@ -136,15 +140,6 @@ def _candidates(rows: Rows, least_change: float, counts: Counter) -> list[tiers.
             values = {(m["area"], m["measure"]): m["value"] for m in row["measures"]}
             edited.append(tiers.Candidate(row["model"], values))
     return edited
-
-
-def _count(outcome: tiers.Outcome, counts: Counter) -> None:
-    counts["prompts"] += 1
-    counts["candidates_unscored"] += len(outcome.unscored)
-    counts["prompts_with_pair"] += bool(outcome.pairs)
-    if outcome.reason is not None:
-        counts[f"no_pair_{outcome.reason}"] += 1
-    counts.update({f"dropped_{reason}": number for reason, number in outcome.dropped.items()})
 
 
 def to_rows(chosen: list[Chosen], instructions: Mapping[tuple[str, str], str], sums: Sums, seed: int) -> Rows:
@@ -256,10 +251,11 @@ def run() -> None:
         for task in tasks
         for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
     }
+    columns = ["key", "model", "source_sha256", "edit_sha256"]
     sums = {
         (task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"])
         for task in tasks
-        for row in pq.read_table(f"data/annotations/{task}.parquet", columns=[*NAMED, *SUMS]).to_pylist()
+        for row in pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
     }
     rows = to_rows(chosen, instructions, sums, setting["seed"])
     records.write(Path("data/train_pairs.parquet"), rows, "train_pairs")

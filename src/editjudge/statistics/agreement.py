@@ -36,21 +36,6 @@ def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
     return (0.0 if k == 0 else centre - half), (1.0 if k == n else centre + half)
 
 
-def cluster_bootstrap_interval(
-    correct: Sequence[bool] | np.ndarray,
-    clusters: Sequence[Any] | np.ndarray,
-    rng: np.random.Generator,
-    n_resamples: int = 1000,
-) -> tuple[float, float]:
-    """95 % percentile interval (low, high) in 0..1 of the mean of `correct` (n,), clusters (n,) resampled as a whole.
-
-    Rows of one cluster (one photo, one prompt) stand or fall together; accuracy is the sum over the mean, so that
-    clusters of different sizes keep their weight. Independent of the rows' order.
-    Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
-    """
-    return interval(resampled_means(correct, clusters, rng, n_resamples))
-
-
 def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """The 95 % percentile interval of what resamples gave."""
     low, high = np.quantile(values, (0.025, 0.975))
@@ -65,11 +50,11 @@ def resampled_means(
 ) -> np.ndarray:
     """Means of `values` (n,) over n_resamples resamples of whole clusters (n,), float64, (n_resamples,).
 
-    Raises ValueError as `cluster_bootstrap_interval`.
+    Rows of one cluster (one photo, one prompt) stand or fall together; a mean is a sum over a count, so that clusters
+    of different sizes keep their weight. Independent of the rows' order. Raises ValueError as `resampled_sums`.
     """
-    sums = resampled_sums(
-        np.column_stack([np.asarray(values, float), np.ones(len(values))]), clusters, rng, n_resamples
-    )
+    columns = np.column_stack([np.asarray(values, float), np.ones(len(values))])
+    sums = resampled_sums(columns, clusters, rng, n_resamples)
     return sums[:, 0] / sums[:, 1]
 
 
@@ -78,7 +63,7 @@ def resampled_sums(
 ) -> np.ndarray:
     """Column sums of `values` (n, k) over n_resamples resamples of whole clusters (n,), float64, (n_resamples, k).
 
-    Raises ValueError for lengths that differ, fewer than two clusters, a missing cluster and n_resamples < 1.
+    Raises ValueError for lengths that differ and a missing cluster.
     """
     if len(values) != len(clusters):
         raise ValueError(f"{len(values)} answers and {len(clusters)} clusters")
@@ -86,8 +71,6 @@ def resampled_sums(
     if missing:
         raise ValueError(f"row {missing[0]} has no cluster ({len(missing)} such rows)")
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    if len(names) < 2 or n_resamples < 1:
-        raise ValueError(f"a bootstrap needs two clusters and a resample, not {len(names)} and {n_resamples}")
     columns = [np.bincount(place, weights=column) for column in np.asarray(values, float).T]
     sums = np.empty((n_resamples, len(columns)))
     chunk = max(1, _BLOCK // len(names))
@@ -104,36 +87,30 @@ def accuracy_report(
     tasks: Sequence[str],
     clusters: Sequence[Any],
     rng: np.random.Generator,
-    n_resamples: int = 1000,
 ) -> dict[str, Any]:
     """Accuracy of `winners` against `truths`, one row a question, over all, a task, and as the mean over tasks.
 
     Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (Wilson, 95 %), clusters (how many),
-    clustered_low and clustered_high (`cluster_bootstrap_interval`; None with one cluster), mean_over_tasks with
+    clustered_low and clustered_high (of `resampled_means`; None with one cluster), mean_over_tasks with
     mean_over_tasks_low and mean_over_tasks_high (from resampled clusters too; None with one), and per_task: {task: {n,
     scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task; and decided: the same counts over the
     questions whose truth names an image, None where there is none.
 
-    Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary and a missing cluster.
+    Raises ValueError for no rows, lengths that differ and a missing cluster.
     """
-    if len({len(truths), len(winners), len(tasks), len(clusters)}) > 1:
-        raise ValueError(
-            f"{len(truths)} truths, {len(winners)} winners, {len(tasks)} tasks and {len(clusters)} clusters"
-        )
-    _check(truths, unread=False)
-    _check(winners)
-    rows: dict[str, list[tuple[Winner, Winner | None]]] = {task: [] for task in sorted(set(tasks))}
-    for task, truth, winner in zip(tasks, truths, winners, strict=True):
-        rows[task].append((truth, winner))
-    per_task = {task: _accuracy(pairs) for task, pairs in rows.items()}
-    correct = [truth == winner for truth, winner in zip(truths, winners, strict=True)]
-    decided = [(truth, winner) for truth, winner in zip(truths, winners, strict=True) if truth != "Tie"]
+    pairs = list(zip(truths, winners, strict=True))
+    rows: dict[str, list[Pair]] = {task: [] for task in sorted(set(tasks))}
+    for task, pair in zip(tasks, pairs, strict=True):
+        rows[task].append(pair)
+    total, per_task = _accuracy(pairs), {task: _accuracy(its) for task, its in rows.items()}
+    correct = [truth == winner for truth, winner in pairs]
+    decided = [pair for pair in pairs if pair[0] != "Tie"]
     n_clusters = len(set(clusters))
     low, high, task_low, task_high = None, None, None, None
     if n_clusters > 1:
-        low, high = cluster_bootstrap_interval(correct, clusters, rng, n_resamples)
-        task_low, task_high = _mean_over_tasks_interval(correct, tasks, clusters, rng, n_resamples)
-    return _accuracy(list(zip(truths, winners, strict=True))) | {
+        low, high = interval(resampled_means(correct, clusters, rng))
+        task_low, task_high = _mean_over_tasks_interval(correct, tasks, clusters, rng)
+    return total | {
         "clusters": n_clusters,
         "clustered_low": low,
         "clustered_high": high,
@@ -161,29 +138,34 @@ def position_bias(
     high, its 95 % Wilson interval with the number of scored questions as n (the two answers to a question are
     not independent, so that twice as many would be too sure). Shares are None where nothing was scored.
 
-    Raises ValueError for no rows, lengths that differ and a winner outside the vocabulary.
+    Raises ValueError for lengths that differ.
     """
-    if len(first_order_winners) != len(second_order_winners):
-        raise ValueError(f"{len(first_order_winners)} and {len(second_order_winners)} winners")
-    _check(first_order_winners)
-    _check(second_order_winners)
     asked = list(zip(first_order_winners, second_order_winners, strict=True))
     scored = [(first, second) for first, second in asked if first is not None and second is not None]
+    consistent = sum(first == exchanged(second) for first, second in scored)
+    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
+    low, high = wilson_interval(preferred, len(scored)) if scored else (None, None)
     return {
         "n": len(asked),
         "scored": len(scored),
         "unscored": len(asked) - len(scored),
-        "unscored_first": sum(first is None for first in first_order_winners),
-        "unscored_second": sum(second is None for second in second_order_winners),
+        "unscored_first": first_order_winners.count(None),
+        "unscored_second": second_order_winners.count(None),
         "both_first": scored.count(("Image A", "Image A")),
         "both_second": scored.count(("Image B", "Image B")),
-    } | _order_shares(scored)
+        "consistent": consistent,
+        "consistency": consistent / len(scored) if scored else None,
+        "first_side_preference": preferred / len(scored) if scored else None,
+        "low": low,
+        "high": high,
+    }
 
 
 def folded(verdict: str) -> Winner:
     """People's verdict as a winner: "Both good" and "Both bad" are a Tie. ValueError for any other word."""
     winner = {"Both good": "Tie", "Both bad": "Tie"}.get(verdict, verdict)
-    _check([winner], unread=False)
+    if winner not in WINNERS:
+        raise ValueError(f"the verdict is {verdict!r}, not one of {', '.join(WINNERS)}, Both good, Both bad")
     return cast(Winner, winner)
 
 
@@ -198,12 +180,8 @@ def tuple_accuracy(
 
     Returns n, correct, accuracy, low and high (Wilson, 95 %), unscored (tuples with an unread answer), incomplete, and
     per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346, section 2.2.
-    Raises ValueError for no rows, lengths that differ, a winner outside the vocabulary, and one tuple of two sizes.
+    Raises ValueError for no rows, lengths that differ, and one tuple of two sizes.
     """
-    if len({len(truths), len(winners), len(groups), len(sizes)}) > 1:
-        raise ValueError(f"{len(truths)} truths, {len(winners)} winners, {len(groups)} groups and {len(sizes)} sizes")
-    _check(truths)
-    _check(winners)
     tuples: dict[Any, list[Pair]] = {}
     size_of: dict[Any, int] = {}
     for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
@@ -233,11 +211,8 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
     it is the usual figure of GenAI-Bench and AURORA-Bench for judges that give scores and never say Tie.
 
     Returns n, scored, correct, accuracy and threshold. Source: D. Deutsch, G. Foster and M. Freitag, Ties matter,
-    EMNLP 2023, arXiv 2305.14324. Raises ValueError for no rows, lengths that differ and margins that are not finite.
+    EMNLP 2023, arXiv 2305.14324. Raises ValueError for lengths that differ and margins that are not finite.
     """
-    if len(truths) != len(margins):
-        raise ValueError(f"{len(truths)} truths and {len(margins)} margins")
-    _check(truths, unread=False)
     read = [(SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
     signs, values = np.array(read, float).reshape(-1, 2).T
     if not np.isfinite(values).all():
@@ -260,31 +235,25 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
 
 
 def exchanged(winner: Winner | None) -> Winner | None:
-    """The winner in the terms of the question with A and B exchanged. ValueError outside the vocabulary."""
-    _check([winner])
+    """The winner in the terms of the question with A and B exchanged."""
     return None if winner is None else OTHER_SIDE[winner]
 
 
-def report(
-    verdicts: Sequence[Mapping[str, Any]], clusters: Sequence[Any] | None = None, seed: int = 0
-) -> dict[str, Any]:
+def report(verdicts: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> dict[str, Any]:
     """Both reports of one judge's rows of `stages/verdicts.schema.json`: `accuracy` (of `winner`) and `position`.
 
-    clusters: what is resampled together for the clustered interval, one a row; without them each key by itself.
+    clusters: what is resampled together for the clustered interval, one a row.
     Raises ValueError as `accuracy_report` and `position_bias`.
     """
-    column = {
-        name: [row[name] for row in verdicts] for name in ("key", "task", "truth", "winner", "forward", "backward")
-    }
-    groups = column["key"] if clusters is None else clusters
-    rng = np.random.default_rng(seed)
+    column = {name: [row[name] for row in verdicts] for name in ("task", "truth", "winner", "forward", "backward")}
+    rng = np.random.default_rng(0)
     return {
-        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], groups, rng),
+        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], clusters, rng),
         "position": position_bias(column["forward"], [exchanged(winner) for winner in column["backward"]]),
     }
 
 
-def _accuracy(rows: Sequence[tuple[Winner, Winner | None]]) -> dict[str, Any]:
+def _accuracy(rows: Sequence[Pair]) -> dict[str, Any]:
     correct = sum(truth == winner for truth, winner in rows)
     answers = Counter(winner for _, winner in rows)
     return _share(correct, len(rows)) | {
@@ -300,39 +269,12 @@ def _share(correct: int, n: int) -> dict[str, Any]:
 
 
 def _mean_over_tasks_interval(
-    correct: Sequence[bool], tasks: Sequence[str], clusters: Sequence[Any], rng: np.random.Generator, n_resamples: int
+    correct: Sequence[bool], tasks: Sequence[str], clusters: Sequence[Any], rng: np.random.Generator
 ) -> tuple[float, float]:
     """95 % interval of the mean of the tasks' accuracies; a task that a resample has no row of is left out of it."""
     names, place = np.unique(np.asarray(tasks), return_inverse=True)
     of_task = np.eye(len(names))[place]  # (n, tasks)
-    sums = resampled_sums(
-        np.hstack([of_task * np.asarray(correct, float)[:, None], of_task]), clusters, rng, n_resamples
-    )
+    sums = resampled_sums(np.hstack([of_task * np.asarray(correct, float)[:, None], of_task]), clusters, rng)
     right, sizes = np.hsplit(sums, 2)
     shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
     return interval(np.nanmean(shares, axis=1))
-
-
-def _order_shares(scored: Sequence[tuple[Winner, Winner]]) -> dict[str, Any]:
-    consistent = sum(first == exchanged(second) for first, second in scored)
-    shares = {"consistent": consistent, "consistency": None, "first_side_preference": None, "low": None, "high": None}
-    if not scored:
-        return shares
-    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
-    low, high = wilson_interval(preferred, len(scored))
-    preference = preferred / len(scored)
-    return shares | {
-        "consistency": consistent / len(scored),
-        "first_side_preference": preference,
-        "low": low,
-        "high": high,
-    }
-
-
-def _check(winners: Sequence[Any], unread: bool = True) -> None:
-    allowed = (*WINNERS, *([None] if unread else []))
-    if not len(winners):
-        raise ValueError("there are no answers")
-    for row, winner in enumerate(winners):
-        if winner not in allowed:
-            raise ValueError(f"row {row}: the winner is {winner!r}, not one of {', '.join(WINNERS)}")

@@ -19,11 +19,7 @@ ANSWERS = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
 def cohen_kappa(
-    first: Sequence[Any],
-    second: Sequence[Any],
-    clusters: Sequence[Any] | None = None,
-    rng: np.random.Generator | None = None,
-    n_resamples: int = 1000,
+    first: Sequence[Any], second: Sequence[Any], clusters: Sequence[Any], rng: np.random.Generator
 ) -> dict[str, Any]:
     """Agreement of two judges beyond chance, from -1 to 1, where 1 is full agreement and 0 that of chance.
 
@@ -31,22 +27,23 @@ def cohen_kappa(
     the questions that both answered; None where there is none, and where both gave one and the same answer throughout.
 
     Returns n, scored, unscored, observed (p_o), expected (p_e), kappa, and low and high: the 95 % percentile interval
-    over resamples of whole `clusters` (n,) with `rng`, None without them or with fewer than two of them.
+    over resamples of whole `clusters` (n,) with `rng`, None with fewer than two of them.
     Source: J. Cohen, A coefficient of agreement for nominal scales, Educ. Psychol. Meas. 20 (1960) 37-46.
     Raises ValueError for lengths that differ.
     """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} answers")
     kept = [row for row, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
     words = sorted({answer for row in kept for answer in (first[row], second[row])}, key=str) or [None]
     cells = np.zeros((len(kept), len(words), len(words)))
     for place, row in enumerate(kept):
         cells[place, words.index(first[row]), words.index(second[row])] = 1
     observed, expected, kappa = (float(value) for value in _kappa(cells.sum(0)))
-    low, high = None, None
-    if clusters is not None and rng is not None and len({clusters[row] for row in kept}) > 1:
-        sums = resampled_sums(cells.reshape(len(kept), -1), [clusters[row] for row in kept], rng, n_resamples)
-        low, high = _defined(_kappa(sums.reshape(-1, *cells.shape[1:]))[2])
+    low: float | None = None
+    high: float | None = None
+    groups = [clusters[row] for row in kept]
+    if len(set(groups)) > 1:
+        values = _kappa(resampled_sums(cells.reshape(len(kept), -1), groups, rng).reshape(-1, *cells.shape[1:]))[2]
+        defined = values[np.isfinite(values)]
+        low, high = interval(defined) if len(defined) else (None, None)
     return {
         "n": len(first),
         "scored": len(kept),
@@ -78,13 +75,8 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], values: Sequence[Any]) 
     Returns judges, n, scored (questions with two answers or more), unscored, answers (on those), and alpha (nominal)
     and ordinal, which are None where nothing was scored or only one value occurs.
     Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
-    Raises ValueError for ragged ratings, and an answer outside `values`.
+    Raises ValueError for ragged ratings.
     """
-    if len({len(row) for row in ratings}) > 1:
-        raise ValueError("the judges answered different numbers of questions")
-    strange = {answer for row in ratings for answer in row if answer is not None} - set(values)
-    if strange:
-        raise ValueError(f"answers outside the values: {', '.join(sorted(map(str, strange)))}")
     counted = [[column.count(value) for value in values] for column in zip(*ratings, strict=True)]
     units = np.array(counted, int).reshape(-1, len(values))
     paired = units[units.sum(1) >= 2]
@@ -106,10 +98,8 @@ def mcnemar(first_correct: Sequence[bool], second_correct: Sequence[bool]) -> di
     Returns n, both_right, first_only, second_only, both_wrong, exact (the two-sided binomial p-value over the
     discordant questions, 1 where there is none) and mid_p (less conservative, 1 where there is none).
     Source: Q. McNemar, Psychometrika 12 (1947) 153-157; mid-p: M. W. Fagerland, S. Lydersen and P. Laake, BMC Medical
-    Research Methodology 13 (2013) 91. Raises ValueError for no rows and lengths that differ.
+    Research Methodology 13 (2013) 91. Raises ValueError for lengths that differ.
     """
-    if len(first_correct) != len(second_correct) or not len(first_correct):
-        raise ValueError(f"{len(first_correct)} and {len(second_correct)} answers")
     one, two = np.asarray(first_correct, bool), np.asarray(second_correct, bool)
     first_only, second_only = int((one & ~two).sum()), int((~one & two).sum())
     discordant = first_only + second_only
@@ -138,10 +128,8 @@ def paired_bootstrap(
     Returns difference (first less second, -1..1, above 0 where the first is better), low and high (95 % percentile
     interval) and p (two-sided: twice the smaller share of resamples on the other side of 0, at least 2 / (n + 1));
     with one cluster the three are None. Source: B. Efron and R. J. Tibshirani, An introduction to the bootstrap, 1993.
-    Raises ValueError for lengths that differ, no rows and a missing cluster.
+    Raises ValueError for lengths that differ and a missing cluster.
     """
-    if not len(first_correct) == len(second_correct) == len(clusters) or not len(clusters):
-        raise ValueError(f"{len(first_correct)} and {len(second_correct)} answers, {len(clusters)} clusters")
     gain = np.asarray(first_correct, float) - np.asarray(second_correct, float)
     result: dict[str, Any] = {"difference": float(gain.mean()), "low": None, "high": None, "p": None}
     if len(set(clusters)) < 2:
@@ -153,7 +141,7 @@ def paired_bootstrap(
 
 
 def compare_judges(
-    answers: Mapping[str, Sequence[Winner | None]], truths: Sequence[Winner], clusters: Sequence[Any], seed: int = 0
+    answers: Mapping[str, Sequence[Winner | None]], truths: Sequence[Winner], clusters: Sequence[Any]
 ) -> dict[str, Any]:
     """Everything above over the judges of one benchmark, `answers` and `truths` in the same order of questions.
 
@@ -163,7 +151,7 @@ def compare_judges(
     """
     pairs = []
     for number, (first, second) in enumerate(combinations(sorted(answers), 2)):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         right, other = ([t == a for t, a in zip(truths, answers[name], strict=True)] for name in (first, second))
         pairs.append(
             {
@@ -176,12 +164,6 @@ def compare_judges(
         )
     together = krippendorff_alpha(list(answers.values()), ANSWERS) if len(answers) > 1 else None
     return {"all": together, "pairs": pairs}
-
-
-def _defined(values: np.ndarray) -> tuple[float, float] | tuple[None, None]:
-    """95 % percentile interval of the values that are defined."""
-    defined = values[np.isfinite(values)]
-    return interval(defined) if len(defined) else (None, None)
 
 
 def _or_none(value: float) -> float | None:

@@ -18,8 +18,6 @@ def spearman(scores: Sequence[float | None], ratings: Sequence[float]) -> float 
 
     None with fewer than three of them, and where either side is constant. Raises ValueError for lengths that differ.
     """
-    if len(scores) != len(ratings):
-        raise ValueError(f"{len(scores)} scores and {len(ratings)} ratings")
     kept = [(s, r) for s, r in zip(scores, ratings, strict=True) if s is not None]
     if len(kept) < 3 or any(len(set(column)) < 2 for column in zip(*kept, strict=True)):
         return None
@@ -29,12 +27,9 @@ def spearman(scores: Sequence[float | None], ratings: Sequence[float]) -> float 
 def fisher_mean(correlations: Sequence[float | None]) -> float | None:
     """The mean of correlations on Fisher's scale, tanh(mean(atanh r)), over those that are defined; None without one.
 
-    Source: R. A. Fisher, On the probable error of a coefficient of correlation, Metron 1 (1921) 3-32. Raises
-    ValueError outside -1..1.
+    Source: R. A. Fisher, On the probable error of a coefficient of correlation, Metron 1 (1921) 3-32.
     """
     defined = [r for r in correlations if r is not None]
-    if any(not -1 <= r <= 1 for r in defined):
-        raise ValueError("a correlation lies in -1..1")
     if not defined:
         return None
     return math.tanh(float(np.mean([math.atanh(max(-LARGEST, min(LARGEST, r))) for r in defined])))

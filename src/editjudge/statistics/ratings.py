@@ -15,7 +15,7 @@ Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has n
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ class Matches:
     """M comparisons of two of K models, on one of P prompts and in one of D dimensions.
 
     prompt, dimension, first, second: (M,) int from 0, below n_prompts, D, K and K. outcome: (M,) int8, +1 where the
-    first model wins, -1 where the second does, 0 for a tie; no model meets itself. A prompt is the unit of resampling.
+    first model wins, -1 where the second does, 0 for a tie; no model meets itself, and each dimension has matches. A
+    prompt is the unit of resampling.
     """
 
     prompt: np.ndarray
@@ -102,11 +103,13 @@ def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties:
     together that of the matches; "by_matches" gives each match weight 1. ties: "davidson", or "halves" (Bradley-Terry).
     In a dimension without ties nu is 1e-6, with nothing but ties 1e6: the ends of the range that it is kept in.
 
-    Raises ValueError for no matches, fewer than two models, a dimension without matches, an unknown weighting or rule
-    for ties, an alpha that is negative or not finite, and for alpha 0 where a group of models never lost to, or never
-    tied or beat, the others: their distance would be infinite.
+    Raises ValueError for fewer than two models, an alpha that is negative or not finite, and for alpha 0 where a group
+    of models never lost to, or never tied or beat, the others: their distance would be infinite.
     """
-    _check(matches, alpha, weighting, ties)
+    if not (alpha >= 0 and math.isfinite(alpha)):
+        raise ValueError(f"alpha must be 0 or more, not {alpha}")
+    if len(matches.models) < 2:
+        raise ValueError(f"ratings need two models, not {len(matches.models)}")
     counts = count(matches, weighting)
     if alpha == 0 and len(_groups(counts, matches.models, "strong")) > 1:
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
@@ -114,7 +117,9 @@ def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties:
     start = np.zeros((1, counts.n_models + len(matches.dimensions)))
     parameters, converged = _newton(start, counts, alpha, tolerance=1e-9)
     abilities, log_nu = np.split(parameters[0], [counts.n_models])
-    covariance = _covariance(parameters, counts, alpha)
+    hessian = _without(derivatives(parameters, counts, alpha)[1], _at_limits(parameters, counts)[1])
+    k = counts.n_models
+    covariance = np.linalg.inv(hessian[0])[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
     return Fit(abilities, log_nu, covariance, bool(converged[0]), alpha, weighting, ties)
 
 
@@ -126,16 +131,19 @@ def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -
     Raises ValueError for n < 1, for fewer than two prompts and where a refit does not converge.
     """
     seen = np.bincount(matches.prompt, minlength=matches.n_prompts) > 0
-    if n < 1 or seen.sum() < 2:
-        raise ValueError(f"a bootstrap needs a resample and two prompts, not {n} and {seen.sum()}")
+    prompts = int(seen.sum())
+    if n < 1 or prompts < 2:
+        raise ValueError(f"a bootstrap needs a resample and two prompts, not {n} and {prompts}")
     prompt = (np.cumsum(seen) - 1)[matches.prompt]
     pairs, cell = _cells(matches)
     start = np.concatenate([fitted.abilities, fitted.log_nu])
-    largest = (16 * len(matches.dimensions) * len(pairs), 4 * int(seen.sum()), 2 * len(start) ** 2)
+    largest = (16 * len(matches.dimensions) * len(pairs), 4 * prompts, 2 * len(start) ** 2)
     chunk = max(1, _BLOCK // max(largest))
     replicates = []
     for done in range(0, n, chunk):
-        times = _resample(int(seen.sum()), min(chunk, n - done), rng)
+        size = min(chunk, n - done)
+        drawn = rng.integers(prompts, size=(size, prompts)) + np.arange(size)[:, None] * prompts
+        times = np.bincount(drawn.ravel(), minlength=size * prompts).reshape(size, prompts)  # of each prompt
         cells = _resampled_cells(prompt, cell, times, 3 * len(matches.dimensions) * len(pairs))
         counts = _modelled(_weighted(_to_counts(cells, pairs, matches), fitted.weighting), fitted.ties)
         warm = np.repeat(start[None], len(times), axis=0)
@@ -194,8 +202,11 @@ def win_rates(matches: Matches) -> np.ndarray:
 def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
     """What leaves an ability to the penalty, or nu to the end of its range: a sentence each, models by their names."""
     counts = count(matches, "by_matches")
-    at_limits = _nu_at_limits(counts, matches) if ties == "davidson" else []
-    return _extremes(counts, matches) + _separate(counts, matches) + at_limits
+    sentences, groups = _extremes(counts, matches), _groups(counts, matches.models, "weak")
+    if len(groups) > 1:
+        listed = "; ".join(", ".join(group) for group in groups)
+        sentences.append(f"{len(groups)} groups of models never met, their ratings cannot be compared: {listed}")
+    return sentences + (_nu_at_limits(counts, matches) if ties == "davidson" else [])
 
 
 def count(matches: Matches, weighting: str) -> Counts:
@@ -212,8 +223,9 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
     them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
     centred.
     """
-    abilities, x, theta = _unpack(parameters, counts)
-    grown, nu = np.exp(x), np.exp(theta)
+    abilities, log_nu = np.split(parameters, [counts.n_models], axis=1)
+    first, second = counts.pairs.T
+    grown, nu = np.exp((abilities[:, first] - abilities[:, second])[:, None] / 2), np.exp(log_nu[:, :, None])
     z = grown + 1 / grown + nu  # (R, D, Q)
     p_first, p_second, p_tie = grown / z, 1 / (grown * z), nu / z
     lead = counts.total * (p_first - p_second)
@@ -226,13 +238,6 @@ def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[n
     ties = counts.total * p_tie * (p_first + p_second)
     hessian = _hessian(counts, spread.sum(axis=1), ties.sum(axis=2), -(lead * p_tie) @ half, alpha)
     return np.concatenate([by_ability, by_theta], axis=1), hessian
-
-
-def _unpack(parameters: np.ndarray, counts: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Abilities (R, K), half differences x (R, 1, Q) and log nu (R, D, 1)."""
-    abilities, log_nu = np.split(parameters, [counts.n_models], axis=1)
-    first, second = counts.pairs.T
-    return abilities, (abilities[:, first] - abilities[:, second])[:, None] / 2, log_nu[:, :, None]
 
 
 def _half_differences(counts: Counts) -> np.ndarray:
@@ -267,7 +272,10 @@ def _newton(start: np.ndarray, counts: Counts, alpha: float, tolerance: float) -
     converged = np.zeros(len(start), bool)
     active = np.arange(len(start))
     for _ in range(_MOST_STEPS):
-        step = _step(parameters[active], _select(counts, active), alpha, fixed[active])
+        left = replace(counts, total=counts.total[active], net=counts.net[active], ties=counts.ties[active])
+        gradient, hessian = derivatives(parameters[active], left, alpha)
+        gradient[fixed[active]] = 0
+        step = -np.linalg.solve(_without(hessian, fixed[active]), gradient[..., None])[..., 0]
         odds = np.ptp(step[:, : counts.n_models], axis=1)
         change = np.maximum(odds, odds / 2 + np.abs(step[:, counts.n_models :]).max(axis=1))
         damping = np.log1p(change) / np.where(change > 0, change, 1.0)
@@ -278,12 +286,6 @@ def _newton(start: np.ndarray, counts: Counts, alpha: float, tolerance: float) -
         if not len(active):
             break
     return parameters, converged
-
-
-def _step(parameters: np.ndarray, counts: Counts, alpha: float, fixed: np.ndarray) -> np.ndarray:
-    gradient, hessian = derivatives(parameters, counts, alpha)
-    gradient[fixed] = 0
-    return -np.linalg.solve(_without(hessian, fixed), gradient[..., None])[..., 0]
 
 
 def _without(hessian: np.ndarray, fixed: np.ndarray) -> np.ndarray:
@@ -301,13 +303,6 @@ def _at_limits(start: np.ndarray, counts: Counts) -> tuple[np.ndarray, np.ndarra
     log_nu[ties == 0] = -LOG_NU_LIMIT
     fixed[:, counts.n_models :] = (ties == 0) | (ties == total)
     return parameters, fixed
-
-
-def _covariance(parameters: np.ndarray, counts: Counts, alpha: float) -> np.ndarray:
-    _, fixed = _at_limits(parameters, counts)
-    hessian = _without(derivatives(parameters, counts, alpha)[1], fixed)
-    k = counts.n_models
-    return np.linalg.inv(hessian[0])[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
 
 
 def _cells(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
@@ -336,27 +331,12 @@ def _weighted(counts: Counts, weighting: str) -> Counts:
     present = (per_dimension > 0).sum(axis=1, keepdims=True)
     share = per_dimension.sum(axis=1, keepdims=True) / present
     weight = np.divide(share, per_dimension, out=np.zeros_like(per_dimension), where=per_dimension > 0)
-    return Counts(counts.pairs, counts.total * weight, counts.net * weight, counts.ties * weight, counts.n_models)
+    return replace(counts, total=counts.total * weight, net=counts.net * weight, ties=counts.ties * weight)
 
 
 def _modelled(counts: Counts, ties: str) -> Counts:
     """The counts as the rule for ties takes them: a tie that is half a win of either side only adds to the total."""
-    if ties == "davidson":
-        return counts
-    return Counts(counts.pairs, counts.total, counts.net, np.zeros_like(counts.ties), counts.n_models)
-
-
-def _select(counts: Counts, problems: np.ndarray) -> Counts:
-    if len(problems) == len(counts.total):
-        return counts
-    total, net, ties = counts.total[problems], counts.net[problems], counts.ties[problems]
-    return Counts(counts.pairs, total, net, ties, counts.n_models)
-
-
-def _resample(prompts: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """How often each prompt is drawn, (size, prompts)."""
-    drawn = rng.integers(prompts, size=(size, prompts)) + np.arange(size)[:, None] * prompts
-    return np.bincount(drawn.ravel(), minlength=size * prompts).reshape(size, prompts)
+    return counts if ties == "davidson" else replace(counts, ties=np.zeros_like(counts.ties))
 
 
 def _resampled_cells(prompt: np.ndarray, cell: np.ndarray, times: np.ndarray, n_cells: int) -> np.ndarray:
@@ -377,34 +357,20 @@ def _resampled_cells(prompt: np.ndarray, cell: np.ndarray, times: np.ndarray, n_
 
 def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
     points, met = np.round(rating(abilities), 6), _met(matches)
-    return [
-        {
-            "model": model,
-            "ability": float(abilities[k]),
-            "rating": float(points[k]),
-            "low": None,
-            "high": None,
-            "rank": 1 + int((points > points[k]).sum()),
-            "rank_low": None,
-            "rank_high": None,
-            "matches": int(met[k]),
-        }
-        for k, model in enumerate(matches.models)
-    ]
+    columns = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches")
+    ranks = 1 + (points > points[:, None]).sum(axis=1)
+    nothing = [None] * len(points)
+    values = (matches.models, abilities.tolist(), points.tolist(), nothing, nothing, ranks.tolist(), nothing, nothing)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, met.tolist(), strict=True)]
 
 
 def _intervals(replicates: np.ndarray) -> list[dict[str, Any]]:
     """95 % percentile intervals of rating and rank, one row a model."""
     low, high = np.round(rating(np.quantile(replicates, (0.025, 0.975), axis=0)), 6)
-    return [
-        {
-            "low": float(low[k]),
-            "high": float(high[k]),
-            "rank_low": 1 + int((low > high[k]).sum()),
-            "rank_high": len(low) - int((high < low[k]).sum()),
-        }
-        for k in range(len(low))
-    ]
+    columns = ("low", "high", "rank_low", "rank_high")
+    ranks = 1 + (low > high[:, None]).sum(axis=1), len(low) - (high < low[:, None]).sum(axis=1)
+    values = (column.tolist() for column in (low, high, *ranks))
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _met(matches: Matches) -> np.ndarray:
@@ -431,14 +397,6 @@ def _extremes(counts: Counts, matches: Matches) -> list[str]:
     ]
 
 
-def _separate(counts: Counts, matches: Matches) -> list[str]:
-    groups = _groups(counts, matches.models, "weak")
-    if len(groups) == 1:
-        return []
-    listed = "; ".join(", ".join(group) for group in groups)
-    return [f"{len(groups)} groups of models never met, their ratings cannot be compared: {listed}"]
-
-
 def _nu_at_limits(counts: Counts, matches: Matches) -> list[str]:
     ties, total = counts.ties[0].sum(axis=1), counts.total[0].sum(axis=1)
     return [
@@ -458,19 +416,3 @@ def _groups(counts: Counts, models: Sequence[str], connection: str) -> list[list
     edges[first[tied], second[tied]] = edges[second[tied], first[tied]] = True
     _, label = connected_components(edges, directed=True, connection=connection)
     return sorted(sorted(models[int(k)] for k in np.flatnonzero(label == group)) for group in np.unique(label))
-
-
-def _check(matches: Matches, alpha: float, weighting: str, ties: str) -> None:
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}, not {weighting!r}")
-    if not (alpha >= 0 and math.isfinite(alpha)):
-        raise ValueError(f"alpha must be 0 or more, not {alpha}")
-    if len(matches.models) < 2:
-        raise ValueError(f"ratings need two models, not {len(matches.models)}")
-    if not len(matches.outcome):
-        raise ValueError("ratings need matches: there are none")
-    empty = np.flatnonzero(np.bincount(matches.dimension, minlength=len(matches.dimensions)) == 0)
-    if len(empty):
-        raise ValueError(f"no matches in dimension {', '.join(matches.dimensions[d] for d in empty)}")

@@ -24,20 +24,15 @@ def transitivity(
     Returns groups (with a triple), triples, scored, unscored, circular, circular_share, inconsistent and
     inconsistent_share; shares (0..1, of the scored) are None where nothing was scored.
     Source: M. G. Kendall and B. Babington Smith, On the method of paired comparisons, Biometrika 31 (1940) 324-345.
-    Raises ValueError for lengths that differ, a winner outside the vocabulary, an edit compared with itself and two
-    answers on one pair.
+    Raises ValueError for lengths that differ, an edit compared with itself and two answers on one pair.
     """
-    if len({len(groups), len(firsts), len(seconds), len(winners)}) > 1:
-        raise ValueError(f"{len(groups)} groups, {len(firsts)} and {len(seconds)} edits and {len(winners)} winners")
     answers: dict[Hashable, dict[tuple[str, str], int]] = {}
     for row, (group, a, b, winner) in enumerate(zip(groups, firsts, seconds, winners, strict=True)):
-        if winner is not None and winner not in SIGNS:
-            raise ValueError(f"row {row}: the winner is {winner!r}, not one of {', '.join(SIGNS)}")
         known = answers.setdefault(group, {})
         if a == b or (a, b) in known:
             raise ValueError(f"row {row}: {a!r} and {b!r} of {group!r} were compared already, or are the same")
-        known[a, b] = SIGNS.get(winner, MISSING)
-        known[b, a] = -SIGNS[winner] if winner in SIGNS else MISSING
+        known[a, b] = MISSING if winner is None else SIGNS[winner]
+        known[b, a] = MISSING if winner is None else -SIGNS[winner]
     counts = np.array([_count(pairs) for pairs in answers.values()]).reshape(-1, 4)
     triples, scored, circular, inconsistent = (int(total) for total in counts.sum(0))
     return {
