@@ -57,13 +57,7 @@ def ask(pipeline: str, size: tuple[int, int] | None = None, **fields: Any) -> Re
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     source = io.BytesIO()
     Image.fromarray(pixels).save(source, "PNG")
-    given = {
-        "key": "k",
-        "instruction": "Make the cup red",
-        "edit": None,
-        "use": "data",
-        "seed": 5,
-    }
+    given = {"key": "k", "instruction": "Make the cup red", "edit": None, "use": "data", "seed": 5}
     return Request(**{"image": source.getvalue(), **given, **fields})
 
 

@@ -226,10 +226,7 @@ BROKEN: dict[str, tuple[Callable[[dict, dict], object], str]] = {
         lambda t, c: t.update({f"{Q}.lora_magnitude_vector": torch.zeros(48)}),
         r"q_proj\.lora_magnitude_vector is not merged",
     ),
-    "not finite": (
-        lambda t, c: t[f"{Q}.lora_A.weight"].fill_(torch.nan),
-        r"q_proj\.lora_A\.weight .* not finite",
-    ),
+    "not finite": (lambda t, c: t[f"{Q}.lora_A.weight"].fill_(torch.nan), r"q_proj\.lora_A\.weight .* not finite"),
     "one saved module too few": (lambda t, c: c.update(modules_to_save=["lm_head"]), "modules_to_save has lm_head"),
     "a form of tomorrow": (lambda t, c: c.update(use_somelora={"a": 1}), "use_somelora"),
     "nothing": (lambda t, c: t.clear(), "is empty"),

@@ -240,10 +240,7 @@ def test_training_learns_and_repeats(train: Callable[..., sft.Trained], samples:
     one, two = (train(table, tmp_path / name, SETTINGS, data.flips) for name in ("one", "two"))
     history = one.history
     assert (history, one.tokens) == (two.history, two.tokens)
-    assert {p.name for p in (tmp_path / "one").iterdir()} == {
-        "adapter_config.json",
-        "adapter_model.safetensors",
-    }
+    assert {p.name for p in (tmp_path / "one").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     assert [row["step"] for row in history] == [0, 3, 6, 9, 12]

@@ -36,11 +36,7 @@ def test_a_batch_is_what_the_processor_makes():
         for text, side in zip(instructions, winner, strict=True)
     ]
     expected = processor(
-        images=[list(row) for row in images],
-        text=texts,
-        padding=True,
-        padding_side="right",
-        return_tensors="pt",
+        images=[list(row) for row in images], text=texts, padding=True, padding_side="right", return_tensors="pt"
     )
     assert torch.equal(batch.input_ids, expected["input_ids"])
     assert torch.equal(batch.attention_mask, expected["attention_mask"])

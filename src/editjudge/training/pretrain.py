@@ -215,10 +215,7 @@ def pretrain(
 
 
 def train_step(
-    net: Qwen3VLForConditionalGeneration,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    gradient_norm: float,
+    net: Qwen3VLForConditionalGeneration, batch: Batch, optimizer: torch.optim.Optimizer, gradient_norm: float
 ) -> torch.Tensor:
     """One update; the loss before it, detached, still on its device."""
     net.train()

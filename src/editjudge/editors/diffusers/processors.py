@@ -17,10 +17,7 @@ class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
     """transformers' processor less the video part. It keeps the name, which is what a checkpoint records."""
 
     def __init__(
-        self,
-        image_processor: BaseImageProcessor,
-        tokenizer: PreTrainedTokenizerBase,
-        chat_template: str | None = None,
+        self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
     ) -> None:
         super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
 
