@@ -25,7 +25,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from editjudge.editors.diffusers.processors import Qwen2VLProcessor
+from editjudge.editors.diffusers.mends import Qwen2VLProcessor
 
 QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 CHAT = """{% for message in messages %}<|im_start|>\

@@ -21,6 +21,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_base import INSTRUCTIONS, SIZES
+from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge.core import images
@@ -36,7 +37,7 @@ from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import messages
-from editjudge.training.lora import TrainSettings, lora
+from editjudge.training.lora import lora
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 FORMS: dict[str, dict[str, Any]] = {
@@ -175,7 +176,7 @@ def adapter_dir(
 ) -> Path:
     """An adapter by the judge's training settings, for the float32 base."""
     folder = tmp_path_factory.mktemp("adapter")
-    adapted(in_memory["float32"], folder, lora(TrainSettings(rank=4, alpha=8)))
+    adapted(in_memory["float32"], folder, lora(setting(lora_rank=4, lora_alpha=8)))
     return folder
 
 
@@ -186,7 +187,7 @@ def test_tied_embeddings_are_refused_by_name(tmp_path: Path):
         for way in ("target_modules", "modules_to_save"):
             adapted(net, tmp_path / way, LoraConfig(r=2, **({"target_modules": ["q_proj"]} | {way: [module]})))
             refuses(base, tmp_path / way, tmp_path, f"{module}.* ties")
-    adapted(net, tmp_path / "other", lora(TrainSettings(rank=2)))
+    adapted(net, tmp_path / "other", lora(setting(lora_rank=2)))
     merge_adapter(base, tmp_path / "other", tmp_path / "merged")
     assert "lm_head.weight" not in stored(tmp_path / "merged")
 

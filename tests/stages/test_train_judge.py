@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     step = int(rng.choice([2, 4, 6, 8]))
     process = subprocess.Popen([sys.executable, "-m", "editjudge.stages.train_judge"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not [*folder.glob(f"work/train_judge/*/checkpoints/checkpoint-{step}/whole.json")]:
+    while not [*folder.glob(f"work/train_judge/*/checkpoints/checkpoint-{step}/whole")]:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -150,7 +151,7 @@ sft_launch.worker(fail)
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     began = time.monotonic()
     with pytest.raises(sft_launch.TrainingError, match=r"process 1 .* ValueError: training sample k7: a: broken image"):
-        sft_launch.start(sft_launch.Launch(processes=2), ["-c", code])
+        sft_launch.start(replace(train_judge.read_setting(VALUES).launch, processes=2), ["-c", code])
     assert time.monotonic() - began < 120
 
 
@@ -174,9 +175,9 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
     assert reasons["k6"] == "source: missing from data/pools/subject_remove.parquet"
     for key, name in (("k3", "bad"), ("k5", "good")):
         with pytest.raises(ValueError, match=f"training sample {key}: a"):
-            data.Prepare(load_processor("models/base"), lambda _, n=name, k=key: shown[n, f"p{k[1]}"], 0, None).resized(
-                key, "a", "x"
-            )
+            data.Prepare(
+                load_processor("models/base"), lambda _, n=name, k=key: shown[n, f"p{k[1]}"], 0, False
+            ).resized(key, "a", "x")
     row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
     trained = Trained([row], steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1)
     details = train_judge.report(trained, 3, skipped)["details"][0]
@@ -221,9 +222,8 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     ],
 )
 def test_settings_outside_their_range(settings: dict, message: str):
-    read = train_judge.launch_of if "launch" in settings else train_judge.settings_of
     with pytest.raises(params.ParamsError, match=message):
-        read(values_with(**settings))
+        train_judge.read_setting(values_with(**settings))
 
 
 def test_one_training_a_folder(tmp_path: Path):

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import training_pairs
 from accelerate.data_loader import SeedableRandomSampler
 from peft import get_peft_model
 from safetensors import safe_open
@@ -21,19 +21,12 @@ from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import completion
 from editjudge.training import data
 from editjudge.training import lora as sft
+from editjudge.training.settings import TrainJudgeSetting
 
-SETTINGS = sft.TrainSettings(
-    rank=4,
-    alpha=8,
-    learning_rate=3e-3,
-    max_steps=12,
-    batch_size=8,
-    bf16=False,
-    gradient_checkpointing=False,
-    held_out_share=0.25,
-    eval_steps=6,
-    logging_steps=3,
-)
+SETTING = training_pairs.setting(
+    lora_rank=4, lora_alpha=8, learning_rate=3e-3, max_steps=12, batch_size=8, held_out_share=0.25, eval_every=6,
+    log_every=3, save_every=300,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,26 +48,29 @@ def samples() -> list[data.Sample]:
 
 @pytest.fixture
 def train(base_dir: Path, pictures: dict[str, bytes]) -> Callable[..., sft.Trained]:
-    """train(samples, folder, settings, augment, checkpoints)"""
+    """train(samples, folder, setting, checkpoints)"""
 
-    def run(samples: list[data.Sample], *rest: Any) -> sft.Trained:
-        return sft.train_adapter(base_dir, data.dataset(samples), pictures.__getitem__, *rest)
+    def run(
+        samples: list[data.Sample], folder: Path, setting: TrainJudgeSetting, checkpoints: Path | None = None
+    ) -> sft.Trained:
+        kept = checkpoints or folder.with_name("none kept")
+        return sft.train_adapter(base_dir, data.dataset(samples), pictures.__getitem__, folder, setting, kept)
 
     return run
 
 
 @pytest.fixture
 def prepare(base_dir: Path, pictures: dict[str, bytes]) -> Callable[..., data.Prepare]:
-    """prepare(augment, cache_bytes)"""
+    """prepare(flipped, cache_bytes)"""
 
-    def make(augment: data.Augment | None = None, cache_bytes: int = data.CACHE_BYTES) -> data.Prepare:
-        return data.Prepare(load_processor(base_dir), pictures.__getitem__, 0, augment, cache_bytes)
+    def make(flipped: bool = False, cache_bytes: int = data.CACHE_BYTES) -> data.Prepare:
+        return data.Prepare(load_processor(base_dir), pictures.__getitem__, 0, flipped, cache_bytes)
 
     return make
 
 
 def adapted_modules(model: torch.nn.Module) -> set[str]:
-    peft = get_peft_model(model, sft.lora(SETTINGS))
+    peft = get_peft_model(model, sft.lora(SETTING))
     return {
         name.split(".lora_A")[0].removeprefix("base_model.model.")
         for name, _ in peft.named_parameters()
@@ -155,15 +151,13 @@ def test_split_keeps_prompts_together_whatever_the_order(samples: list[data.Samp
     assert data.split(data.dataset(samples), 0.0, 1)[1] is None
     with pytest.raises(ValueError, match="too few"):
         data.split(data.dataset(samples[:2]), 0.5, 1)
-    with pytest.raises(ValueError, match="held_out_share"):
-        data.split(data.dataset(samples), 1.0, 1)
 
 
 def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(
     prepare: Callable[..., data.Prepare], samples: list[data.Sample]
 ):
     row = vars(samples[0])
-    first, again = (prepare(data.flips) for _ in range(2))
+    first, again = (prepare(True) for _ in range(2))
     drawn = []
     for epoch in range(8):
         first.epoch.fill_(epoch)
@@ -218,7 +212,7 @@ def test_the_loss_is_that_of_the_reply(
     tmp_path: Path,
 ):
     """The trainer's loss of the untrained adapter, against transformers' own of the base over the reply's tokens."""
-    settings = replace(SETTINGS, max_steps=1, eval_steps=1)
+    settings = replace(SETTING, max_steps=1, eval_every=1)
     trained = train(samples, tmp_path / "adapter", settings)
     processor, model = load_processor(base_dir), load_model(base_dir)
     _, held = data.split(data.dataset(samples), settings.held_out_share, settings.seed)
@@ -237,7 +231,7 @@ def test_the_loss_is_that_of_the_reply(
 
 def test_training_learns_and_repeats(train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path):
     table = samples
-    one, two = (train(table, tmp_path / name, SETTINGS, data.flips) for name in ("one", "two"))
+    one, two = (train(table, tmp_path / name, SETTING) for name in ("one", "two"))
     history = one.history
     assert (history, one.tokens) == (two.history, two.tokens)
     assert {p.name for p in (tmp_path / "one").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
@@ -254,34 +248,34 @@ def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
 ):
     """From the middle of the second epoch, from the end of the first, and past a checkpoint that is half-written."""
     table, folder = samples[:15], tmp_path / "checkpoints"
-    settings = replace(SETTINGS, max_steps=6, batch_size=4, eval_steps=2, logging_steps=1, save_steps=1)
-    settings = replace(settings, kept_checkpoints=9)
-    plain = train(table, tmp_path / "plain", settings, data.flips)
-    saved = train(table, tmp_path / "saved", settings, data.flips, folder)
+    settings = replace(SETTING, max_steps=6, batch_size=4, eval_every=2, log_every=1, save_every=1)
+    settings = replace(settings, keep_checkpoints=9)
+    plain = train(table, tmp_path / "plain", replace(settings, save_every=300))
+    saved = train(table, tmp_path / "saved", settings, folder)
     assert (saved.history, saved.tokens) == (plain.history, plain.tokens), "saving changes nothing"
     assert not (folder / "checkpoint-6").exists()
     for step in (5, 3):
-        (folder / f"checkpoint-{step + 1}" / "whole.json").unlink(missing_ok=True)
-        again = train(table, tmp_path / f"from{step}", settings, data.flips, folder)
+        (folder / f"checkpoint-{step + 1}" / "whole").unlink(missing_ok=True)
+        again = train(table, tmp_path / f"from{step}", settings, folder)
         assert again.resumed_from == step
         assert (again.history, again.tokens) == (plain.history, plain.tokens)
         assert 0 < again.tokens_now < again.tokens
         for path in (tmp_path / "plain").iterdir():
             assert path.read_bytes() == (tmp_path / f"from{step}" / path.name).read_bytes()
         for later in range(step, 6):
-            (folder / f"checkpoint-{later}" / "whole.json").unlink(missing_ok=True)
+            (folder / f"checkpoint-{later}" / "whole").unlink(missing_ok=True)
 
 
 def test_the_best_adapter_is_kept_also_by_a_training_that_went_on(
     train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path
 ):
     """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
-    settings = replace(SETTINGS, max_steps=4, eval_steps=2, logging_steps=1, save_steps=1, learning_rate=100.0)
-    whole = train(samples, tmp_path / "whole", settings, None, tmp_path / "checkpoints")
+    settings = replace(SETTING, max_steps=4, eval_every=2, log_every=1, save_every=1, learning_rate=100.0)
+    whole = train(samples, tmp_path / "whole", settings, tmp_path / "checkpoints")
     untrained, *later = [row["eval_loss"] for row in whole.history if row["eval_loss"] is not None]
     assert len(later) == 2
     assert untrained < min(later)
-    again = train(samples, tmp_path / "again", settings, None, tmp_path / "checkpoints")
+    again = train(samples, tmp_path / "again", settings, tmp_path / "checkpoints")
     assert again.resumed_from == 3
     for name in ("whole", "again"):
         assert all(not value.any() for key, value in weights(tmp_path / name).items() if "lora_B" in key)
@@ -289,10 +283,10 @@ def test_the_best_adapter_is_kept_also_by_a_training_that_went_on(
 
 def test_images_are_bounded_by_the_settings(base_dir: Path, samples: list[data.Sample], pictures: dict[str, bytes]):
     processor, row = load_processor(base_dir), vars(samples[0])
-    before = data.Prepare(processor, pictures.__getitem__, 0, None).shown(row)[0].shape
+    before = data.Prepare(processor, pictures.__getitem__, 0, False).shown(row)[0].shape
     sft.bound_pixels(processor, 0, 32 * 32)
     assert before == (64, 64, 3)
-    assert data.Prepare(processor, pictures.__getitem__, 0, None).shown(row)[0].shape == (32, 32, 3)
+    assert data.Prepare(processor, pictures.__getitem__, 0, False).shown(row)[0].shape == (32, 32, 3)
 
 
 def test_a_broken_sample_is_named(
@@ -305,18 +299,16 @@ def test_a_broken_sample_is_named(
         ([*samples, samples[0]], "1 of 17 training samples repeat a key"),
     ):
         with pytest.raises(ValueError, match=message):
-            train(faulty, tmp_path / "adapter", SETTINGS)
+            train(faulty, tmp_path / "adapter", SETTING)
     assert not (tmp_path / "adapter").exists()
 
 
 def test_no_held_out_rows_with_bf16_and_checkpointing(
     train: Callable[..., sft.Trained], samples: list[data.Sample], tmp_path: Path
 ):
-    settings = replace(
-        SETTINGS, held_out_share=0.0, max_steps=2, logging_steps=1, bf16=True, gradient_checkpointing=True
-    )
-    history = train(samples, tmp_path, settings).history
+    settings = replace(SETTING, held_out_share=0.0, max_steps=2, log_every=1, bf16=True, gradient_checkpointing=True)
+    history = train(samples, tmp_path / "a", settings).history
     assert [row["step"] for row in history] == [1, 2]
     assert history[0]["eval_loss"] is None
-    silent = train(samples, tmp_path, replace(settings, logging_steps=10))
+    silent = train(samples, tmp_path / "b", replace(settings, log_every=10))
     assert (silent.steps, silent.history) == (2, [])

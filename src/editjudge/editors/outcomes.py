@@ -53,7 +53,10 @@ def failed(error: EditFailed) -> Outcome:
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
     """Have one edit made and check it. A source that cannot be decoded is not asked for."""
     try:
-        source = checks.source_of(request.image)
+        source = images.decode(request.image)
+    except images.ImageError as error:
+        return Outcome(None, kind="bad_source", reason=str(error))
+    try:
         edited = _edited(edit, request)
         checks.check(source, edited.image)
     except EditFailed as error:

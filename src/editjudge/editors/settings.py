@@ -14,8 +14,7 @@ from editjudge.editors.procedural.settings import ProceduralSetting
 
 Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
-KINDS: dict[str, type] = {
-    **dict.fromkeys(PROCEDURAL, ProceduralSetting),
+KINDS: dict[str, type] = dict.fromkeys(PROCEDURAL, ProceduralSetting) | {
     "diffusers": DiffusersSetting,
     "api": ApiSetting,
 }
@@ -25,12 +24,7 @@ RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
 # The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
 SHARED_CODE = ("editjudge.editors.checks", "editjudge.core.images")
 API_CODE = ("editjudge.editors.api.reply",)
-DIFFUSERS_CODE = (
-    "editjudge.editors.diffusers.editor",
-    "editjudge.editors.diffusers.mends",
-    "editjudge.editors.diffusers.processors",
-    "editjudge.editors.diffusers.settings",
-)
+DIFFUSERS_CODE = tuple(f"editjudge.editors.diffusers.{name}" for name in ("editor", "mends", "settings"))
 PROCEDURAL_CODE = (
     "editjudge.probe.operations",
     "editjudge.editors.procedural.edits",
@@ -48,8 +42,7 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
     entries = params.leaf(dict(values), "editors")
     if not isinstance(entries, Mapping) or model not in entries:
         raise params.ParamsError(f"params.yaml has no key 'editors.{model}'")
-    setting: Setting = read_kind(f"editors.{model}", "kind", KINDS, entries[model])
-    return setting
+    return read_kind(f"editors.{model}", "kind", KINDS, entries[model])
 
 
 def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: res
     missing = dict.fromkeys(name for name in names if name not in metas)
 
     def keep(name: str, outcome: Outcome) -> None:
-        metas[name] = _meta(outcome)
+        status = "done" if outcome.kind is None else "failed"
+        metas[name] = {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
         if outcome.lasting:
             metas[name] = cache.keep(name, metas[name], outcome.image)
 
@@ -110,11 +111,6 @@ def _requests(
 def seed_of(seed: int, model: str, key: str) -> int:
     """The seed of one record and model, 0..2**63-1."""
     return int(resume.fingerprint(seed, model, key)[:16], 16) >> 1
-
-
-def _meta(outcome: Outcome) -> dict[str, Any]:
-    status = "done" if outcome.kind is None else "failed"
-    return {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
 
 
 def rows(candidates: Iterable[Candidate], model: str, cache: resume.RecordCache) -> Iterator[records.Row]:

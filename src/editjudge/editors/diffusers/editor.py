@@ -18,8 +18,7 @@ from PIL import Image
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.check import call_arguments
-from editjudge.editors.diffusers.mends import mend
-from editjudge.editors.diffusers.processors import stand_ins
+from editjudge.editors.diffusers.mends import mend, stand_ins
 from editjudge.editors.diffusers.settings import AS_PUBLISHED, DiffusersSetting, Lora
 from editjudge.editors.request import Edited, EditFailed, Request
 
