@@ -6,8 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 from tqdm import tqdm
 
@@ -16,14 +15,12 @@ from editjudge.core.workers import cores
 from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.outcomes import Editor, Outcome
+from editjudge.editors.outcomes import Editor, Keep, Outcome
 from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.editors.procedural.settings import ProceduralSetting
-from editjudge.editors.request import Request
+from editjudge.editors.request import Requests
 from editjudge.editors.settings import Setting
 
-Requests: TypeAlias = Iterator[tuple[str, Request]]
-Keep: TypeAlias = Callable[[str, Outcome], None]
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from editjudge.core import images
 from editjudge.editors import checks
@@ -38,6 +38,10 @@ class Outcome:
     def lasting(self) -> bool:
         """Whether another try would give the same."""
         return self.kind is None or self.kind in LASTING
+
+
+Keep: TypeAlias = Callable[[str, Outcome], None]
+"""Gets the name of each edit with what became of it, as soon as it is there."""
 
 
 class Editor(Protocol):

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing import connection, get_context, parent_process
@@ -21,12 +21,11 @@ from typing import Any, TypeAlias
 import cv2
 
 from editjudge.core.errors import UserError
-from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Outcome, attempt, describe, failed
-from editjudge.editors.request import EditFailed, Request
+from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Keep, Outcome, attempt, describe, failed
+from editjudge.editors.request import EditFailed, Request, Requests
 
 Gpus: TypeAlias = tuple[str, ...]  # the names for CUDA_VISIBLE_DEVICES; empty: the worker has no GPU
 Load: TypeAlias = Callable[[str], Editor]  # of a torch device; picklable, and run in the worker
-Keep: TypeAlias = Callable[[str, Outcome], None]
 TRIES = 2  # of an edit whose worker died, or that ran out of memory
 LOADING_DEATHS = 3  # workers in a row that died before their editor was there
 DEATHS = 20  # workers in a row that died without one answer
@@ -106,9 +105,7 @@ class _Worker:
 class _Shift:
     """One run: the workers, the edits still to be given out, and what went wrong."""
 
-    def __init__(
-        self, load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float
-    ) -> None:
+    def __init__(self, load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> None:
         self._load, self._requests, self._keep, self._timeout = load, requests, keep, timeout
         self._free = list(places)
         self._to_give: deque[_Task] = deque()
@@ -198,7 +195,7 @@ class _Shift:
             worker.end(STOP_SECONDS)
 
 
-def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float) -> int:
+def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> int:
     """Have all edits made by a worker at each place; how many workers had to be replaced.
 
     `requests` gives each edit a name and is read only as workers come free. `keep` is called with each name once, in

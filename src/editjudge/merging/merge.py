@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 
 from editjudge.core.workers import cores
-from editjudge.merging.adapter import Change, Delta, changes, read_adapter
+from editjudge.merging.adapter import Adapter, Change, Delta, changes, read_adapter
 from editjudge.merging.folder import whole
 from editjudge.merging.tensors import FLOATS, INDEX, Base, Stored, header_of, read_base, read_rows
 
@@ -97,7 +97,7 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         found = {side: {file.name: sha256(file) for file in paths} for side, paths in read.items()}
         found["base"] |= hashes
         counts = {"all": len(base.tensors), "changed": len(made)}
-        record = provenance(base_dir.resolve().name, adapter_dir, found, counts, dtype)
+        record = provenance(base_dir.resolve().name, adapter, found, counts, dtype)
         (folder / "merge.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
         (folder / "README.md").write_text(card(record))
 
@@ -248,15 +248,19 @@ def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def provenance(
-    base: str, adapter: Path, files: Mapping[str, Mapping[str, str]], tensors: Mapping[str, int], dtype: str
+    base: str, adapter: Adapter, files: Mapping[str, Mapping[str, str]], tensors: Mapping[str, int], dtype: str
 ) -> dict[str, Any]:
     """merge.json's content. files: the SHA-256 of each file, of the base and of the adapter."""
-    config = json.loads((adapter / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = base  # where it lay in training says nothing, and may be a private path
-    training = {file.name: json.loads(file.read_text()) for file in sorted(adapter.glob("train*.json"))}
+    config = adapter.config | {"base_model_name_or_path": base}  # where it lay may be a private path, and says nothing
+    training = {file.name: json.loads(file.read_text()) for file in sorted(adapter.folder.glob("train*.json"))}
     return {
         "base": {"name": base, "sha256": files["base"]},
-        "adapter": {"name": adapter.resolve().name, "sha256": files["adapter"], "config": config, "training": training},
+        "adapter": {
+            "name": adapter.folder.resolve().name,
+            "sha256": files["adapter"],
+            "config": config,
+            "training": training,
+        },
         "tensors": dict(tensors),
         "dtype": dtype,
     }

@@ -18,7 +18,7 @@ from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.outcomes import Outcome
-from editjudge.editors.request import Request
+from editjudge.editors.request import Request, Requests
 from editjudge.editors.settings import Setting
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
@@ -97,9 +97,7 @@ def name_of(prompt: Prompt, model: str, setting: Setting, code: str) -> str:
     )
 
 
-def _requests(
-    prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting
-) -> Iterator[tuple[str, Request]]:
+def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting) -> Requests:
     """The edits that are missing, each once."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:

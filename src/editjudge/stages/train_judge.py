@@ -36,16 +36,9 @@ SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
-CODE = (
-    "editjudge.stages.train_judge",
-    "editjudge.core.images",
-    "editjudge.qwen.checkpoint",
-    "editjudge.qwen.processor",
-    "editjudge.qwen.prompt",
-    "editjudge.training.lora",
-    "editjudge.training.data",
-    "editjudge.pairs.pictures",
-)
+CODE = ("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures")
+CODE += ("editjudge.training.data", "editjudge.training.lora")
+CODE += ("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt")
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -56,7 +49,6 @@ ENVIRONMENT = {
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
-    """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
     return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
 
 
@@ -172,19 +164,13 @@ def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dic
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    details = {"pairs": pairs, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
+    details["untrained_accuracy"] = evaluated[0]["eval_accuracy"] if evaluated else None
+    details["kept_step"] = kept["step"] if kept else None
     return {
         "loss": losses[-1] if losses else None,
         "held_out_accuracy": kept["eval_accuracy"] if kept else None,
-        "details": [
-            {
-                "pairs": pairs,
-                "skipped": skipped,
-                "steps": trained.steps,
-                "tokens": trained.tokens,
-                "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
-                "kept_step": kept["step"] if kept else None,
-            }
-        ],
+        "details": [details],
     }
 
 

@@ -89,17 +89,12 @@ class EpochOrder(Sampler[int]):
         return self.rows + self.fillers
 
 
-class Collate:
-    """trl's collator, with no label on fillers."""
-
-    def __init__(self, collate: Callable[[list[dict]], dict[str, torch.Tensor]]) -> None:
-        self.collate = collate
-
-    def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor]:
-        fillers = torch.tensor([example.pop("filler") for example in examples])
-        batch = self.collate(examples)
-        batch["labels"][fillers] = IGNORED
-        return batch
+def collated(collate: Callable[[list[dict]], dict[str, torch.Tensor]], rows: list[dict]) -> dict[str, torch.Tensor]:
+    """A batch of trl's collator, with no label on fillers."""
+    fillers = torch.tensor([row.pop("filler") for row in rows])
+    batch = collate(rows)
+    batch["labels"][fillers] = IGNORED
+    return batch
 
 
 def flips(rng: np.random.Generator, shown: list[np.ndarray]) -> list[np.ndarray]:

@@ -70,9 +70,7 @@ def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
     runner = [sys.executable, "-m", "deepspeed.launcher.runner", *hosts, *where, "--no_local_rank", "--no_python"]
     done = subprocess.run([*runner, sys.executable, *command], check=False)
     if done.returncode:
-        raise TrainingError(
-            f"DeepSpeed's launcher ended with {done.returncode}; the process that failed says why above"
-        )
+        raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
 
 
 def node() -> int:

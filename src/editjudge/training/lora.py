@@ -10,6 +10,7 @@ import shutil
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -23,7 +24,7 @@ from trl import SFTConfig, SFTTrainer
 
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
-from editjudge.training.data import Collate, EpochOrder, Fetch, Prepare, filled, split
+from editjudge.training.data import EpochOrder, Fetch, Prepare, collated, filled, split
 from editjudge.training.settings import TrainJudgeSetting
 
 Row: TypeAlias = dict[str, float | None]
@@ -59,7 +60,7 @@ class Trainer(SFTTrainer):
     def __init__(self, order: EpochOrder, best: dict[str, torch.Tensor], **arguments: Any) -> None:
         self.order, self.best = order, best
         super().__init__(**arguments)
-        self.data_collator = Collate(self.data_collator)
+        self.data_collator = partial(collated, self.data_collator)
         self.model_accepts_loss_kwargs = True  # the mean is then over all tokens of a step, whichever process has them
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:

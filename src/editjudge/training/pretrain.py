@@ -50,7 +50,6 @@ class Batch:
     sides: torch.Tensor
 
     def to(self, device: str | torch.device) -> "Batch":
-        """The same batch on another device."""
         return Batch(**{name: value.to(device, non_blocking=True) for name, value in vars(self).items()})
 
 

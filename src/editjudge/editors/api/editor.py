@@ -5,7 +5,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +18,8 @@ from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.outcomes import Outcome, attempt, failed
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.outcomes import Keep, attempt, failed
+from editjudge.editors.request import Edited, EditFailed, Request, Requests
 from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused, key_from
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.settings import Limits
@@ -59,7 +58,7 @@ class ApiEditor:
         self.failed_in_a_row = 0
         self.closed: EndpointError | None = None
 
-    def edit_many(self, requests: Iterator[tuple[str, Request]], keep: Callable[[str, Outcome], None]) -> None:
+    def edit_many(self, requests: Requests, keep: Keep) -> None:
         """Gives each request's name with what became of it to `keep`, once, as soon as it is known.
 
         Requests are taken as they are asked for. Where some are left, a sentence on stderr says how many, why, and how
@@ -94,7 +93,7 @@ class ApiEditor:
             "seconds": round(self.seconds, 3),
         }
 
-    async def _edit_many(self, requests: Iterator[tuple[str, Request]], keep: Callable[[str, Outcome], None]) -> None:
+    async def _edit_many(self, requests: Requests, keep: Keep) -> None:
         most = self.setting.max_in_flight
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -105,7 +104,7 @@ class ApiEditor:
                 for _ in range(WAITING * most):
                     group.create_task(self._work(requests, keep))
 
-    async def _work(self, requests: Iterator[tuple[str, Request]], keep: Callable[[str, Outcome], None]) -> None:
+    async def _work(self, requests: Requests, keep: Keep) -> None:
         """Has requests edited until there are none left."""
         for name, request in requests:
             try:
@@ -127,7 +126,7 @@ class ApiEditor:
         sent = await self._ask(request)
         return await asyncio.get_running_loop().run_in_executor(self.pool, self._made, sent)
 
-    async def _ask(self, request: Request) -> reply.Sent:
+    async def _ask(self, request: Request) -> bytes | str:
         """The endpoint's answer. Raises EditFailed, and EndpointError where the first one says that no other can be."""
         arguments = self.setting.arguments(request.use)
         if self.setting.send_seed:
@@ -163,11 +162,11 @@ class ApiEditor:
             self.failed_in_a_row += 1
         return failed
 
-    def _made(self, sent: reply.Sent) -> Edited:
+    def _made(self, sent: bytes | str) -> Edited:
         """The image of an answer, in a thread of the pool. Raises EditFailed."""
-        data = sent.data if sent.url is None else fetch(self.fetched, sent.url, self.setting.base_url)
+        data = sent if isinstance(sent, bytes) else fetch(self.fetched, sent, self.setting.base_url)
         try:
-            return Edited(images.decode(data or b""), None)
+            return Edited(images.decode(data), None)
         except images.ImageError as error:
             raise EditFailed(BROKEN, f"the edited image: {error}") from error
 
