@@ -18,9 +18,9 @@ from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.outcomes import Keep, attempt, failed
+from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
 from editjudge.editors.request import Edited, EditFailed, Request, Requests
-from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused, key_from
+from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.settings import Limits
 
@@ -46,7 +46,7 @@ class ApiEditor:
         self.setting, self.name = setting, name
         self.line = Line(
             setting.base_url,
-            key_from(setting.api_key_env, setting.model),
+            setting.key(),
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
             **{field: getattr(setting, field) for field in OF_THE_LINE},
         )
@@ -117,7 +117,7 @@ class ApiEditor:
                 return
             else:
                 self.outcomes["done"] += 1
-                keep(name, attempt(lambda _, edited=edited: edited, request))
+                keep(name, checked(edited, request))
 
     async def _edit(self, request: Request) -> Edited:
         if self.failed_in_a_row >= DOWN:
@@ -169,6 +169,10 @@ class ApiEditor:
             return Edited(images.decode(data), None)
         except images.ImageError as error:
             raise EditFailed(BROKEN, f"the edited image: {error}") from error
+
+
+def checked(edited: Edited, request: Request) -> Outcome:
+    return attempt(lambda _: edited, request)
 
 
 def downloads(setting: ApiSetting, folder: Path) -> Downloads:

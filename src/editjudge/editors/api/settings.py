@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Real, Text, Wrong
-from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries
+from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries, key_from
 
 Plain: TypeAlias = str | bool | int | float
 # Fields of a request that no entry may give: an edit's own, and what would change the form of the answer.
@@ -65,6 +65,10 @@ class ApiSetting:
     def __post_init__(self) -> None:
         if self.budget.money and not self.price:
             raise Wrong("price", "is missing: a budget of money needs it")
+
+    def key(self) -> str | None:
+        """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
+        return key_from(self.api_key_env, self.model)
 
     def arguments(self, use: Literal["data", "benchmark"]) -> Mapping[str, Plain]:
         """The extra fields of a request for this use."""
