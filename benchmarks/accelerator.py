@@ -36,7 +36,7 @@ import random_base
 import torch
 from random_base import SHAPES, Shape
 
-from editjudge.core import images
+from editjudge.core import images, params
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import STYLES
 from editjudge.judges.transformers_judge import TransformersJudge
@@ -44,6 +44,7 @@ from editjudge.merging.merge import merge_adapter
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import WINNERS, completion, messages
+from editjudge.stages import train_judge
 from editjudge.training import data
 from editjudge.training import lora as sft
 
@@ -208,20 +209,24 @@ def train(
 ) -> float:
     """Seconds of one training step: the difference between the last two of the runs, which have so many `steps`."""
     took = []
+    setting = train_judge.read_setting(params.load(ROOT / "params.yaml"))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     for run, count in enumerate(steps):
-        settings = sft.TrainSettings(
-            rank=RANK,
-            alpha=ALPHA,
-            max_steps=count,
-            batch_size=words.micro,
-            accumulation=BATCH // words.micro,
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            held_out_share=0.0,
-            workers=words.workers,
-        )
+        checkpoints = folder / f"checkpoints_{run}"
+        changes = {"lora_rank": RANK, "lora_alpha": ALPHA, "max_steps": count, "batch_size": words.micro}
+        changes |= {"accumulation": BATCH // words.micro, "held_out_share": 0.0, "workers": words.workers}
+        changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
         rows = data.dataset(pairs[: count * BATCH])
         start = time.perf_counter()
-        sft.train_adapter(base, rows, pictures.__getitem__, folder / f"adapter_{run}", settings)
+        sft.train_adapter(
+            base,
+            rows,
+            pictures.__getitem__,
+            folder / f"adapter_{run}",
+            replace(setting, **changes),
+            checkpoints,
+            device,
+        )
         took.append(seconds(start))
         gc.collect()
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])

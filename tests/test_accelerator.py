@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+import training_pairs
 from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -59,7 +60,9 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")
     net.set_attn_implementation("eager")
-    model = get_peft_model(net, sft.lora(sft.TrainSettings(dropout=0.0))).train()
+    model = get_peft_model(
+        net, sft.lora(training_pairs.setting(lora_rank=64, lora_alpha=128, lora_dropout=0.0))
+    ).train()
     net.gradient_checkpointing_enable({"use_reentrant": False})
     net.enable_input_require_grads()
     with FlopCounterMode(display=False) as counter:

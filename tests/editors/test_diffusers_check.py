@@ -15,6 +15,7 @@ from editjudge.editors.diffusers.check import call_arguments, check
 from editjudge.editors.diffusers.settings import DiffusersSetting
 
 READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+Entry = Callable[..., dict[str, Any]]
 KONTEXT = "FluxKontextPipeline"
 
 
@@ -23,7 +24,7 @@ def looked_up(entry: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def named(tmp_path: Path, entry: Callable[..., dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+def named(tmp_path: Path, entry: Entry) -> Callable[[str], dict[str, Any]]:
     """named(text): an entry for a folder with this model_index.json."""
 
     def make(text: str) -> dict[str, Any]:
@@ -41,17 +42,17 @@ def test_every_ready_entry_fits_its_pipeline(name: str) -> None:
     assert {*entry["data"], *entry["benchmark"], "image", "prompt", "generator", "output_type"} <= set(known)
 
 
-def test_a_model_that_is_there_passes(entry: Callable[..., dict[str, Any]]) -> None:
+def test_a_model_that_is_there_passes(entry: Entry) -> None:
     looked_up(entry(KONTEXT))
     looked_up(entry(KONTEXT, pipeline="FluxKontextInpaintPipeline"))
 
 
-def test_call_argument_that_the_pipeline_has_not(entry: Callable[..., dict[str, Any]]) -> None:
+def test_call_argument_that_the_pipeline_has_not(entry: Entry) -> None:
     with pytest.raises(ParamsError, match=r"editors\.x\.benchmark\.image_guidance_scale is no argument of FluxKontext"):
         looked_up(entry(KONTEXT, benchmark={"image_guidance_scale": 1.5}))
 
 
-def test_model_that_is_nowhere(entry: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_model_that_is_nowhere(entry: Entry, tmp_path: Path) -> None:
     for model in (str(tmp_path), str(tmp_path / "none"), "owner/no-such-model"):
         with pytest.raises(ParamsError, match=r"editors\.x\.model: .* neither a folder with a model_index\.json nor"):
             looked_up(entry(KONTEXT, model=model))
@@ -69,21 +70,18 @@ def test_model_that_is_nowhere(entry: Callable[..., dict[str, Any]], tmp_path: P
         (json.dumps({"_class_name": "Flux9Pipeline"}), r"Flux9Pipeline, which diffusers 0\.\d+\.\d+ does not have"),
         (json.dumps({"_class_name": "FluxTransformer2DModel"}), "FluxTransformer2DModel, which diffusers"),
     ],
-    ids=["broken", "list", "own_code", "no_class", "unknown", "no_pipeline"],
 )
 def test_model_index_that_cannot_be_used(text: str, says: str, named: Callable[[str], dict[str, Any]]) -> None:
     with pytest.raises(ParamsError, match=rf"editors\.x\.model: .*{says}"):
         looked_up(named(text))
 
 
-def test_pipeline_class_that_is_unknown(entry: Callable[..., dict[str, Any]]) -> None:
+def test_pipeline_class_that_is_unknown(entry: Entry) -> None:
     with pytest.raises(ParamsError, match=r"editors\.x\.pipeline: .* needs the pipeline class Flux9Pipeline"):
         looked_up(entry(KONTEXT, pipeline="Flux9Pipeline"))
 
 
-def test_step1x_is_said_to_be_missing(
-    entry: Callable[..., dict[str, Any]], named: Callable[[str], dict[str, Any]]
-) -> None:
+def test_step1x_is_said_to_be_missing(entry: Entry, named: Callable[[str], dict[str, Any]]) -> None:
     local = named(json.dumps({"_class_name": "Step1XEditPipelineV1P2"}))
     for given in (
         local,
@@ -94,6 +92,6 @@ def test_step1x_is_said_to_be_missing(
             looked_up(given)
 
 
-def test_lora_file_that_is_not_in_its_folder(entry: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_lora_file_that_is_not_in_its_folder(entry: Entry, tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=r"editors\.x\.lora\.file: .* has no turbo\.safetensors"):
         looked_up(entry(KONTEXT, lora={"model": str(tmp_path), "file": "turbo.safetensors"}))

@@ -64,19 +64,6 @@ def test_a_scaled_image_is_never_of_the_wrong_size(height: int, width: int, scal
         (np.full_like(SOURCE, 2), "all_black"),
         (np.full_like(SOURCE, 3), None),
     ],
-    ids=[
-        "nan",
-        "infinite",
-        "floats",
-        "one-channel",
-        "a-batch",
-        "empty",
-        "int64",
-        "none",
-        "black",
-        "nearly-black",
-        "dark",
-    ],
 )
 def test_what_is_no_edited_image_is_refused(edited: object, kind: str | None) -> None:
     assert kind_of(edited) == kind

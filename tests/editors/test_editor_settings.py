@@ -44,13 +44,9 @@ def test_the_committed_table_can_be_read() -> None:
         (None, r"editors\.m must have fields, `kind` among them"),
         (LEAKY | {"kind": ["leaky"]}, r"editors\.m\.kind is \['leaky'\]"),
         (LEAKY | {"amount": -1.0}, r"editors\.m\.amount must be at least 0"),
-        (LEAKY | {"amount": "much"}, r"editors\.m\.amount must be a number"),
-        (LEAKY | {"seed": 1.5}, r"editors\.m\.seed must be a whole number"),
-        (LEAKY | {"timeout": 0}, r"editors\.m\.timeout must be at least 0\.1"),
         (LEAKY | {"strength": 1}, r"editors\.m\.strength is unknown"),
         ({"kind": "box", "amount": 1.0}, r"editors\.m\.seed is missing"),
     ],
-    ids=["kind", "no-kind", "text", "nothing", "list", "negative", "word", "fraction", "no-time", "unknown", "no-seed"],
 )
 def test_a_wrong_entry_is_an_error_that_names_the_field(entry: Any, words: str) -> None:
     with pytest.raises(params.ParamsError, match=words):
@@ -81,8 +77,6 @@ def test_how_the_work_is_done_makes_no_image_anew() -> None:
     assert settings.decides(replace(kontext, offload="model"), "data") == settings.decides(kontext, "data")
     assert settings.decides(elsewhere, "data") == settings.decides(kontext, "data")
     assert settings.decides(replace(kontext, dtype="float16"), "data") != settings.decides(kontext, "data")
-    api = read(API)
-    assert settings.decides(replace(api, price=0.1, per_minute=3), "data") == settings.decides(api, "data")
 
 
 @pytest.mark.parametrize("name", ["kontext", "painter"])

@@ -6,10 +6,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import pytest
 from edit_client import edit_server
 
-from editjudge.core import images, params, resume
+from editjudge.core import images, resume
 from editjudge.editors import settings
 from editjudge.stages import candidates
 
@@ -51,11 +50,6 @@ def test_a_diffusers_pipeline_is_loaded_once_and_only_what_changed_is_made_again
     assert len(set(first)) == 4
     again, made, computed = run(entry(KLEIN, timeout=77.0), wanted, tmp_path / "c")
     assert (again, computed, made.figures) == (first, 0, {})
-
-
-def test_a_pipeline_that_cannot_be_had_is_one_clear_error(entry: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"editors\.m\.model: .*nowhere"):
-        run(entry(KLEIN, model=str(tmp_path / "nowhere")), prompts("a"), tmp_path / "c")
 
 
 def test_an_api_is_asked_within_its_budget_and_never_twice_for_what_was_paid(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class AcceleratorError(RuntimeError):
 class Moody:
     """Writes its process and the key of each request to the log before it edits."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, device: str) -> None:
         self.log = log
 
     def edit(self, request: Request) -> Edited:
@@ -84,11 +84,7 @@ MOODS = {
 
 
 def moody(log: Path) -> pool.Load:
-    return functools.partial(_moody, log)
-
-
-def _moody(log: Path, device: str) -> Moody:
-    return Moody(log)
+    return functools.partial(Moody, log)
 
 
 def broken(log: Path, how: str) -> pool.Load:
@@ -99,7 +95,7 @@ def broken(log: Path, how: str) -> pool.Load:
 def _broken(log: Path, how: str, device: str) -> Moody:
     write(log, how)
     MOODS[how]()
-    return Moody(log)
+    return Moody(log, device)
 
 
 class Witness:

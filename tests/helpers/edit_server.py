@@ -133,9 +133,8 @@ async def answer(request: web.Request) -> web.StreamResponse:
     last.update(
         headers=dict(request.headers),
         fields={name: data.decode() for name, data in fields.items()},
-        files=[[name, filename, kind, hashlib.sha256(data).hexdigest()] for name, filename, kind, data in parts
-               if filename is not None],
-    )  # fmt: skip
+        files=[[*named, hashlib.sha256(data).hexdigest()] for *named, data in parts if named[1] is not None],
+    )
     name = behaviour(prompt)
     kinds[name] += 1
     if name != "hang":

@@ -4,6 +4,7 @@
 process and one thread: a CPU that is emulated is not inherited by child processes.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -187,13 +188,13 @@ def scratch() -> tempfile.TemporaryDirectory:
 @functools.cache
 def training() -> tuple[Path, Any]:
     """Three steps of LoRA on the committed base: the adapter's folder and the losses."""
-    setting = lora.TrainSettings(
-        rank=4, alpha=8, learning_rate=1e-3, max_steps=3, batch_size=4, bf16=False, gradient_checkpointing=False,
-        held_out_share=0.0, logging_steps=1, seed=42,
+    setting = dataclasses.replace(
+        train_judge.read_setting(settings()), lora_rank=4, lora_alpha=8, learning_rate=1e-3, max_steps=3, batch_size=4,
+        held_out_share=0.0, log_every=1,
     )  # fmt: skip
     table = data.dataset(train_judge.samples_of(training_pairs()[:12], []))
-    out = Path(scratch().name) / "adapter"
-    trained = lora.train_adapter(ROOT / "models/base", table, _image, out, setting, data.flips)
+    out, checkpoints = (Path(scratch().name) / name for name in ("adapter", "checkpoints"))
+    trained = lora.train_adapter(ROOT / "models/base", table, _image, out, setting, checkpoints)
     return out, trained.history
 
 

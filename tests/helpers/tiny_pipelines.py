@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -25,7 +26,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import ByT5Tokenizer, CLIPTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from editjudge.editors.diffusers.processors import Qwen2VLProcessor
+from editjudge.editors.diffusers.mends import Qwen2VLProcessor
 
 QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 CHAT = """{% for message in messages %}<|im_start|>\
@@ -34,16 +35,18 @@ GLM_TOKENS = {"image_token": "<|image|>", "grid_bos_token": "<sop>", "grid_eos_t
 GLM_CODES = 128  # of pictures; a token each, then those that begin and end a picture
 GLM_CHAT = """{% for message in messages %}{% for part in message.content %}\
 {{ part.text if part.type == "text" else "<|code_128|><|image|><|code_129|>" }}{% endfor %}{% endfor %}"""
-Parts = dict[str, tuple[str, object]]  # component: (library, component), as model_index.json names them
+Parts = dict[str, Any]  # components by name; a scheduler of flows where they have none
 
 
 def save(name: str, folder: Path) -> Path:
     """The tiny model of the pipeline class `name` in `folder`, in the form of a published one."""
     torch.manual_seed(0)
-    parts = MODELS[name]()
+    parts = {"scheduler": FlowMatchEulerDiscreteScheduler()} | MODELS[name]()
     index = {"_class_name": name, "_diffusers_version": "0.42.1"}
-    for part, (library, component) in parts.items():
+    for part, component in parts.items():
         component.save_pretrained(folder / part)
+        library = "diffusers" if type(component).__module__.startswith("diffusers") else "transformers"
+        library = "stable_diffusion" if part == "safety_checker" else library
         index[part] = [library, type(component).__name__.removesuffix("Pil")]
     (folder / "model_index.json").write_text(json.dumps(index))
     return folder
@@ -90,19 +93,17 @@ def pix2pix() -> Parts:
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         cross_attention_dim=16, attention_head_dim=2, norm_num_groups=2,
     )  # fmt: skip
+    square = {"height": 32, "width": 32}
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 16}, projection_dim=16)
     return {
-        "vae": ("diffusers", kl_vae(4, 4)),
-        "text_encoder": ("transformers", clip_text(tokenizer)),
-        "tokenizer": ("transformers", tokenizer),
-        "unet": ("diffusers", unet),
-        "scheduler": ("diffusers", EulerAncestralDiscreteScheduler()),
-        "safety_checker": ("stable_diffusion", StableDiffusionSafetyChecker(config)),
-        "feature_extractor": (
-            "transformers",
-            transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
-        ),
+        "vae": kl_vae(4, 4),
+        "text_encoder": clip_text(tokenizer),
+        "tokenizer": tokenizer,
+        "unet": unet,
+        "scheduler": EulerAncestralDiscreteScheduler(),
+        "safety_checker": StableDiffusionSafetyChecker(config),
+        "feature_extractor": transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square),
     }
 
 
@@ -113,13 +114,12 @@ def kontext() -> Parts:
         joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=(4, 4, 8), guidance_embeds=True,
     )  # fmt: skip
     return {
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
-        "vae": ("diffusers", kl_vae(5, 4)),
-        "text_encoder": ("transformers", clip_text(clip)),
-        "tokenizer": ("transformers", clip),
-        "text_encoder_2": ("transformers", t5()),
-        "tokenizer_2": ("transformers", byt5),
-        "transformer": ("diffusers", transformer),
+        "vae": kl_vae(5, 4),
+        "text_encoder": clip_text(clip),
+        "tokenizer": clip,
+        "text_encoder_2": t5(),
+        "tokenizer_2": byt5,
+        "transformer": transformer,
     }
 
 
@@ -162,12 +162,11 @@ def qwen_edit() -> Parts:
         joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
     )  # fmt: skip
     return {
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
-        "vae": ("diffusers", vae),
-        "text_encoder": ("transformers", qwen_vl(tokenizer)),
-        "tokenizer": ("transformers", tokenizer),
-        "processor": ("transformers", qwen_processor(tokenizer)),
-        "transformer": ("diffusers", transformer),
+        "vae": vae,
+        "text_encoder": qwen_vl(tokenizer),
+        "tokenizer": tokenizer,
+        "processor": qwen_processor(tokenizer),
+        "transformer": transformer,
     }
 
 
@@ -178,12 +177,11 @@ def longcat() -> Parts:
         joint_attention_dim=16, pooled_projection_dim=16, axes_dims_rope=[8, 4, 4],
     )  # fmt: skip
     return {
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
-        "vae": ("diffusers", kl_vae(6, 16)),
-        "text_encoder": ("transformers", qwen_vl(tokenizer)),
-        "tokenizer": ("transformers", tokenizer),
-        "text_processor": ("transformers", qwen_processor(tokenizer)),
-        "transformer": ("diffusers", transformer),
+        "vae": kl_vae(6, 16),
+        "text_encoder": qwen_vl(tokenizer),
+        "tokenizer": tokenizer,
+        "text_processor": qwen_processor(tokenizer),
+        "transformer": transformer,
     }
 
 
@@ -219,11 +217,10 @@ def flux2() -> Parts:
         image_token_index=1,
     )  # fmt: skip
     return {
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
-        "vae": ("diffusers", flux2_vae()),
-        "text_encoder": ("transformers", transformers.Mistral3ForConditionalGeneration(config)),
-        "tokenizer": ("transformers", tokenizer),
-        "transformer": ("diffusers", flux2_transformer(48)),
+        "vae": flux2_vae(),
+        "text_encoder": transformers.Mistral3ForConditionalGeneration(config),
+        "tokenizer": tokenizer,
+        "transformer": flux2_transformer(48),
     }
 
 
@@ -234,11 +231,10 @@ def klein() -> Parts:
         num_key_value_heads=2, head_dim=8,
     )  # fmt: skip
     return {
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
-        "vae": ("diffusers", flux2_vae()),
-        "text_encoder": ("transformers", transformers.Qwen3ForCausalLM(config)),
-        "tokenizer": ("transformers", tokenizer),
-        "transformer": ("diffusers", flux2_transformer(48)),
+        "vae": flux2_vae(),
+        "text_encoder": transformers.Qwen3ForCausalLM(config),
+        "tokenizer": tokenizer,
+        "transformer": flux2_transformer(48),
     }
 
 
@@ -276,13 +272,12 @@ def glm() -> Parts:
         text_embed_dim=16, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
     )  # fmt: skip
     return {
-        "tokenizer": ("transformers", ByT5Tokenizer()),
-        "processor": ("transformers", transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT)),
-        "text_encoder": ("transformers", t5()),
-        "vision_language_encoder": ("transformers", transformers.GlmImageForConditionalGeneration(config)),
-        "vae": ("diffusers", kl_vae(4, 4)),
-        "transformer": ("diffusers", transformer),
-        "scheduler": ("diffusers", FlowMatchEulerDiscreteScheduler()),
+        "tokenizer": ByT5Tokenizer(),
+        "processor": transformers.GlmImageProcessor(pictures, tokenizer, chat_template=GLM_CHAT),
+        "text_encoder": t5(),
+        "vision_language_encoder": transformers.GlmImageForConditionalGeneration(config),
+        "vae": kl_vae(4, 4),
+        "transformer": transformer,
     }
 
 

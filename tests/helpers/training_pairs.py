@@ -1,11 +1,20 @@
 """Training pairs whose images stand in files of the pipeline's form."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from editjudge.core import records
+from editjudge.core import params, records
+from editjudge.stages import train_judge
+from editjudge.training.settings import TrainJudgeSetting
 
 TASK = "subject_remove"
+
+
+def setting(**changes: Any) -> TrainJudgeSetting:
+    """The committed training, changed."""
+    return replace(train_judge.read_setting(params.load(Path(__file__).parents[2] / "params.yaml")), **changes)
 
 
 def pair(number: int) -> records.Row:

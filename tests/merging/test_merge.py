@@ -21,6 +21,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_base import INSTRUCTIONS, SIZES
+from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge.core import images
@@ -36,8 +37,10 @@ from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import messages
-from editjudge.training.lora import TrainSettings, lora
+from editjudge.training.lora import lora
 
+Nets = dict[str, Qwen3VLForConditionalGeneration]
+Bases = dict[str, Path]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 FORMS: dict[str, dict[str, Any]] = {
     "lora": {"target_modules": "all-linear"},
@@ -52,16 +55,12 @@ FORMS: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "DoRA": ({"use_dora": True}, "uses use_dora"),
     "rank_pattern": ({"rank_pattern": {"q_proj": 3}}, "uses rank_pattern"),
-    "alpha_pattern": ({"alpha_pattern": {"q_proj": 3}}, "uses alpha_pattern"),
     "bias": ({"target_modules": ["qkv"], "bias": "all"}, "uses bias, .*: all"),
-    "lora_bias": ({"target_modules": ["qkv"], "lora_bias": True}, "uses lora_bias"),
     "embeddings": ({"target_modules": ["embed_tokens"]}, "embed_tokens.lora_embedding_A is not merged"),
     "convolution": ({"target_modules": ["patch_embed.proj"]}, "patch_embed.proj: .* convolution"),
     "target_parameters": ({"target_parameters": ["q_proj.weight"], "target_modules": []}, "target_parameters"),
     "trainable tokens": ({"trainable_token_indices": [1]}, "trainable_token_indices"),
     "PiSSA": ({"init_lora_weights": "pissa"}, "init_lora_weights pissa"),
-    "OLoRA": ({"init_lora_weights": "olora"}, "init_lora_weights olora"),
-    "aLoRA": ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
 }
 
 
@@ -84,14 +83,14 @@ def save_base(folder: Path, dtype: torch.dtype, tied: bool, **sizes: int) -> Pat
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
     folder = tmp_path_factory.mktemp("bases")
     names: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     return {name: save_base(folder / name, dtype, tied=False) for name, dtype in names.items()}
 
 
 @pytest.fixture(scope="module")
-def in_memory(bases: dict[str, Path]) -> dict[str, Qwen3VLForConditionalGeneration]:
+def in_memory(bases: Bases) -> Nets:
     """The bases in float32; to be copied."""
     return {name: load_model(folder) for name, folder in bases.items()}
 
@@ -122,9 +121,7 @@ def steps_apart(a: torch.Tensor, b: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_merged_is_what_peft_merges(
-    form: str, bases: dict[str, Path], in_memory: dict[str, Qwen3VLForConditionalGeneration], tmp_path: Path
-):
+def test_merged_is_what_peft_merges(form: str, bases: Bases, in_memory: Nets, tmp_path: Path):
     """In float32 to its rounding; in bfloat16 to one step of the float32 sum."""
     base, before = bases["bfloat16"], stored(bases["bfloat16"])
     model = adapted(in_memory["bfloat16"], tmp_path / "adapter", LoraConfig(r=4, lora_alpha=8, **FORMS[form]))
@@ -139,25 +136,8 @@ def test_merged_is_what_peft_merges(
         torch.testing.assert_close(full[name], exact[name], rtol=2e-6, atol=2e-6, msg=name)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_merged_is_what_peft_merges_of_files(dtype: Precision, bases: dict[str, Path], tmp_path: Path):
-    base = bases[dtype]
-    adapted(load_model(base), tmp_path / "adapter", LoraConfig(r=4, target_modules="all-linear"))
-    merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")
-    of_peft = PeftModel.from_pretrained(load_model(base, dtype), str(tmp_path / "adapter")).merge_and_unload()
-    for name, value in stored(tmp_path / "merged").items():
-        expected = of_peft.state_dict()[name]
-        if dtype == "bfloat16":
-            assert steps_apart(value, expected) <= 1, name
-        else:
-            torch.testing.assert_close(value, expected, rtol=2e-6, atol=2e-6, msg=name)
-    assert len(list(base.glob("*.safetensors"))) > 3
-
-
 @pytest.mark.parametrize("form", REFUSED)
-def test_other_forms_are_refused_by_name(
-    form: str, bases: dict[str, Path], in_memory: dict[str, Qwen3VLForConditionalGeneration], tmp_path: Path
-):
+def test_other_forms_are_refused_by_name(form: str, bases: Bases, in_memory: Nets, tmp_path: Path):
     settings, words = REFUSED[form]
     adapted(in_memory["float32"], tmp_path / "adapter", LoraConfig(r=2, **({"target_modules": ["q_proj"]} | settings)))
     refuses(bases["float32"], tmp_path / "adapter", tmp_path, words)
@@ -170,12 +150,10 @@ def refuses(base: Path, adapter: Path, tmp_path: Path, words: str, error: type[E
 
 
 @pytest.fixture(scope="module")
-def adapter_dir(
-    in_memory: dict[str, Qwen3VLForConditionalGeneration], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def adapter_dir(in_memory: Nets, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter by the judge's training settings, for the float32 base."""
     folder = tmp_path_factory.mktemp("adapter")
-    adapted(in_memory["float32"], folder, lora(TrainSettings(rank=4, alpha=8)))
+    adapted(in_memory["float32"], folder, lora(setting(lora_rank=4, lora_alpha=8)))
     return folder
 
 
@@ -186,7 +164,7 @@ def test_tied_embeddings_are_refused_by_name(tmp_path: Path):
         for way in ("target_modules", "modules_to_save"):
             adapted(net, tmp_path / way, LoraConfig(r=2, **({"target_modules": ["q_proj"]} | {way: [module]})))
             refuses(base, tmp_path / way, tmp_path, f"{module}.* ties")
-    adapted(net, tmp_path / "other", lora(TrainSettings(rank=2)))
+    adapted(net, tmp_path / "other", lora(setting(lora_rank=2)))
     merge_adapter(base, tmp_path / "other", tmp_path / "merged")
     assert "lm_head.weight" not in stored(tmp_path / "merged")
 
@@ -212,7 +190,6 @@ AB = (("A", 4, 48), ("B", 48, 4))
 Q = "base_model.model.model.language_model.layers.2.self_attn.q_proj"
 BROKEN: dict[str, tuple[Callable[[dict, dict], object], str]] = {
     "no B": (lambda t, c: t.pop(f"{Q}.lora_B.weight"), r"layers\.2\.self_attn\.q_proj\.lora_B\.weight is missing"),
-    "no A": (lambda t, c: t.pop(f"{Q}.lora_A.weight"), r"layers\.2\.self_attn\.q_proj\.lora_A\.weight is missing"),
     "unknown module": (
         lambda t, c: t.update({f"{Q}x.lora_{part}.weight": torch.zeros(n, m) for part, n, m in AB}),
         r"q_projx\.weight is not",
@@ -222,14 +199,7 @@ BROKEN: dict[str, tuple[Callable[[dict, dict], object], str]] = {
     "no prefix": (lambda t, c: t.update({"q_proj.lora_A.weight": torch.zeros(2)}), r"q_proj\.lora_A\.weight"),
     "integers": (lambda t, c: t.update({f"{Q}.lora_A.weight": torch.zeros(4, 48, dtype=torch.int8)}), "I8"),
     "another rank": (lambda t, c: c.update(r=8), r"rank 8 .*\(4, \d+\)"),
-    "a magnitude": (
-        lambda t, c: t.update({f"{Q}.lora_magnitude_vector": torch.zeros(48)}),
-        r"q_proj\.lora_magnitude_vector is not merged",
-    ),
-    "not finite": (
-        lambda t, c: t[f"{Q}.lora_A.weight"].fill_(torch.nan),
-        r"q_proj\.lora_A\.weight .* not finite",
-    ),
+    "not finite": (lambda t, c: t[f"{Q}.lora_A.weight"].fill_(torch.nan), r"q_proj\.lora_A\.weight .* not finite"),
     "one saved module too few": (lambda t, c: c.update(modules_to_save=["lm_head"]), "modules_to_save has lm_head"),
     "a form of tomorrow": (lambda t, c: c.update(use_somelora={"a": 1}), "use_somelora"),
     "nothing": (lambda t, c: t.clear(), "is empty"),
@@ -238,14 +208,12 @@ BROKEN: dict[str, tuple[Callable[[dict, dict], object], str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_adapters(fault: str, bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_broken_adapters(fault: str, bases: Bases, adapter_dir: Path, tmp_path: Path):
     edit, words = BROKEN[fault]
     refuses(bases["float32"], edited(adapter_dir, tmp_path / "adapter", edit), tmp_path, words)
 
 
-def test_a_fault_of_the_disk(
-    bases: dict[str, Path], adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_fault_of_the_disk(bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In a thread, with many pieces before and after: nothing has the final name, and no thread is left."""
     monkeypatch.setattr(merge, "PIECE", 1000)
     monkeypatch.setattr(merge_tensors, "BLOCK", 100)
@@ -266,7 +234,7 @@ def test_a_fault_of_the_disk(
 
 @pytest.mark.parametrize(("piece", "block"), [(9000, 2000), (1 << 23, 1)])
 def test_pieces_of_any_size(
-    piece: int, block: int, bases: dict[str, Path], adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    piece: int, block: int, bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     merge_adapter(bases["float32"], adapter_dir, tmp_path / "expected", "bfloat16")
     monkeypatch.setattr(merge, "PIECE", piece)
@@ -281,7 +249,7 @@ def test_pieces_of_any_size(
         assert records[1]["base"]["sha256"][file.name] == merge.sha256(file)
 
 
-def test_pickled_adapters_are_refused(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_pickled_adapters_are_refused(bases: Bases, adapter_dir: Path, tmp_path: Path):
     (tmp_path / "adapter").mkdir()
     shutil.copy(adapter_dir / "adapter_config.json", tmp_path / "adapter")
     torch.save({}, tmp_path / "adapter" / "adapter_model.bin")
@@ -296,7 +264,7 @@ def broken_base(base: Path, folder: Path, name: str, edit: Callable[[dict], obje
     return folder
 
 
-def test_broken_bases(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     base, index = bases["float32"], "model.safetensors.index.json"
     quantised = broken_base(base, tmp_path / "a", "config.json", lambda c: c.update(quantization_config={"bits": 4}))
     refuses(quantised, adapter_dir, tmp_path, "quantization_config")
@@ -321,7 +289,7 @@ def test_what_is_no_whole_safetensors_file(data: bytes | str, tmp_path: Path):
         merge_tensors.read_header(tmp_path / "x")
 
 
-def test_the_library_reads_what_is_written(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_the_library_reads_what_is_written(bases: Bases, adapter_dir: Path, tmp_path: Path):
     base = bases["bfloat16"]
     merge_adapter(base, adapter_dir, tmp_path / "merged")
     for file in (tmp_path / "merged").glob("*.safetensors"):
@@ -336,7 +304,7 @@ def test_the_library_reads_what_is_written(bases: dict[str, Path], adapter_dir: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dtype_of_the_result(dtype: Precision, bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_dtype_of_the_result(dtype: Precision, bases: Bases, adapter_dir: Path, tmp_path: Path):
     base = bases["bfloat16" if dtype == "float32" else "float32"]
     merge_adapter(base, adapter_dir, tmp_path / "merged", dtype)
     config = json.loads((tmp_path / "merged" / "config.json").read_text())
@@ -359,9 +327,7 @@ def logits(model: Qwen3VLForConditionalGeneration, base_dir: Path, png: Callable
         return model(**processor(images=[shown], text=[text], return_tensors="pt")).logits
 
 
-def test_merged_answers_as_adapted(
-    bases: dict[str, Path], adapter_dir: Path, tmp_path: Path, png: Callable[..., bytes]
-):
+def test_merged_answers_as_adapted(bases: Bases, adapter_dir: Path, tmp_path: Path, png: Callable[..., bytes]):
     base, out = bases["float32"], tmp_path / "new" / "merged"
     merge_adapter(base, adapter_dir, out)
     expected = logits(PeftModel.from_pretrained(load_model(base), str(adapter_dir)).eval(), base, png)
@@ -372,7 +338,7 @@ def test_merged_answers_as_adapted(
     assert len(judge.compare_many([Question("k", "x", png(0), png(1), png(2))])) == 1
 
 
-def test_card_and_provenance_are_the_same_from_any_place(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_dir: Path, tmp_path: Path):
     for place in ("a", "b"):
         shutil.copytree(bases["float32"], tmp_path / place / "base")
         shutil.copytree(adapter_dir, tmp_path / place / "adapter")
@@ -390,7 +356,7 @@ def test_card_and_provenance_are_the_same_from_any_place(bases: dict[str, Path],
     assert shards < set(record["base"]["sha256"])
 
 
-def test_an_existing_result_is_replaced_and_nothing_else(bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_an_existing_result_is_replaced_and_nothing_else(bases: Bases, adapter_dir: Path, tmp_path: Path):
     base, out = bases["float32"], tmp_path / "merged"
     out.mkdir()
     merge_adapter(base, adapter_dir, out)
@@ -405,9 +371,7 @@ def test_an_existing_result_is_replaced_and_nothing_else(bases: dict[str, Path],
     assert (tmp_path / "home" / "letter").exists()
 
 
-def test_a_disk_that_is_too_small(
-    bases: dict[str, Path], adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_that_is_too_small(bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(OSError, match=r"GB free") as raised:
         merge_adapter(bases["float32"], adapter_dir, tmp_path / "out" / "merged")
@@ -429,7 +393,7 @@ merge.merge_adapter(*map(Path, sys.argv[1:]))
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_killed_in_the_middle(before: bool, bases: dict[str, Path], adapter_dir: Path, tmp_path: Path):
+def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp_path: Path):
     """SIGKILL while it writes: the old result stays, or none; meanwhile no other may write; the next run works."""
     base, out = bases["float32"], tmp_path / "merged"
     if before:

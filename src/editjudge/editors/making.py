@@ -6,8 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 from tqdm import tqdm
 
@@ -16,14 +15,12 @@ from editjudge.core.workers import cores
 from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.outcomes import Editor, Outcome, attempt, failed
+from editjudge.editors.outcomes import Editor, Keep, Outcome
 from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.editors.procedural.settings import ProceduralSetting
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.request import Requests
 from editjudge.editors.settings import Setting
 
-Requests: TypeAlias = Iterator[tuple[str, Request]]
-Keep: TypeAlias = Callable[[str, Outcome], None]
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
@@ -46,7 +43,11 @@ def make(model: str, setting: Setting, requests: Requests, count: int, keep: Kee
             bar.update()
 
         if isinstance(setting, ApiSetting):
-            return _over_api(model, setting, requests, kept)
+            from editjudge.editors.api.editor import ApiEditor
+
+            editor = ApiEditor(setting, model)
+            editor.edit_many(requests, kept)
+            return editor.report()
         if isinstance(setting, DiffusersSetting):
             from editjudge.editors.diffusers.check import check  # needs diffusers and torch
 
@@ -58,24 +59,6 @@ def make(model: str, setting: Setting, requests: Requests, count: int, keep: Kee
         told = f"{passing.total()} edits of {model} failed, perhaps not for good ({kinds})"
         print(f"editors: {told}; to try them again, run `dvc repro -f -s candidates@{model}`", file=sys.stderr)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
-
-
-def _over_api(model: str, setting: ApiSetting, requests: Requests, keep: Keep) -> dict[str, Any]:
-    from editjudge.editors.api.editor import ApiEditor
-
-    editor, asked = ApiEditor(setting, model), dict[int, tuple[str, Request]]()
-
-    def asking() -> Iterator[Request]:
-        for number, (name, request) in enumerate(requests):
-            asked[number] = name, request
-            yield request
-
-    def answered(number: int, edited: Edited | EditFailed) -> None:
-        name, request = asked.pop(number)
-        keep(name, failed(edited) if isinstance(edited, EditFailed) else attempt(lambda _: edited, request))
-
-    editor.edit_many(asking(), answered)
-    return editor.report()
 
 
 def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str) -> Editor:

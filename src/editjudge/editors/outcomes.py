@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from editjudge.core import images
 from editjudge.editors import checks
@@ -40,6 +40,10 @@ class Outcome:
         return self.kind is None or self.kind in LASTING
 
 
+Keep: TypeAlias = Callable[[str, Outcome], None]
+"""Gets the name of each edit with what became of it, as soon as it is there."""
+
+
 class Editor(Protocol):
     """An editor in this process. It may raise EditFailed, and what PIPELINE_ERRORS names."""
 
@@ -53,7 +57,10 @@ def failed(error: EditFailed) -> Outcome:
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
     """Have one edit made and check it. A source that cannot be decoded is not asked for."""
     try:
-        source = checks.source_of(request.image)
+        source = images.decode(request.image)
+    except images.ImageError as error:
+        return Outcome(None, kind="bad_source", reason=str(error))
+    try:
         edited = _edited(edit, request)
         checks.check(source, edited.image)
     except EditFailed as error:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing import connection, get_context, parent_process
@@ -21,16 +21,18 @@ from typing import Any, TypeAlias
 import cv2
 
 from editjudge.core.errors import UserError
-from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Outcome, attempt, describe, failed
-from editjudge.editors.request import EditFailed, Request
+from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Keep, Outcome, attempt, describe, failed
+from editjudge.editors.request import EditFailed, Request, Requests
 
 Gpus: TypeAlias = tuple[str, ...]  # the names for CUDA_VISIBLE_DEVICES; empty: the worker has no GPU
 Load: TypeAlias = Callable[[str], Editor]  # of a torch device; picklable, and run in the worker
-Keep: TypeAlias = Callable[[str, Outcome], None]
 TRIES = 2  # of an edit whose worker died, or that ran out of memory
 LOADING_DEATHS = 3  # workers in a row that died before their editor was there
 DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
+# What the fork server imports once, so that a worker starts in milliseconds: all that the stage imports. Not the stage
+# itself: a worker runs the main module again, and Python warns where it is imported already.
+PRELOADED = [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.records"]
 
 
 class _Said(Enum):
@@ -103,27 +105,22 @@ class _Worker:
 class _Shift:
     """One run: the workers, the edits still to be given out, and what went wrong."""
 
-    def __init__(
-        self, load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float
-    ) -> None:
-        self._load, self._keep, self._timeout = load, keep, timeout
+    def __init__(self, load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> None:
+        self._load, self._requests, self._keep, self._timeout = load, requests, keep, timeout
         self._free = list(places)
-        self._requests = requests
-        self._again: deque[_Task] = deque()
-        self._ahead = self._pull()
+        self._to_give: deque[_Task] = deque()
         self._in_a_row = self._unready = 0
         self.workers: list[_Worker] = []
         self.deaths = 0
 
-    def _pull(self) -> _Task | None:
-        following = next(self._requests, None)
-        return None if following is None else _Task(*following)
+    def _to_do(self) -> bool:
+        """Whether there is an edit to give out; the next one of the requests is then among them."""
+        if not self._to_give and (following := next(self._requests, None)):
+            self._to_give.append(_Task(*following))
+        return bool(self._to_give)
 
     def unfinished(self) -> bool:
         return self._to_do() or any(worker.task for worker in self.workers)
-
-    def _to_do(self) -> bool:
-        return bool(self._again) or self._ahead is not None
 
     def give(self) -> None:
         """Start workers where there are none, and give each one without an edit the next."""
@@ -131,14 +128,7 @@ class _Shift:
             self.workers.append(_Worker(self._load, self._free.pop(), self._timeout))
         for worker in self.workers:
             if worker.ready and worker.task is None and self._to_do():
-                worker.give(self._next())
-
-    def _next(self) -> _Task:
-        if self._again:
-            return self._again.popleft()
-        task, self._ahead = self._ahead, self._pull()
-        assert task is not None
-        return task
+                worker.give(self._to_give.popleft())
 
     def wait(self) -> list[_Worker]:
         """The workers that answered, died or took too long."""
@@ -191,7 +181,7 @@ class _Shift:
     def _try_again(self, task: _Task, outcome: Outcome) -> None:
         task.tries += 1
         if task.tries < TRIES:
-            self._again.append(task)
+            self._to_give.append(task)
         else:
             self._keep(task.name, outcome)
 
@@ -205,7 +195,7 @@ class _Shift:
             worker.end(STOP_SECONDS)
 
 
-def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Request]], keep: Keep, timeout: float) -> int:
+def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> int:
     """Have all edits made by a worker at each place; how many workers had to be replaced.
 
     `requests` gives each edit a name and is read only as workers come free. `keep` is called with each name once, in
@@ -213,7 +203,7 @@ def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Reques
     loading an editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where
     worker after worker dies.
     """
-    get_context("forkserver").set_forkserver_preload(_preloaded())
+    get_context("forkserver").set_forkserver_preload(PRELOADED)
     shift = _Shift(load, places, requests, keep, timeout)
     try:
         while shift.unfinished():
@@ -223,14 +213,6 @@ def run(load: Load, places: Sequence[Gpus], requests: Iterator[tuple[str, Reques
     finally:
         shift.end()
     return shift.deaths
-
-
-def _preloaded() -> list[str]:
-    """What the fork server imports once, so that a worker starts in milliseconds: all that the stage imports.
-
-    Not the stage itself: a worker runs the main module again, and Python warns where it is imported already.
-    """
-    return [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.records"]
 
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:

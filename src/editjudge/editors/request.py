@@ -1,7 +1,8 @@
 """What an editor is asked and what it answers: one edit of one picture."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,10 @@ class Request:
     edit: str | None  # JSON of the embedded editors' settings; None where a source has none
     use: Literal["data", "benchmark"]
     seed: int  # of this record and model, 0..2**63-1: fingerprint of (setting seed, model, key)
+
+
+Requests: TypeAlias = Iterator[tuple[str, Request]]
+"""Edits that are wanted, each with a name; read as they are made."""
 
 
 @dataclass(frozen=True)

@@ -14,31 +14,18 @@ from editjudge.editors.procedural.settings import ProceduralSetting
 
 Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
-KINDS: dict[str, type] = {
-    **dict.fromkeys(PROCEDURAL, ProceduralSetting),
-    "diffusers": DiffusersSetting,
-    "api": ApiSetting,
-}
+KINDS: dict[str, type] = dict.fromkeys(get_args(get_type_hints(ProceduralSetting)["kind"]), ProceduralSetting)
+KINDS |= {"diffusers": DiffusersSetting, "api": ApiSetting}
 NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
 # The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
 SHARED_CODE = ("editjudge.editors.checks", "editjudge.core.images")
 API_CODE = ("editjudge.editors.api.reply",)
-DIFFUSERS_CODE = (
-    "editjudge.editors.diffusers.editor",
-    "editjudge.editors.diffusers.mends",
-    "editjudge.editors.diffusers.processors",
-    "editjudge.editors.diffusers.settings",
-)
-PROCEDURAL_CODE = (
-    "editjudge.probe.operations",
-    "editjudge.editors.procedural.edits",
-    "editjudge.editors.procedural.editor",
-    "editjudge.probe.drawings",
-    "editjudge.probe.photos",
-    "editjudge.core.regions",
-)
+DIFFUSERS_CODE = tuple(f"editjudge.editors.diffusers.{name}" for name in ("editor", "mends", "settings"))
+PROCEDURAL_CODE = tuple(f"editjudge.editors.procedural.{name}" for name in ("edits", "editor"))
+PROCEDURAL_CODE += tuple(f"editjudge.probe.{name}" for name in ("drawings", "operations", "photos"))
+PROCEDURAL_CODE += ("editjudge.core.regions",)
 
 
 def read(values: Mapping[str, Any], model: str) -> Setting:
@@ -48,8 +35,7 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
     entries = params.leaf(dict(values), "editors")
     if not isinstance(entries, Mapping) or model not in entries:
         raise params.ParamsError(f"params.yaml has no key 'editors.{model}'")
-    setting: Setting = read_kind(f"editors.{model}", "kind", KINDS, entries[model])
-    return setting
+    return read_kind(f"editors.{model}", "kind", KINDS, entries[model])
 
 
 def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, Any]:

@@ -51,12 +51,6 @@ class Adapter:
     modules: dict[str, dict[str, Stored]]
     replaced: dict[str, Stored]
 
-    @property
-    def scale(self) -> float:
-        """The factor of B @ A, as peft sets it."""
-        rank = self.config["r"]
-        return self.config["lora_alpha"] / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
-
 
 def read_adapter(folder: Path) -> Adapter:
     """The adapter in a folder, its settings checked.
@@ -138,7 +132,8 @@ def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
         raise FileError(f"{module}: factors {a.shape} and {b.shape}: LoRA on a convolution is not merged here")
     if (a.shape[0], b.shape[1]) != (rank, rank):
         raise FileError(f"{module}: rank {rank} by the adapter's settings, but factors {a.shape} and {b.shape}")
-    return Delta(b, a, adapter.scale)
+    scale = adapter.config["lora_alpha"] / (math.sqrt(rank) if adapter.config.get("use_rslora") else rank)
+    return Delta(b, a, scale)
 
 
 def _check_complete(adapter: Adapter, base: Mapping[str, Stored]) -> None:

@@ -13,14 +13,18 @@ def whole(folder: Path) -> Iterator[Path]:
     """A new folder beside `folder`, on the same disk, which takes its name when the block ends without an exception.
 
     What had the name before stays until then. The new folder's own name is always the same, and it is locked: what a
-    killed process left there is known by having no lock, and is removed. BlockingIOError: another one is writing it.
+    killed process left there is known by having no lock, and is removed; one that was killed between its two renames
+    gets its old folder back. BlockingIOError: another one is writing it.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     new, old = (folder.with_name(f".{folder.name}.merge-{part}") for part in ("new", "old"))
     lock = _locked(new)
     try:
-        _tidy(folder, new, old)
+        for path in new.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        _restore(folder, old)
+        shutil.rmtree(old, ignore_errors=True)
         yield new
         for path in (*new.iterdir(), new):
             flush(path)
@@ -49,14 +53,6 @@ def _locked(new: Path) -> int:
         os.close(lock)
         raise BlockingIOError(f"another process is writing {new}") from error
     return lock
-
-
-def _tidy(folder: Path, new: Path, old: Path) -> None:
-    """Removes what killed processes left; one that was killed between its two renames gets its old folder back."""
-    for path in new.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    _restore(folder, old)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _restore(folder: Path, old: Path) -> None:

@@ -22,11 +22,9 @@ import torch
 from tqdm import tqdm
 
 from editjudge.core.workers import cores
-from editjudge.merging.adapter import Change, Delta, changes, read_adapter
-from editjudge.merging.base import INDEX, Base, read_base
-from editjudge.merging.card import card, provenance
+from editjudge.merging.adapter import Adapter, Change, Delta, changes, read_adapter
 from editjudge.merging.folder import whole
-from editjudge.merging.tensors import FLOATS, Stored, header_of, read_rows
+from editjudge.merging.tensors import FLOATS, INDEX, Base, Stored, header_of, read_base, read_rows
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
@@ -35,6 +33,44 @@ MADE = {INDEX, "config.json", "merge.json", "README.md"}
 PIECE = 1 << 24  # bytes that are read at once
 MOST_WORKERS = 8
 AHEAD = 2 * MOST_WORKERS  # pieces
+CARD = """---
+library_name: transformers
+pipeline_tag: image-text-to-text
+base_model: {base}
+tags:
+- editjudge
+---
+
+# {base} with the LoRA adapter {adapter}
+
+A judge of image edits: it is shown a source image and two edits of it, and says which one better preserves the rest of
+the source. It is a whole Qwen3-VL checkpoint; nothing of peft is needed to load it.
+
+| | |
+|---|---|
+| base | {base} |
+| adapter | {adapter}: rank {rank}, alpha {alpha}{form} |
+| merged | {merged} of {total} tensors, summed in float32 and stored in {dtype} |
+
+`merge.json` has the adapter's settings, how it was trained where the adapter says so, and the SHA-256 of every file of
+both that this was made from. The same files give the same bytes again:
+
+```
+python -m editjudge.stages.merge_judge --base {base} --adapter {adapter} --out FOLDER --dtype {option}
+```
+
+## Loading
+
+```python
+from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+
+model = Qwen3VLForConditionalGeneration.from_pretrained(FOLDER, dtype="auto")
+processor = AutoProcessor.from_pretrained(FOLDER)
+```
+
+or `vllm serve FOLDER`. As a judge of editjudge it is an entry under `judges` in `params.yaml`, whose `model` is this
+folder; the prompt that it was trained with is in `editjudge.qwen.prompt`.
+"""
 
 
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
@@ -49,18 +85,19 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
     made = changes(adapter, base.tensors, base.tied)
     _check_place(out_dir, base_dir, adapter_dir)
     files = sorted({path for pattern in COPIED for path in base_dir.glob(pattern) if path.name not in MADE})
-    _check_room(out_dir, _size(base, dtype) + sum(file.stat().st_size for file in files))
+    size = sum(tensor.size_in(STORED[dtype]) for tensor in base.tensors.values())
+    _check_room(out_dir, size + sum(file.stat().st_size for file in files))
     with whole(out_dir) as folder:
-        hashes = _write_weights(base, made, dtype, folder)
+        hashes = _write_weights(base, made, dtype, size, folder)
         for file in files:
             shutil.copyfile(file, folder / file.name)
-        _write_config(base, dtype, folder)
+        _write_config(base, dtype, size, folder)
         written = [base_dir / "config.json"] + ([] if base.index is None else [base_dir / INDEX])
         read = {"base": [*files, *written], "adapter": filter(Path.is_file, adapter_dir.iterdir())}
         found = {side: {file.name: sha256(file) for file in paths} for side, paths in read.items()}
         found["base"] |= hashes
         counts = {"all": len(base.tensors), "changed": len(made)}
-        record = provenance(base_dir.resolve().name, adapter_dir, found, counts, dtype)
+        record = provenance(base_dir.resolve().name, adapter, found, counts, dtype)
         (folder / "merge.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
         (folder / "README.md").write_text(card(record))
 
@@ -82,15 +119,10 @@ def _check_room(out_dir: Path, needed: int) -> None:
         raise OSError(errno.ENOSPC, f"the merged model needs {sizes} on its disk", str(out_dir))
 
 
-def _size(base: Base, dtype: Dtype) -> int:
-    """Bytes of the merged tensors."""
-    return sum(tensor.size_in(STORED[dtype]) for tensor in base.tensors.values())
-
-
-def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, folder: Path) -> dict[str, str]:
-    """Writes all weight files; returns the SHA-256 of each of the base's."""
+def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: int, folder: Path) -> dict[str, str]:
+    """Writes all weight files, in all of `size` bytes; returns the SHA-256 of each of the base's."""
     hashes = {}
-    with tqdm(total=_size(base, dtype), desc="merge", unit="B", unit_scale=True, dynamic_ncols=True) as bar:
+    with tqdm(total=size, desc="merge", unit="B", unit_scale=True, dynamic_ncols=True) as bar:
         for name, (metadata, tensors) in base.shards.items():
             with (base.folder / name).open("rb") as source, (folder / name).open("wb") as target:
                 target.write(header_of(metadata, tensors, STORED[dtype]))
@@ -198,14 +230,14 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _write_config(base: Base, dtype: Dtype, folder: Path) -> None:
+def _write_config(base: Base, dtype: Dtype, size: int, folder: Path) -> None:
     """The base's configuration and index; with another dtype, its name and the new size."""
     if dtype == "base":
         shutil.copyfile(base.folder / "config.json", folder / "config.json")
     else:
         (folder / "config.json").write_text(json.dumps(_with_dtype(base.config, dtype), indent=2) + "\n")
     if base.index is not None:
-        index = {**base.index, "metadata": {**base.index.get("metadata", {}), "total_size": _size(base, dtype)}}
+        index = {**base.index, "metadata": {**base.index.get("metadata", {}), "total_size": size}}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
@@ -213,3 +245,38 @@ def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     """The configuration, and its parts, with `dtype` wherever one is named."""
     parts = {key: _with_dtype(value, dtype) for key, value in config.items() if isinstance(value, dict)}
     return config | parts | {key: dtype for key in ("dtype", "torch_dtype") if key in config}
+
+
+def provenance(
+    base: str, adapter: Adapter, files: Mapping[str, Mapping[str, str]], tensors: Mapping[str, int], dtype: str
+) -> dict[str, Any]:
+    """merge.json's content. files: the SHA-256 of each file, of the base and of the adapter."""
+    config = adapter.config | {"base_model_name_or_path": base}  # where it lay may be a private path, and says nothing
+    training = {file.name: json.loads(file.read_text()) for file in sorted(adapter.folder.glob("train*.json"))}
+    return {
+        "base": {"name": base, "sha256": files["base"]},
+        "adapter": {
+            "name": adapter.folder.resolve().name,
+            "sha256": files["adapter"],
+            "config": config,
+            "training": training,
+        },
+        "tensors": dict(tensors),
+        "dtype": dtype,
+    }
+
+
+def card(record: Mapping[str, Any]) -> str:
+    """The model card of a merge, from its `provenance`."""
+    config = record["adapter"]["config"]
+    return CARD.format(
+        base=record["base"]["name"],
+        adapter=record["adapter"]["name"],
+        rank=config["r"],
+        alpha=config["lora_alpha"],
+        form=", rsLoRA" if config.get("use_rslora") else "",
+        merged=record["tensors"]["changed"],
+        total=record["tensors"]["all"],
+        dtype="the base's dtype" if record["dtype"] == "base" else record["dtype"],
+        option=record["dtype"],
+    )

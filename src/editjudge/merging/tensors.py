@@ -1,4 +1,4 @@
-"""Tensors of safetensors files by their place, read a piece at a time.
+"""A Qwen3-VL checkpoint on disk: its configuration, and tensors of its safetensors files, read a piece at a time.
 
 safetensors' own writer wants all tensors of a file in memory. The form is simple: eight bytes with the length of a JSON
 header (little endian), the header (padded with spaces to a multiple of eight), and the tensors without gaps.
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 
 from editjudge.core.errors import FileError
 
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PROCESSOR = ("processor_config.json", "preprocessor_config.json")
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 BLOCK = 1 << 20  # values that are summed together: in float32 they stay in a core's cache
 
@@ -69,6 +71,54 @@ def read_header(file: Path) -> Header:
         begin, end = entry["data_offsets"]
         tensors[name] = Stored(file, entry["dtype"], tuple(entry["shape"]), 8 + length + begin, end - begin)
     return metadata, tensors
+
+
+@dataclass(frozen=True)
+class Base:
+    """A checkpoint: its configuration, the header of each weight file by name, and its index if it has several."""
+
+    folder: Path
+    config: dict[str, Any]
+    shards: dict[str, Header]
+    index: dict[str, Any] | None
+
+    @property
+    def tensors(self) -> dict[str, Stored]:
+        return {name: tensor for _, tensors in self.shards.values() for name, tensor in tensors.items()}
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer is the embeddings, by either place where a configuration says so."""
+        text = self.config.get("text_config", {})
+        return bool(self.config.get("tie_word_embeddings") or text.get("tie_word_embeddings"))
+
+
+def read_base(folder: Path) -> Base:
+    """The checkpoint in a folder, without its tensors.
+
+    FileNotFoundError: no configuration, weights or processor there. TypeError: another architecture. ValueError: it is
+    quantised, or its files do not fit together.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("model_type") != "qwen3_vl":
+        raise TypeError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
+    if config.get("quantization_config"):
+        raise FileError(f"{folder} is quantised (quantization_config): an adapter is merged into the unquantised base")
+    if not any((folder / name).is_file() for name in PROCESSOR):
+        raise FileNotFoundError(f"{folder} has no processor: none of {', '.join(PROCESSOR)}")
+    if (folder / SINGLE).is_file():
+        return Base(folder, config, {SINGLE: read_header(folder / SINGLE)}, None)
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(f"{folder} has no weights in safetensors: neither {SINGLE} nor {INDEX}")
+    index = json.loads((folder / INDEX).read_text())
+    names = sorted(set(index["weight_map"].values()))
+    if strange := [name for name in names if Path(name).name != name]:
+        raise FileError(f"{folder / INDEX} names {strange[0]}, which is no file of the folder")
+    base = Base(folder, config, {name: read_header(folder / name) for name in names}, index)
+    held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
+    if wrong := sorted(set(held.items()) ^ set(index["weight_map"].items())):
+        raise FileError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
+    return base
 
 
 def header_of(metadata: Mapping[str, str], tensors: Mapping[str, Stored], dtype: str | None) -> bytes:

@@ -18,7 +18,7 @@ from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.outcomes import Outcome
-from editjudge.editors.request import Request
+from editjudge.editors.request import Request, Requests
 from editjudge.editors.settings import Setting
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
@@ -77,7 +77,8 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: res
     missing = dict.fromkeys(name for name in names if name not in metas)
 
     def keep(name: str, outcome: Outcome) -> None:
-        metas[name] = _meta(outcome)
+        status = "done" if outcome.kind is None else "failed"
+        metas[name] = {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
         if outcome.lasting:
             metas[name] = cache.keep(name, metas[name], outcome.image)
 
@@ -96,9 +97,7 @@ def name_of(prompt: Prompt, model: str, setting: Setting, code: str) -> str:
     )
 
 
-def _requests(
-    prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting
-) -> Iterator[tuple[str, Request]]:
+def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting) -> Requests:
     """The edits that are missing, each once."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:
@@ -110,11 +109,6 @@ def _requests(
 def seed_of(seed: int, model: str, key: str) -> int:
     """The seed of one record and model, 0..2**63-1."""
     return int(resume.fingerprint(seed, model, key)[:16], 16) >> 1
-
-
-def _meta(outcome: Outcome) -> dict[str, Any]:
-    status = "done" if outcome.kind is None else "failed"
-    return {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
 
 
 def rows(candidates: Iterable[Candidate], model: str, cache: resume.RecordCache) -> Iterator[records.Row]:

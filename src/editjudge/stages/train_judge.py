@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,24 +29,16 @@ from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
     from editjudge.training.data import Sample
-    from editjudge.training.launch import Launch
-    from editjudge.training.lora import Trained, TrainSettings
+    from editjudge.training.lora import Trained
 
 PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
 SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
-CODE = (
-    "editjudge.stages.train_judge",
-    "editjudge.core.images",
-    "editjudge.qwen.checkpoint",
-    "editjudge.qwen.processor",
-    "editjudge.qwen.prompt",
-    "editjudge.training.lora",
-    "editjudge.training.data",
-    "editjudge.pairs.pictures",
-)
+CODE = ("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures")
+CODE += ("editjudge.training.data", "editjudge.training.lora")
+CODE += ("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt")
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -56,52 +49,7 @@ ENVIRONMENT = {
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
-    """Raises ParamsError for a field that is unknown, missing, of another type or outside its range."""
     return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
-
-
-def settings_of(values: dict[str, Any]) -> "TrainSettings":
-    """`train_judge` of params.yaml. Raises ParamsError for a value outside its range."""
-    import torch
-
-    from editjudge.training import lora
-
-    setting = read_setting(values)
-    return lora.TrainSettings(
-        rank=setting.lora_rank,
-        alpha=setting.lora_alpha,
-        dropout=setting.lora_dropout,
-        learning_rate=setting.learning_rate,
-        weight_decay=setting.weight_decay,
-        warmup_share=setting.warmup_share,
-        epochs=setting.epochs,
-        max_steps=setting.max_steps,
-        batch_size=setting.batch_size,
-        accumulation=setting.accumulation,
-        bf16=setting.bf16,
-        gradient_checkpointing=setting.gradient_checkpointing,
-        deepspeed=None if setting.deepspeed == "none" else Path(f"configs/deepspeed/{setting.deepspeed}.json"),
-        device="cuda" if torch.cuda.is_available() else "cpu",
-        held_out_share=setting.held_out_share,
-        eval_steps=setting.eval_every,
-        logging_steps=setting.log_every,
-        save_steps=setting.save_every,
-        kept_checkpoints=setting.keep_checkpoints,
-        min_pixels=setting.min_pixels,
-        max_pixels=setting.max_pixels,
-        workers=setting.workers,
-        seed=setting.seed,
-    )
-
-
-def launch_of(values: dict[str, Any]) -> "Launch":
-    """`train_judge.launch` of params.yaml; processes 0 is one for each GPU. Raises ParamsError."""
-    import torch
-
-    from editjudge.training.launch import Launch
-
-    setting = read_setting(values).launch
-    return Launch(**(vars(setting) | {"processes": setting.processes or max(1, torch.cuda.device_count())}))
 
 
 def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> str:
@@ -177,7 +125,7 @@ def samples_of(pairs: list[records.Row], skipped: list[dict[str, str]]) -> list[
     ]
 
 
-def train(settings: "TrainSettings", run: Path) -> None:
+def train(setting: TrainJudgeSetting, run: Path) -> None:
     """One process of the training: all train, the first one writes the results."""
     import torch
 
@@ -188,8 +136,8 @@ def train(settings: "TrainSettings", run: Path) -> None:
     samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
     fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
     with launch.alone(run) if launch.first() else nullcontext():
-        table = data.dataset(samples)
-        trained = lora.train_adapter(BASE, table, fetch, ADAPTER, settings, data.flips, run / "checkpoints")
+        table, device = data.dataset(samples), "cuda" if torch.cuda.is_available() else "cpu"
+        trained = lora.train_adapter(BASE, table, fetch, ADAPTER, setting, run / "checkpoints", device)
         if launch.first():
             write(trained, len(samples), skipped)
 
@@ -216,19 +164,13 @@ def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dic
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    details = {"pairs": pairs, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
+    details["untrained_accuracy"] = evaluated[0]["eval_accuracy"] if evaluated else None
+    details["kept_step"] = kept["step"] if kept else None
     return {
         "loss": losses[-1] if losses else None,
         "held_out_accuracy": kept["eval_accuracy"] if kept else None,
-        "details": [
-            {
-                "pairs": pairs,
-                "skipped": skipped,
-                "steps": trained.steps,
-                "tokens": trained.tokens,
-                "untrained_accuracy": evaluated[0]["eval_accuracy"] if evaluated else None,
-                "kept_step": kept["step"] if kept else None,
-            }
-        ],
+        "details": [details],
     }
 
 
@@ -236,26 +178,28 @@ def be_worker(run: Path) -> None:
     """One of a training's processes."""
     from editjudge.training import launch
 
-    values = params.load()
-    launch.worker(lambda: train(settings_of(values), run))
+    launch.worker(lambda: train(read_setting(params.load()), run))
 
 
 def train_alone_or_launch() -> None:
     """Prepares the training and carries it out, here or in processes of its own."""
-    from editjudge.training import launch as starting
+    import torch
+
+    from editjudge.training import launch
 
     values = params.load()
-    settings, launch = settings_of(values), launch_of(values)
-    setting, pairs = params.leaf(values, "train_judge"), records.read(PAIRS, "train_pairs")
+    setting, pairs = read_setting(values), records.read(PAIRS, "train_pairs")
+    start = replace(setting.launch, processes=setting.launch.processes or max(1, torch.cuda.device_count()))
     files = [PAIRS, *sorted(file for file in BASE.rglob("*") if file.is_file())]
-    run = work("train_judge", fingerprint(setting, launch.nodes * launch.processes, files))
-    if starting.node() == 0:
-        prepare(pairs, run, setting["skip_failed"])
-    if launch.nodes * launch.processes > 1 or settings.deepspeed:
-        starting.start(launch, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
+    processes = start.nodes * start.processes
+    run = work("train_judge", fingerprint(params.leaf(values, "train_judge"), processes, files))
+    if launch.node() == 0:
+        prepare(pairs, run, setting.skip_failed)
+    if processes > 1 or setting.deepspeed != "none":
+        launch.start(start, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
     else:
-        train(settings, run)
-    if starting.node() == 0:
+        train(setting, run)
+    if launch.node() == 0:
         shutil.rmtree(run)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -18,8 +18,6 @@ from editjudge.core.errors import FileError
 from editjudge.core.winner import Winner
 from editjudge.qwen.prompt import completion, messages
 
-Augment: TypeAlias = Callable[[np.random.Generator, list[np.ndarray]], list[np.ndarray]]
-"""Changes source, A and B, each uint8 (H, W, 3), H and W multiples of 32, alike; such sizes must come back."""
 Fetch: TypeAlias = Callable[[str], bytes]
 """The encoded image of a name; empty where there is none."""
 IMAGES = ("source", "a", "b")
@@ -49,11 +47,9 @@ def dataset(samples: Iterable[Sample]) -> Dataset:
 def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Training rows, and the rows of `share` of the prompts (at least one prompt when share > 0, else None).
 
-    Which prompts are held out depends on their names and the seed, not on the order of the rows. FileError: a share
-    outside 0..1, or no prompt left to train on.
+    Which prompts are held out depends on their names and the seed, not on the order of the rows. FileError: no prompt
+    is left to train on.
     """
-    if not 0.0 <= share < 1.0:
-        raise FileError(f"held_out_share must be in 0..1 and below 1, not {share}")
     prompts = rows["prompt"]
     ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
     count = max(1, round(share * len(ranked))) if share > 0 else 0
@@ -93,48 +89,38 @@ class EpochOrder(Sampler[int]):
         return self.rows + self.fillers
 
 
-class Collate:
-    """trl's collator, with no label on fillers."""
-
-    def __init__(self, collate: Callable[[list[dict]], dict[str, torch.Tensor]]) -> None:
-        self.collate = collate
-
-    def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor]:
-        fillers = torch.tensor([example.pop("filler") for example in examples])
-        batch = self.collate(examples)
-        batch["labels"][fillers] = IGNORED
-        return batch
+def collated(collate: Callable[[list[dict]], dict[str, torch.Tensor]], rows: list[dict]) -> dict[str, torch.Tensor]:
+    """A batch of trl's collator, with no label on fillers."""
+    fillers = torch.tensor([row.pop("filler") for row in rows])
+    batch = collate(rows)
+    batch["labels"][fillers] = IGNORED
+    return batch
 
 
 def flips(rng: np.random.Generator, shown: list[np.ndarray]) -> list[np.ndarray]:
-    """An `Augment`: mirrors all three images alike, left to right and top to bottom, each half of the time."""
+    """Source, A and B mirrored alike, left to right and top to bottom, each half of the time."""
     across, down = (-1 if rng.random() < 0.5 else 1 for _ in range(2))
     return [image[::down, ::across] for image in shown]
 
 
-def reply(winner: str) -> str:
+def reply(winner: str) -> list[dict[str, Any]]:
     """The completion of a row; a filler's has any text, for it gets no label."""
-    return completion("Tie" if winner == FILLER else cast(Winner, winner))
+    text = completion("Tie" if winner == FILLER else cast(Winner, winner))
+    return [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
 
 
 class Prepare:
     """The dataset's transform: rows to the images, prompt and completion columns of trl, and which are fillers.
 
     Images are fetched, decoded and resized once, as the processor would resize them, and kept up to `cache_bytes` of
-    each process. A row's augmentation depends on the seed, its key and the epoch alone, so neither the number of
+    each process. How a row is flipped depends on the seed, its key and the epoch alone, so neither the number of
     processes nor a resumed run changes it.
     """
 
     def __init__(
-        self,
-        processor: Qwen3VLProcessor,
-        fetch: Fetch,
-        seed: int,
-        augment: Augment | None,
-        cache_bytes: int = CACHE_BYTES,
+        self, processor: Qwen3VLProcessor, fetch: Fetch, seed: int, flipped: bool, cache_bytes: int = CACHE_BYTES
     ) -> None:
-        self.image_processor, self.fetch = processor.image_processor, fetch
-        self.seed, self.augment = seed, augment
+        self.image_processor, self.fetch, self.seed, self.flipped = processor.image_processor, fetch, seed, flipped
         self.cache: dict[str, np.ndarray] = {}
         self.free = cache_bytes
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # the loader's processes see it change
@@ -144,21 +130,18 @@ class Prepare:
         return {
             "images": [[Image.fromarray(image) for image in self.shown(row)] for row in rows],
             "prompt": [messages(row["instruction"]) for row in rows],
-            "completion": [
-                [{"role": "assistant", "content": [{"type": "text", "text": reply(row["winner"])}]}] for row in rows
-            ],
+            "completion": [reply(row["winner"]) for row in rows],
             "filler": [row["winner"] == FILLER for row in rows],
         }
 
     def shown(self, row: dict) -> list[np.ndarray]:
-        """Source, A and B of a row, uint8 (H, W, 3), resized and augmented."""
-        key = row["key"]
-        shown = [self.resized(key, side, row[side]) for side in IMAGES]
-        if self.augment is None:
+        """Source, A and B of a row, uint8 (H, W, 3), resized and flipped."""
+        shown = [self.resized(row["key"], side, row[side]) for side in IMAGES]
+        if not self.flipped:
             return shown
-        name = int.from_bytes(sha256(key.encode()).digest()[:8])
+        name = int.from_bytes(sha256(row["key"].encode()).digest()[:8])
         rng = np.random.default_rng([self.seed, name, int(self.epoch) + 1])
-        return [np.ascontiguousarray(image) for image in self.augment(rng, shown)]
+        return [np.ascontiguousarray(image) for image in flips(rng, shown)]
 
     def resized(self, key: str, side: str, name: str) -> np.ndarray:
         """An image at the size that the model sees; ValueError with the sample's key if it is broken."""

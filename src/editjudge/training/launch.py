@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -18,6 +16,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from editjudge.core.errors import UserError
 from editjudge.core.workers import cores
+from editjudge.training.settings import LaunchSetting
 
 PATIENCE = 3600  # seconds that a node waits for the others
 PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux' prctl
@@ -27,25 +26,11 @@ class TrainingError(UserError, RuntimeError):
     """A process of the training failed; the message has its rank and its error."""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """How a training is started: `processes` on each of `nodes`.
+def start(launch: LaunchSetting, command: Sequence[str]) -> None:
+    """Runs `python command` in every process until all are done; TrainingError, with all stopped, if one fails.
 
-    torchrun: the command is given on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port
-    of node 0. deepspeed: it is given once and reaches the nodes of `hostfile` by ssh.
-    """
-
-    launcher: Literal["torchrun", "deepspeed"] = "torchrun"
-    nodes: int = 1
-    processes: int = 1
-    address: str = "localhost"
-    port: int = 29400
-    hostfile: str = "hostfile"
-
-
-def start(launch: Launch, command: Sequence[str]) -> None:
-    """Runs `python command` in every process and returns when all are done. TrainingError, with all stopped, if one
-    fails.
+    torchrun: called on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port of node 0.
+    deepspeed: called once; it reaches the nodes of `hostfile` by ssh.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
     if not torch.cuda.is_available():
@@ -56,7 +41,7 @@ def start(launch: Launch, command: Sequence[str]) -> None:
         torchrun(launch, command)
 
 
-def torchrun(launch: Launch, command: Sequence[str]) -> None:
+def torchrun(launch: LaunchSetting, command: Sequence[str]) -> None:
     """Through torch's launcher, in this process: killed, it takes the others with it."""
     several = launch.nodes > 1
     config = LaunchConfig(
@@ -78,16 +63,14 @@ def torchrun(launch: Launch, command: Sequence[str]) -> None:
         raise TrainingError(f"process {rank} of the training failed: {message}") from None
 
 
-def deepspeed(launch: Launch, command: Sequence[str]) -> None:
+def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
     """The same through DeepSpeed's launcher, whose processes' errors are on stderr only."""
     hosts = ["--hostfile", launch.hostfile, "--num_nodes", str(launch.nodes)] if launch.nodes > 1 else []
     where = ["--master_addr", launch.address, "--master_port", str(launch.port), "--num_gpus", str(launch.processes)]
     runner = [sys.executable, "-m", "deepspeed.launcher.runner", *hosts, *where, "--no_local_rank", "--no_python"]
     done = subprocess.run([*runner, sys.executable, *command], check=False)
     if done.returncode:
-        raise TrainingError(
-            f"DeepSpeed's launcher ended with {done.returncode}; the process that failed says why above"
-        )
+        raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
 
 
 def node() -> int:

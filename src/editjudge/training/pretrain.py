@@ -50,7 +50,6 @@ class Batch:
     sides: torch.Tensor
 
     def to(self, device: str | torch.device) -> "Batch":
-        """The same batch on another device."""
         return Batch(**{name: value.to(device, non_blocking=True) for name, value in vars(self).items()})
 
 
@@ -215,10 +214,7 @@ def pretrain(
 
 
 def train_step(
-    net: Qwen3VLForConditionalGeneration,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    gradient_norm: float,
+    net: Qwen3VLForConditionalGeneration, batch: Batch, optimizer: torch.optim.Optimizer, gradient_norm: float
 ) -> torch.Tensor:
     """One update; the loss before it, detached, still on its device."""
     net.train()

@@ -5,11 +5,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,7 +18,8 @@ from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
+from editjudge.editors.request import Edited, EditFailed, Request, Requests
 from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.settings import Limits
@@ -30,61 +30,60 @@ SEEDS = 2**31  # providers take seeds of 31 bits
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
 SETTLED = ("done", "budget", "refused", BROKEN, "bad_source")  # all other outcomes are worth another run
-# Reasons of the downloader that are the image's own, not the network's.
-OF_THE_IMAGE = ("image too large", "not an image")
-Keep: TypeAlias = Callable[[int, Edited | EditFailed], None]
-"""Gets the number of each request with what became of it, as soon as it is known, in the thread that asks."""
+OF_THE_IMAGE = ("image too large", "not an image")  # reasons of the downloader that are not the network's
+OF_THE_LINE = ("max_in_flight", "per_minute", "timeout", "connect_timeout", "tries")
 
 
 class ApiEditor:
-    """Edits through the endpoint of its setting; `name` is its entry's. ParamsError where there is no key.
+    """Edits through the endpoint of its setting, in one run; `name` is its entry's. ParamsError where there is no key.
 
     Kinds of failures: refused (by the provider's policy), wrong_output and bad_source will be the same another time.
     All others pass, and should be asked for again by another run: budget (not asked for: the run's budget is spent),
     timeout, connection, malformed, download, a status such as 429, and not_asked (the endpoint is down).
     """
 
-    def __init__(self, setting: ApiSetting, name: str = "NAME") -> None:
+    def __init__(self, setting: ApiSetting, name: str) -> None:
         self.setting, self.name = setting, name
-        self.key = setting.key()
+        self.line = Line(
+            setting.base_url,
+            setting.key(),
+            most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
+            **{field: getattr(setting, field) for field in OF_THE_LINE},
+        )
         self.purse = Purse(setting.budget, setting.price)
-        self.retries = Counter[str]()
-        self.outcomes = Counter[str]()
+        self.retries, self.outcomes = Counter[str](), Counter[str]()
         self.requests = 0
         self.seconds = 0.0
+        self.answered = False
+        self.failed_in_a_row = 0
+        self.closed: EndpointError | None = None
 
-    def edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
-        """Gives each request's edit, or why there is none, to `keep`, once. Requests are taken as they are asked for.
+    def edit_many(self, requests: Requests, keep: Keep) -> None:
+        """Gives each request's name with what became of it to `keep`, once, as soon as it is known.
 
-        Where some are left, a sentence on stderr says how many, why, and how to go on.
-        EndpointError, after what was under way: the endpoint refuses the key or the model, and the rest is not asked.
+        Requests are taken as they are asked for. Where some are left, a sentence on stderr says how many, why, and how
+        to go on. EndpointError, after what was under way: the endpoint refuses the key or the model, and the rest is
+        not asked.
         """
         start = time.monotonic()
         try:
             asyncio.run(self._edit_many(requests, keep))
         finally:
-            self.seconds += time.monotonic() - start
-        for sentence in self.left():
-            print(f"editors: {sentence}", file=sys.stderr)
-
-    def left(self) -> list[str]:
-        """How many edits the budget left unasked, how many had no answer, and how to go on."""
-        left, name = self.outcomes["budget"], self.name
-        again = f"run `dvc repro -f -s candidates@{name}`"
-        told = []
+            self.seconds = time.monotonic() - start
+        if self.closed is not None:
+            raise self.closed
+        left, name, again = self.outcomes["budget"], self.name, f"run `dvc repro -f -s candidates@{self.name}`"
         if left:
-            told.append(
-                f"{left} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise "
-                f"editors.{name}.budget, or {again} for as much again"
-            )
-        unanswered = {kind: n for kind, n in sorted(self.outcomes.items()) if kind not in SETTLED}
+            told = f"{left} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise"
+            print(f"editors: {told} editors.{name}.budget, or {again} for as much again", file=sys.stderr)
+        unanswered = Counter({kind: n for kind, n in self.outcomes.items() if kind not in SETTLED})
         if unanswered:
-            kinds = ", ".join(f"{kind}: {n}" for kind, n in unanswered.items())
-            told.append(f"{sum(unanswered.values())} edits of {name} had no answer ({kinds}); to ask again, {again}")
-        return told
+            kinds = ", ".join(f"{kind}: {n}" for kind, n in sorted(unanswered.items()))
+            told = f"{unanswered.total()} edits of {name} had no answer ({kinds})"
+            print(f"editors: {told}; to ask again, {again}", file=sys.stderr)
 
     def report(self) -> dict[str, Any]:
-        """Of all runs of this editor, for metrics/resume. money: what was asked for, at the setting's price."""
+        """Of the run, for metrics/resume. money: what was asked for, at the setting's price."""
         return {
             "outcomes": dict(sorted(self.outcomes.items())),
             "left": self.outcomes["budget"],
@@ -94,31 +93,86 @@ class ApiEditor:
             "seconds": round(self.seconds, 3),
         }
 
-    async def _edit_many(self, requests: Iterable[Request], keep: Keep) -> None:
-        waiting = iter(enumerate(requests))
-        pool = ThreadPoolExecutor(self.setting.max_in_flight)
-        with tempfile.TemporaryDirectory() as folder, closing(downloads(self.setting, Path(folder))) as fetched, pool:
-            async with Endpoint(line(self.setting, self.key), self.retries) as endpoint:
-                run = _Run(self, endpoint, fetched, pool)
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(WAITING * self.setting.max_in_flight):
-                        group.create_task(run.work(waiting, keep))
-        if run.closed is not None:
-            raise run.closed
+    async def _edit_many(self, requests: Requests, keep: Keep) -> None:
+        most = self.setting.max_in_flight
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(downloads(self.setting, Path(folder))) as self.fetched,
+            ThreadPoolExecutor(most) as self.pool,
+        ):
+            async with Endpoint(self.line, self.retries) as self.endpoint, asyncio.TaskGroup() as group:
+                for _ in range(WAITING * most):
+                    group.create_task(self._work(requests, keep))
+
+    async def _work(self, requests: Requests, keep: Keep) -> None:
+        """Has requests edited until there are none left."""
+        for name, request in requests:
+            try:
+                edited = await self._edit(request)
+            except EditFailed as failure:
+                self.outcomes[failure.kind] += 1
+                keep(name, failed(failure))
+            except EndpointError as error:  # those under way may still be answered, and have been paid for
+                self.closed = error
+                return
+            else:
+                self.outcomes["done"] += 1
+                keep(name, checked(edited, request))
+
+    async def _edit(self, request: Request) -> Edited:
+        if self.failed_in_a_row >= DOWN:
+            raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
+        self.purse.check()
+        sent = await self._ask(request)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, self._made, sent)
+
+    async def _ask(self, request: Request) -> bytes | str:
+        """The endpoint's answer. Raises EditFailed, and EndpointError where the first one says that no other can be."""
+        arguments = self.setting.arguments(request.use)
+        if self.setting.send_seed:
+            arguments = {**arguments, "seed": request.seed % SEEDS}
+
+        async def write() -> aiohttp.FormData:
+            if self.closed is not None:
+                raise self.closed
+            body = reply.multipart(request.image, request.instruction, self.setting.model, arguments)
+            await self.purse.take()
+            self.requests += 1
+            return body
+
+        try:
+            answer = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
+        except CallFailed as failure:
+            raise self._failure(failure) from None
+        self.purse.done()
+        self.answered, self.failed_in_a_row = True, 0
+        return answer.value
+
+    def _failure(self, failure: CallFailed) -> EditFailed:
+        if failure.kind == TOO_LARGE:
+            return EditFailed(BROKEN, failure.reason)
+        failed = EditFailed(failure.kind, failure.reason)
+        if isinstance(failure, Refused):
+            failed = reply.refusal(failure)
+            if failed.kind != "refused" and not self.answered and failure.everyones():
+                raise EndpointError(failure.reason)
+        if failed.kind == "refused":
+            self.answered, self.failed_in_a_row = True, 0
+        else:
+            self.failed_in_a_row += 1
+        return failed
+
+    def _made(self, sent: bytes | str) -> Edited:
+        """The image of an answer, in a thread of the pool. Raises EditFailed."""
+        data = sent if isinstance(sent, bytes) else fetch(self.fetched, sent, self.setting.base_url)
+        try:
+            return Edited(images.decode(data), None)
+        except images.ImageError as error:
+            raise EditFailed(BROKEN, f"the edited image: {error}") from error
 
 
-def line(setting: ApiSetting, key: str | None) -> Line:
-    """How the setting's endpoint is reached."""
-    return Line(
-        setting.base_url,
-        key,
-        max_in_flight=setting.max_in_flight,
-        per_minute=setting.per_minute,
-        timeout=setting.timeout,
-        connect_timeout=setting.connect_timeout,
-        tries=setting.tries,
-        most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
-    )
+def checked(edited: Edited, request: Request) -> Outcome:
+    return attempt(lambda _: edited, request)
 
 
 def downloads(setting: ApiSetting, folder: Path) -> Downloads:
@@ -152,80 +206,3 @@ def _place(url: str) -> tuple[str, str, int]:
     """Scheme, host and port. Raises ValueError."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-
-
-class _Run:
-    """One run over requests: what its workers share."""
-
-    def __init__(self, editor: ApiEditor, endpoint: Endpoint, fetched: Downloads, pool: ThreadPoolExecutor) -> None:
-        self.editor, self.setting, self.purse = editor, editor.setting, editor.purse
-        self.endpoint, self.fetched, self.pool = endpoint, fetched, pool
-        self.answered = False
-        self.failed_in_a_row = 0
-        self.closed: EndpointError | None = None
-
-    async def work(self, waiting: Iterator[tuple[int, Request]], keep: Keep) -> None:
-        """Has requests edited until there are none left."""
-        for number, request in waiting:
-            try:
-                result: Edited | EditFailed = await self._edit(request)
-            except EditFailed as failure:
-                result = failure
-            except EndpointError as error:  # those under way may still be answered, and have been paid for
-                self.closed = error
-                return
-            self.editor.outcomes[result.kind if isinstance(result, EditFailed) else "done"] += 1
-            keep(number, result)
-
-    async def _edit(self, request: Request) -> Edited:
-        if self.failed_in_a_row >= DOWN:
-            raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
-        self.purse.check()
-        sent = await self._ask(request)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.pool, self._made, sent)
-
-    async def _ask(self, request: Request) -> reply.Sent:
-        """The endpoint's answer. Raises EditFailed, and EndpointError where the first one says that no other can be."""
-
-        async def write() -> aiohttp.FormData:
-            if self.closed is not None:
-                raise self.closed
-            body = reply.multipart(request.image, request.instruction, self.setting.model, self._arguments(request))
-            await self.purse.take()
-            self.editor.requests += 1
-            return body
-
-        try:
-            answer = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
-        except CallFailed as failure:
-            raise self._failure(failure) from None
-        self.purse.done()
-        self.answered, self.failed_in_a_row = True, 0
-        return answer.value
-
-    def _arguments(self, request: Request) -> dict[str, Any]:
-        seed = {"seed": request.seed % SEEDS} if self.setting.send_seed else {}
-        return {**self.setting.arguments(request.use), **seed}
-
-    def _failure(self, failure: CallFailed) -> EditFailed:
-        if failure.kind == TOO_LARGE:
-            return EditFailed(BROKEN, failure.reason)
-        failed = EditFailed(failure.kind, failure.reason)
-        if isinstance(failure, Refused):
-            failed = reply.refusal(failure)
-            if failed.kind != "refused" and not self.answered and failure.everyones():
-                raise EndpointError(failure.reason)
-        if failed.kind == "refused":
-            self.answered, self.failed_in_a_row = True, 0
-        else:
-            self.failed_in_a_row += 1
-        return failed
-
-    def _made(self, sent: reply.Sent) -> Edited:
-        """The image of an answer, in a thread of the pool. Raises EditFailed."""
-        data = sent.data if sent.url is None else fetch(self.fetched, sent.url, self.setting.base_url)
-        try:
-            return Edited(images.decode(data or b""), None)
-        except images.ImageError as error:
-            raise EditFailed(BROKEN, f"the edited image: {error}") from error

@@ -1,11 +1,9 @@
 """What an images/edits endpoint is sent and what it answers."""
 
 import base64
-import binascii
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import aiohttp
 import orjson
@@ -19,14 +17,6 @@ KINDS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF"}
 POLICY = re.compile(
     r"moderation|content[_ ]?(policy|filter)|policy[_ ]?violation|safety|sensitive|nsfw|prohibited", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The image of an answer: its bytes, or the address that it lies at."""
-
-    data: bytes | None
-    url: str | None
 
 
 def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
@@ -44,8 +34,8 @@ def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Pla
     return body
 
 
-def read(raw: bytes) -> Sent:
-    """The first image of an answer (JSON).
+def read(raw: bytes) -> bytes | str:
+    """The first image of an answer (JSON), or the address that it lies at.
 
     Raises TryFailed for anything else, such as an error of a gateway with status 200, and Refused where the image's
     place has an error.
@@ -56,10 +46,10 @@ def read(raw: bytes) -> Sent:
         if error and not (data or url):
             raise Refused(200, orjson.dumps(error).decode())
         if isinstance(data, str) and data:
-            return Sent(base64.b64decode(data.partition(",")[2] if data.startswith("data:") else data), None)
+            return base64.b64decode(data.partition(",")[2] if data.startswith("data:") else data)
         if isinstance(url, str) and url:
-            return Sent(None, url)
-    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error):
+            return url
+    except (AttributeError, KeyError, TypeError, ValueError):
         pass
     raise TryFailed("malformed", f"no image in the answer: {raw[:QUOTED].decode(errors='replace')}")
 

@@ -33,7 +33,8 @@ def check(where: str, setting: DiffusersSetting) -> None:
         name = pipeline_name(setting)
     except ParamsError as error:
         raise ParamsError(f"{where}.model: {error}") from error
-    if not _has_pipeline(name):
+    found = getattr(diffusers, name) if name in dir(diffusers) else None
+    if not (inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)):
         field = "model" if setting.pipeline == AS_PUBLISHED else "pipeline"
         advice = STEP1X_ADVICE if name.startswith("Step1X") else "Install the version that has it"
         missing = f"needs the pipeline class {name}, which diffusers {diffusers.__version__} does not have"
@@ -78,21 +79,12 @@ def read_index(setting: DiffusersSetting) -> dict[str, Any]:
             path = Path(hf_hub_download(setting.model, INDEX, revision=setting.revision))
         index = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ParamsError(_unreadable(setting, error)) from error
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ParamsError(
+            f"{setting.model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "
+            f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub; a gated model "
+            "needs its licence accepted and HF_TOKEN set"
+        ) from error
     if not isinstance(index, dict):
         raise ParamsError(f"the {INDEX} of {setting.model} is not a JSON object")
     return index
-
-
-def _unreadable(setting: DiffusersSetting, error: Exception) -> str:
-    why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return (
-        f"{setting.model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "
-        f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub; a gated model "
-        "needs its licence accepted and HF_TOKEN set"
-    )
-
-
-def _has_pipeline(name: str) -> bool:
-    found = getattr(diffusers, name, None) if name in dir(diffusers) else None
-    return inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)

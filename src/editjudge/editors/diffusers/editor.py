@@ -4,7 +4,6 @@ The same record gives the same image whatever ran before it: the noise is drawn 
 Between kinds of GPU, and between versions of torch, images differ in their last bits.
 """
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from PIL import Image
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.check import call_arguments
-from editjudge.editors.diffusers.mends import mend
-from editjudge.editors.diffusers.processors import stand_ins
+from editjudge.editors.diffusers.mends import mend, stand_ins
 from editjudge.editors.diffusers.settings import AS_PUBLISHED, DiffusersSetting, Lora
 from editjudge.editors.request import Edited, EditFailed, Request
 
@@ -82,7 +80,10 @@ class DiffusersEditor:
 def _loaded(setting: DiffusersSetting) -> Any:
     named = setting.pipeline != AS_PUBLISHED
     loader: Any = getattr(diffusers, setting.pipeline) if named else diffusers.DiffusionPipeline
-    folder = _folder(setting)
+    folder = Path(setting.model)
+    if not folder.is_dir():  # files of other formats than safetensors are left out
+        hub: Any = diffusers.DiffusionPipeline
+        folder = Path(hub.download(setting.model, revision=setting.revision, use_safetensors=True))
     pipe = loader.from_pretrained(
         folder,
         dtype=DTYPES[setting.dtype],
@@ -94,14 +95,6 @@ def _loaded(setting: DiffusersSetting) -> Any:
     if setting.lora is not None:
         _add_lora(pipe, setting.lora)
     return pipe
-
-
-def _folder(setting: DiffusersSetting) -> Path:
-    """Where the model's files lie, once they are downloaded; files of other formats than safetensors are left out."""
-    if os.path.isdir(setting.model):
-        return Path(setting.model)
-    hub: Any = diffusers.DiffusionPipeline
-    return Path(hub.download(setting.model, revision=setting.revision, use_safetensors=True))
 
 
 def _add_lora(pipe: Any, lora: Lora) -> None:

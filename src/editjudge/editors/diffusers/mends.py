@@ -5,14 +5,19 @@ Without `mark_picture_tokens` edits of Qwen-Image-Edit and LongCat are worse and
 was given and breaks on long instructions. All but `quoted_parts` do nothing where a later version is right by itself.
 """
 
+import json
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from diffusers import GlmImagePipeline, LongCatImageEditPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
 from diffusers.pipelines.longcat_image import pipeline_longcat_image_edit
+from transformers import PreTrainedTokenizerBase
+from transformers.image_processing_utils import BaseImageProcessor
 
 LONGCAT: Any = pipeline_longcat_image_edit  # the module: it calls its function by name
 APOSTROPHE = "\ue000"  # of a private use area: stands for one that is part of a word
@@ -71,3 +76,30 @@ def length(of: Any) -> int:
     LongCat cuts an instruction to 512 tokens, but breaks on its warning, which asks for the length of a length.
     """
     return of if isinstance(of, int) else len(of)
+
+
+class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
+    """transformers' processor less the video part. It keeps the name, which is what a checkpoint records.
+
+    transformers cannot build that part without torchvision. Editing pipelines hand it images only; where torchvision
+    is installed, diffusers loads the whole one by itself.
+    """
+
+    def __init__(
+        self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
+    ) -> None:
+        super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
+
+
+STAND_INS = {"Qwen2VLProcessor": Qwen2VLProcessor, "Qwen2_5_VLProcessor": Qwen2VLProcessor}
+
+
+def stand_ins(folder: Path) -> dict[str, Qwen2VLProcessor]:
+    """The parts of the folder's model that cannot be loaded without torchvision, loaded; none where it is there."""
+    if find_spec("torchvision"):
+        return {}
+    index = json.loads((folder / "model_index.json").read_text())
+    named = {part: kind[1] for part, kind in index.items() if isinstance(kind, list)}
+    return {
+        part: STAND_INS[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in STAND_INS
+    }

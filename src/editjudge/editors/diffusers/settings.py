@@ -66,10 +66,8 @@ class Resolution:
             return None
         scale = math.sqrt(self.pixels / (width * height))
         scale = min(scale, 1.0) if self.rule == "at_most" else scale
-        return self._floored(width * scale), self._floored(height * scale)
-
-    def _floored(self, side: float) -> int:
-        return max(math.floor(side / self.multiple + 1e-6), 1) * self.multiple
+        wide, high = (max(math.floor(side * scale / self.multiple + 1e-6), 1) for side in (width, height))
+        return wide * self.multiple, high * self.multiple
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -22,8 +22,6 @@ BISECTIONS = 9
 TOLERANCE = 0.03  # of the wanted amount
 OPAQUE_FROM = 0.2  # strength from which the editor `box` changes its box in full
 JITTER = 0.25  # standard deviation of the logarithm of the amount, from record to record
-
-
 Made: TypeAlias = tuple[np.ndarray, float]
 """An edited image (RGB, uint8, (H, W, 3)) and its known damage to what it had to preserve (ΔE, see above)."""
 
@@ -40,7 +38,7 @@ class Scene:
 
     @cached_property
     def clean_lab(self) -> np.ndarray:
-        """The clean edit in CIELAB, (H, W, 3) float32: each strength that is tried is compared with it."""
+        """(H, W, 3) float32: each strength that is tried is compared with it."""
         return images.to_lab(self.clean)
 
 
@@ -61,7 +59,6 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
 
 
 def carry_out(source: np.ndarray, edit: dict[str, Any]) -> Scene:
-    """The clean edit."""
     mask = _object_mask(source, edit)
     clean = _render(source, edit, mask)
     return Scene(source, edit, mask, clean, _preserved(source, edit, mask))
@@ -92,7 +89,6 @@ def _preserved(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np
 
 
 def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
-    """The edit carried out on the object `mask`."""
     match edit["operation"]:
         case "recolour":
             return operations.recolour(source, mask, edit["colour"])
@@ -155,9 +151,8 @@ def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
     if operation == "add":
         pixels, alpha = operations.donor(scene.edit["donor"], scene.edit["donor_region"])
         place = regions.pad_box(scene.edit["box"], 0.6 * strength, height, width)
-        return np.where(
-            scene.mask[..., None], scene.clean, operations.add(scene.source, place, pixels, np.ones_like(alpha))
-        )
+        added = operations.add(scene.source, place, pixels, np.ones_like(alpha))
+        return np.where(scene.mask[..., None], scene.clean, added)
     opacity = min(1.0, strength / OPAQUE_FROM)  # a slim object leaves much of its box free: faint at first
     image = scene.clean + opacity * (_render(scene.source, scene.edit, wide) - scene.clean.astype(np.float64))
     return image.round().astype(np.uint8)
