@@ -137,6 +137,7 @@ class Pair:
 
     def __init__(self, source: Picture, edited: Picture, areas: Areas) -> None:
         self.source, self.edited, self.areas = source, edited, areas
+        self.both = (source, edited)
         self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
 
     @cached_property

@@ -25,9 +25,9 @@ class Encoded:
 
 
 class Encoder(Protocol):
-    """What the measures ask of an image encoder: HogEncoder here, ClipEncoder and DinoEncoder beside it.
+    """What the measures ask of ClipEncoder and DinoEncoder.
 
-    Each resizes the whole image to its square input, without a crop, so that a patch is the same part of any two images
+    As HogEncoder, each resizes the whole image to its square input, without a crop, so that a patch is the same part of any two images
     of one size, and `cells` says of each patch whether it lies in a region.
     """
 
@@ -37,10 +37,6 @@ class Encoder(Protocol):
 
 class HogEncoder:
     """Patch and object features from gradients and mean colours; needs no weights."""
-
-    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-        """RGB, uint8, (H, W, 3) each: `embedding` and `patches` of each image, float64."""
-        return [Encoded(self.embedding(rgb), self.patches(rgb)) for rgb in rgbs]
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
         """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""

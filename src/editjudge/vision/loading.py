@@ -24,9 +24,8 @@ def check_device(where: str, device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ParamsError(
-            f"{where}: its device {device!r} cannot be used here: {str(error).splitlines()[0]}"
-        ) from error
+        said = str(error).splitlines()[0]
+        raise ParamsError(f"{where}: its device {device!r} cannot be used here: {said}") from error
 
 
 def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
@@ -38,14 +37,9 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
     check_device(where, device)
     try:
         model, report = kind.from_pretrained(
-            str(folder),
-            dtype=DTYPES[dtype],
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-        )
+            str(folder), dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ParamsError(f"{where}: {folder} cannot be loaded: {' '.join(str(error).split())}") from error
     wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
@@ -59,14 +53,12 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
     return model.eval()
 
 
-def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
-    """RGB, uint8, (H, W, 3) to (height, width, 3) with Pillow, as the published CLIP and depth models were fed."""
-    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling(resample)))
-
-
 def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
-    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow and normalised: float32, (n, 3, height, width)."""
-    squares = [resized_by_pillow(rgb, height, width, scaling.resample) for rgb in rgbs]
+    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were fed,
+    and normalised: float32, (n, 3, height, width).
+    """
+    how = Image.Resampling(scaling.resample)
+    squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
     return scaling.apply(to_pixels(squares, device))
 
 
