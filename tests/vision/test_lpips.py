@@ -113,13 +113,6 @@ def test_identical_images_are_at_0_and_it_is_symmetric(model: Lpips, photo: np.n
     assert 0 < away < far
 
 
-def test_more_noise_is_farther(model: Lpips, photo: np.ndarray, rng: np.random.Generator) -> None:
-    noise = rng.standard_normal(photo.shape)
-    noisy = [(photo + amount * noise).clip(0, 255).astype(np.uint8) for amount in (2, 5, 10, 20, 40)]
-    found = model.distances(photo, noisy)
-    assert found == sorted(found)
-
-
 def test_a_batch_gives_what_each_gives_alone(file: Path, photo: np.ndarray, rng: np.random.Generator) -> None:
     others = [rng.integers(0, 256, photo.shape, dtype=np.uint8) for _ in range(5)]
     single, many = Lpips(WHERE, str(file), batch_size=1), Lpips(WHERE, str(file), batch_size=8)
@@ -136,18 +129,10 @@ def test_the_region_is_pasted_and_its_share_divides(photo: np.ndarray) -> None:
     assert lpips.by_share(0.5, region) == pytest.approx(0.5 / (1 - 30 * 40 / (72 * 96)))
 
 
-def test_an_empty_region_and_other_shapes_are_refused(model: Lpips, photo: np.ndarray) -> None:
+def test_an_empty_region_is_refused(photo: np.ndarray) -> None:
     nothing = np.zeros(photo.shape[:2], bool)
     with pytest.raises(ValueError, match="the region is empty"):
         lpips.pasted(photo, photo, nothing)
-    with pytest.raises(ValueError, match="the region is empty"):
-        lpips.by_share(0.5, nothing)
-    with pytest.raises(ValueError, match="shapes differ"):
-        lpips.pasted(photo, photo[1:], ~nothing)
-    with pytest.raises(ValueError, match="shapes differ"):
-        lpips.pasted(photo, photo, ~nothing[1:])
-    with pytest.raises(ValueError, match="shapes differ"):
-        model.distances(photo, [photo, photo[:, 1:]])
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (30, 200), (200, 30)])

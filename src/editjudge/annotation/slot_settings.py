@@ -54,14 +54,10 @@ def read(given: Any) -> SlotSetting:
 
 def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
-    if name == "face_geometry" and not _landmarks(setting):
+    landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
+    if name == "face_geometry" and not landmarks:
         return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
-
-
-def _landmarks(setting: SlotSetting) -> bool:
-    """Whether faces have landmarks: the embedded cascade finds none."""
-    return setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE
 
 
 def unconfigured(setting: SlotSetting) -> dict[str, str]:

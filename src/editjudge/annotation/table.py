@@ -13,7 +13,7 @@ from editjudge.annotation.looking import subject_face
 from editjudge.annotation.picture import HOG, Pair, Picture
 from editjudge.annotation.slot_settings import NONE, SlotSetting
 from editjudge.annotation.slots import Models
-from editjudge.measures import body, face, hair, identity, masks, patches, pixel
+from editjudge.measures import body, face, hair, identity, patches, pixel
 from editjudge.measures.names import KINDS
 from editjudge.vision import lpips
 from editjudge.vision.faces import Face
@@ -71,7 +71,7 @@ def _of_faces(measure: Callable[..., float]) -> Function:
 
 def _subjects(pair: Pair) -> Iterator[tuple[Picture, Face]]:
     """The subject's face in both images. Raises ValueError where there is none."""
-    for which, picture in zip(("source", "edited"), pair.both, strict=True):
+    for which, picture in pair.named:
         found = subject_face(picture)
         if found is None:
             raise ValueError(f"no face in the {which} image")
@@ -86,7 +86,7 @@ def _of_crops(measure: Callable[[np.ndarray, np.ndarray], float]) -> Function:
 def _of_hair(measure: Callable[..., float]) -> Function:
     """A measure of the subject's hair in both images."""
     return lambda pair, _area, _models: measure(
-        *(picture.rgb for picture in pair.both), *(picture.said("parsing") for picture in pair.both)
+        *(hair.cut(picture.rgb, picture.said("parsing"), which) for which, picture in pair.named)
     )
 
 
@@ -130,7 +130,7 @@ TABLE: dict[str, Function] = {
     "hair_color_chi_square": _of_hair(hair.color_chi_square),
     "hair_high_frequency_diff": _of_hair(hair.high_frequency_difference),
     "hair_sobel_diff": _of_hair(hair.sobel_difference),
-    "iou": _of_objects(masks.iou, lambda picture: picture.said("masks")),
+    "iou": _of_objects(pixel.iou, lambda picture: picture.said("masks")),
     "lpips": _lpips,
     "max_match_face_ID_sim": lambda pair, _area, _models: identity.best_match_similarity(
         *(picture.said("faces") for picture in pair.both)

@@ -11,7 +11,7 @@ from scipy.ndimage import affine_transform
 
 from editjudge.core import regions
 from editjudge.core.regions import FloatBox
-from editjudge.measures.masks import iou
+from editjudge.measures.pixel import iou
 from editjudge.vision import shapes
 
 if TYPE_CHECKING:  # it loads torch
@@ -38,8 +38,6 @@ def silhouette_iou(
     not symmetric: what is moved out of the image is cut off. Raises ValueError for fewer than 3 joints found in both or
     an empty silhouette.
     """
-    if reference.shape != edited.shape:
-        raise ValueError(f"silhouettes of shapes {reference.shape} and {edited.shape}")
     if not (reference.any() and edited.any()):
         raise ValueError(f"no body in the {'edited' if reference.any() else 'source'} image")
     target, points = _common(reference_joints, edited_joints)
@@ -89,6 +87,5 @@ def _common(reference: "Joints", edited: "Joints") -> tuple[np.ndarray, np.ndarr
 def _moved(mask: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """The mask (H, W) moved by a (2, 3) matrix of x and y; each place takes the nearest pixel, none outside."""
     back = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[[1, 0]]  # of rows and columns: y before x
-    return affine_transform(mask.astype(np.uint8), back[:, [1, 0]], back[:, 2], order=0, mode="grid-constant").astype(
-        bool
-    )
+    moved = affine_transform(mask.astype(np.uint8), back[:, [1, 0]], back[:, 2], order=0, mode="grid-constant")
+    return moved.astype(bool)

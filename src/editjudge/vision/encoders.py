@@ -27,8 +27,8 @@ class Encoded:
 class Encoder(Protocol):
     """What the measures ask of ClipEncoder and DinoEncoder.
 
-    As HogEncoder, each resizes the whole image to its square input, without a crop, so that a patch is the same part of any two images
-    of one size, and `cells` says of each patch whether it lies in a region.
+    As HogEncoder, each resizes the whole image to its square input, without a crop, so that a patch is the same part of
+    any two images of one size, and `cells` says of each patch whether it lies in a region.
     """
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]: ...

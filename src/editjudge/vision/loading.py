@@ -14,6 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from editjudge.core.params import ParamsError
+from editjudge.vision import folders
 from editjudge.vision.folders import Precision, Scaling
 
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -80,6 +81,25 @@ def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
 def batches(count: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that cover 0..count."""
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+class VisionModel:
+    """A model of the measures in a folder in transformers' form; a subclass says its architecture and its class."""
+
+    architecture: folders.Architecture
+    model_class: Any
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's and load's."""
+        folder = folders.find(where, model, self.architecture)
+        self.device, self.batch_size = device, batch_size
+        self.read(where, folder)
+        self.model = load(where, self.model_class, folder, dtype, device)
+
+    def read(self, where: str, folder: Path) -> None:
+        """What the model needs of its folder beside the weights, before these are loaded."""
 
 
 @contextmanager
