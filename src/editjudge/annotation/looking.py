@@ -15,7 +15,6 @@ from editjudge.annotation import features
 from editjudge.annotation.picture import Pair, Picture
 from editjudge.annotation.slots import Models
 from editjudge.measures import identity
-from editjudge.vision import lpips
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
 
@@ -44,7 +43,10 @@ def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None
 
 
 def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
-    """LPIPS of every pair in an area, a source's features being computed once for all of its edits."""
+    """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
+
+    What goes into the network is the edit's pixels in the area and the source's elsewhere.
+    """
     by_source: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_source.setdefault(id(pair.source), []).append(pair)
@@ -52,7 +54,10 @@ def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
         source, inside = group[0].source.rgb, []
         for pair in group:
             try:
-                inside.append((pair, lpips.pasted(source, pair.edited.rgb, pair.areas.mask(area))))
+                mask = pair.areas.mask(area)
+                if not mask.any():
+                    raise ValueError("the region is empty")
+                inside.append((pair, np.where(mask[..., None], pair.edited.rgb, source)))
             except ValueError as error:
                 pair.lpips[area] = error
         distances = _each(partial(models.lpips.distances, source), [image for _, image in inside])

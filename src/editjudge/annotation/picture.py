@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
-from editjudge.vision.encoders import Encoder, HogEncoder
+from editjudge.vision.encoders import HogEncoder
+
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.encoders_transformers import Encoder
 
 HOG = HogEncoder()  # has no weights and no state
 
@@ -111,7 +114,7 @@ class Areas:
             self._masks[area] = self._mask(area)
         return self._masks[area]
 
-    def cells(self, area: str, name: str, encoder: Encoder | HogEncoder) -> np.ndarray:
+    def cells(self, area: str, name: str, encoder: "HogEncoder | Encoder") -> np.ndarray:
         """The patches of the encoder `name` in an area: bool, (P,)."""
         if (area, name) not in self._cells:
             self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)

@@ -63,13 +63,10 @@ def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
 def unconfigured(setting: SlotSetting) -> dict[str, str]:
     """Measure: why it is not configured."""
     missing = {name: lacking(name, setting) for name in KINDS}
-    return {name: _why(slots, setting) for name, slots in missing.items() if slots}
-
-
-def _why(slots: tuple[str, ...], setting: SlotSetting) -> str:
-    if any(getattr(setting, slot) != NONE for slot in slots):
-        return "measures.faces gives no landmarks"
-    return f"{' and '.join(f'measures.{slot}' for slot in slots)} {'are' if len(slots) > 1 else 'is'} {NONE}"
+    why = {name: " and ".join(f"measures.{slot}" for slot in slots) for name, slots in missing.items() if slots}
+    why = {name: f"{slots} {'are' if ' ' in slots else 'is'} {NONE}" for name, slots in why.items()}
+    without = setting.faces != NONE and missing["face_geometry"]
+    return why | ({"face_geometry": "measures.faces gives no landmarks"} if without else {})
 
 
 def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
 from editjudge.vision import faces_settings, folders, lpips
-from editjudge.vision.encoders import Encoder
 from editjudge.vision.faces import LbpFaces
-from editjudge.vision.segmenters import GrabCut, Segmenter
+from editjudge.vision.segmenters import GrabCut
 
 if TYPE_CHECKING:  # they load torch
     from editjudge.vision.depth import DepthAnything
+    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, Encoder
     from editjudge.vision.faces_insightface import InsightFaces
     from editjudge.vision.lpips_torch import Lpips
     from editjudge.vision.parsing import FaceParser
     from editjudge.vision.pose import VitPose
+    from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
 ARCHITECTURES = {
@@ -109,24 +110,24 @@ class Models:
     def __init__(self, setting: SlotSetting, device: str = "cpu") -> None:
         self.setting, self.device = setting, device
 
-    def encoder(self, name: str) -> Encoder:
+    def encoder(self, name: str) -> "Encoder":
         """`clip` or `dinov3`."""
         return self.clip if name == "clip" else self.dinov3
 
     @cached_property
-    def clip(self) -> Encoder:
+    def clip(self) -> "ClipEncoder":
         from editjudge.vision.encoders_transformers import ClipEncoder
 
         return ClipEncoder("measures.clip", self.setting.clip, **self._torch())
 
     @cached_property
-    def dinov3(self) -> Encoder:
+    def dinov3(self) -> "DinoEncoder":
         from editjudge.vision.encoders_transformers import DinoEncoder
 
         return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch())
 
     @cached_property
-    def segmenter(self) -> Segmenter:
+    def segmenter(self) -> "GrabCut | Sam2Segmenter":
         if self.setting.segmenter == GRABCUT:
             return GrabCut()
         from editjudge.vision.segmenters_sam2 import Sam2Segmenter

@@ -15,7 +15,6 @@ from editjudge.annotation.slot_settings import NONE, SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.measures import body, face, hair, identity, patches, pixel
 from editjudge.measures.names import KINDS
-from editjudge.vision import lpips
 from editjudge.vision.faces import Face
 
 Function = Callable[[Pair, str, Models], float]
@@ -30,7 +29,7 @@ def _lpips(pair: Pair, area: str, _models: Models) -> float:
     distance = pair.lpips[area]
     if isinstance(distance, ValueError):
         raise distance
-    return lpips.by_share(distance, pair.areas.mask(area))
+    return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
 def _patches(pair: Pair, area: str, models: Models, slot: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,12 +64,12 @@ def appearance_cosine(
     return float(np.clip(first @ second / norm, -1, 1))
 
 
-def clothed(silhouette: np.ndarray, hair: np.ndarray | None, face_box: FloatBox | None) -> np.ndarray:
+def clothed(silhouette: np.ndarray, hair: np.ndarray, face_box: FloatBox | None) -> np.ndarray:
     """The silhouette without the hair and without the face's box padded by FACE_PADDING: bool, (H, W), may be empty.
 
-    None stands for an image where no hair or no face was looked for or found.
+    face_box: None where no face was looked for or found.
     """
-    body = silhouette.copy() if hair is None else silhouette & ~hair
+    body = silhouette & ~hair
     if face_box is not None:
         x0, y0, x1, y1 = regions.pad_box(face_box, FACE_PADDING, *silhouette.shape)
         body[y0:y1, x0:x1] = False

@@ -13,8 +13,7 @@ from editjudge.core import regions
 SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
 WINDOW = _BELL / _BELL.sum()
-DATA_RANGE = 255.0
-K1, K2 = 0.01, 0.03
+C1, C2 = (0.01 * 255.0) ** 2, (0.03 * 255.0) ** 2
 
 
 def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
@@ -96,9 +95,8 @@ class Moments:
 def ssim_map(first: Moments, second: Moments) -> np.ndarray:
     """SSIM a pixel, float64, of the shape of the values, which are in 0..255; borders are mirrored."""
     covariance = _blur(first.values * second.values) - first.mean * second.mean
-    c1, c2 = (K1 * DATA_RANGE) ** 2, (K2 * DATA_RANGE) ** 2
-    alike = (2 * first.mean * second.mean + c1) * (2 * covariance + c2)
-    return alike / ((first.mean**2 + second.mean**2 + c1) * (first.variance + second.variance + c2))
+    alike = (2 * first.mean * second.mean + C1) * (2 * covariance + C2)
+    return alike / ((first.mean**2 + second.mean**2 + C1) * (first.variance + second.variance + C2))
 
 
 def iou(first: np.ndarray, second: np.ndarray) -> float:

@@ -20,7 +20,7 @@ from editjudge.vision import folders, loading
 from editjudge.vision.encoders import Encoded
 
 
-class _Encoder(loading.VisionModel, ABC):
+class Encoder(loading.VisionModel, ABC):
     """What ClipEncoder and DinoEncoder share; each says what it is and how squares go through it."""
 
     def read(self, where: str, folder: Path) -> None:
@@ -45,7 +45,7 @@ class _Encoder(loading.VisionModel, ABC):
         """CLS (n, d) and patches (n, grid * grid, hidden) of images that go through the model together."""
 
 
-class ClipEncoder(_Encoder):
+class ClipEncoder(Encoder):
     """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: 7 x 7 patches of 768, an embedding of 512.
 
     Patches: the last hidden state's patch tokens after the post layer norm, which CLIP itself applies to the token it
@@ -61,7 +61,7 @@ class ClipEncoder(_Encoder):
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
 
-class DinoEncoder(_Encoder):
+class DinoEncoder(Encoder):
     """DINOv3 (Simeoni et al. 2025), such as ViT-B/16: 14 x 14 patches of 768 at 224 pixels, a CLS token of 768.
 
     Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after

@@ -1,12 +1,10 @@
-"""LPIPS of a region: the file of weights, and what is done around the distance itself, which `lpips_torch` takes.
+"""The file of LPIPS's weights, which `lpips_torch` loads.
 
-The weights are one safetensors file that holds torchvision's AlexNet trunk and the five linear layers of LPIPS v0.1
+It is one safetensors file that holds torchvision's AlexNet trunk and the five linear layers of LPIPS v0.1
 under their own names; `python -m editjudge.commands.convert_lpips` makes it of the published files.
 """
 
 from pathlib import Path
-
-import numpy as np
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
@@ -28,21 +26,3 @@ def find(where: str, path: str) -> Path:
         if found.get(name) != shape:
             raise ParamsError(f"{where}: {path}: {name} must have shape {shape}, not {found.get(name, 'be missing')}")
     return file
-
-
-def pasted(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> np.ndarray:
-    """The edited image's pixels in the region, the reference's elsewhere: RGB, uint8, (H, W, 3).
-
-    Raises ValueError for an empty region.
-    """
-    if not region.any():
-        raise ValueError("the region is empty")
-    return np.where(region[..., None], edited, reference)
-
-
-def by_share(distance: float, region: np.ndarray) -> float:
-    """LPIPS of the whole of a pasted image to LPIPS of the region (H, W): divided by the region's share of the image.
-
-    0 or more, lower is better.
-    """
-    return distance / float(region.mean())
