@@ -19,9 +19,8 @@ from tiny_people import (
 )
 
 from editjudge.core import params
-from editjudge.core.regions import overlaps
 from editjudge.measures import identity
-from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read, suppressed
+from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +154,6 @@ def test_decoding_agrees_with_a_plain_loop(rng: np.random.Generator) -> None:
     assert np.array_equal(batched[1], boxes)
 
 
-def test_suppression_agrees_with_a_plain_loop(rng: np.random.Generator) -> None:
-    corners = rng.uniform(0, 60, (80, 2))
-    boxes, scores = np.hstack([corners, corners + rng.uniform(10, 40, (80, 2))]), rng.uniform(0.5, 1, 80)
-    left, kept = list(np.argsort(-scores)), []
-    while left:
-        best = left.pop(0)
-        kept.append(int(best))
-        left = [n for n in left if overlaps(boxes[best], boxes[n])[0, 0] <= 0.4]
-    assert suppressed(boxes, scores, 0.4) == kept
-    assert 5 < len(kept) < 80
-    assert suppressed(boxes[:0], scores[:0], 0.4) == []
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (480, 640), (900, 300)], ids=lambda s: f"{s[0]}x{s[1]}")
 def test_the_letterbox_keeps_the_aspect_ratio_and_knows_the_way_back(shape: tuple[int, int]) -> None:
     rgb = np.full((*shape, 3), 200, np.uint8)
@@ -219,9 +205,6 @@ def test_a_face_that_cannot_be_cut_out_is_none(
         ({"landmarks": "2d68.onnx"}, r"measures.faces.landmarks: no file .*2d68.onnx"),
         ({"detector": "../det_10g.onnx"}, r"measures.faces.detector must be a file's name"),
         ({"side": 100}, r"measures.faces.side must be a multiple of 32"),
-        ({"threshold": 1.5}, r"measures.faces.threshold must be at most 1"),
-        ({"batch_size": 0}, r"measures.faces.batch_size must be at least 1"),
-        ({"size": 3}, r"measures.faces.size is unknown"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )

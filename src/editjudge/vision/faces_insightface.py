@@ -5,7 +5,7 @@ landmarks. The files are read as published; how images are fed and outputs read 
 The published weights are for non-commercial research.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,10 @@ class InsightFaces:
         """`where`: the params section of `setting`. ParamsError for a file that is no such model, or a device that this
         onnxruntime does not have.
         """
-        folder = Path(setting.folder)
         self.setting = setting
-        self.detector = _session(f"{where}.detector", folder / setting.detector, device, _detector)
-        self.recognizer = _session(f"{where}.recognizer", folder / setting.recognizer, device, _recognizer)
-        self.landmarks = None
-        if setting.landmarks != NONE:
-            self.landmarks = _session(f"{where}.landmarks", folder / setting.landmarks, device, _landmarks)
+        self.detector = _session(where, "detector", setting, device)
+        self.recognizer = _session(where, "recognizer", setting, device)
+        self.landmarks = None if setting.landmarks == NONE else _session(where, "landmarks", setting, device)
 
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
         """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
@@ -174,27 +171,25 @@ def _run(session: onnxruntime.InferenceSession, rgbs: Sequence[np.ndarray], mean
     return outputs
 
 
-def _detector(_inputs: list[Any], outputs: list[Any]) -> str | None:
-    """What is wrong with a detector of these inputs and outputs, as onnxruntime describes them."""
-    wanted = " or ".join(map(str, STRIDES))
-    return None if len(outputs) in STRIDES else f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
+def _wrong(field: str, session: onnxruntime.InferenceSession) -> str | None:
+    """What is wrong with the model of a field, by its inputs and outputs."""
+    shape, outputs = session.get_inputs()[0].shape, session.get_outputs()
+    if field == "detector":
+        fits, wanted = len(outputs) in STRIDES, " or ".join(map(str, STRIDES))
+        said = f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
+    elif field == "recognizer":
+        fits = shape[1:] == [3, CROP, CROP] and len(outputs) == 1
+        said = f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
+    else:
+        sizes = [out.shape[-1] for out in outputs]
+        fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
+        said = "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
+    return None if fits else said
 
 
-def _recognizer(inputs: list[Any], outputs: list[Any]) -> str | None:
-    fits = inputs[0].shape[1:] == [3, CROP, CROP] and len(outputs) == 1
-    return None if fits else f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
-
-
-def _landmarks(inputs: list[Any], outputs: list[Any]) -> str | None:
-    shape, sizes = inputs[0].shape, [out.shape[-1] for out in outputs]
-    fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
-    return None if fits else "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
-
-
-def _session(
-    where: str, file: Path, device: str, wrong: Callable[[list[Any], list[Any]], str | None]
-) -> onnxruntime.InferenceSession:
-    """ParamsError for a device that is not there and a file that is no model, or one of which `wrong` says why not."""
+def _session(where: str, field: str, setting: InsightFaceSetting, device: str) -> onnxruntime.InferenceSession:
+    """ParamsError for a device that is not there and a file that is no model, or another one."""
+    where, file = f"{where}.{field}", Path(setting.folder) / getattr(setting, field)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # the processes are the parallelism
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
@@ -208,7 +203,7 @@ def _session(
     count = session.get_inputs()[0].shape[0]
     if isinstance(count, int) and count != 1:
         raise ParamsError(f"{where}: {file} takes {count} images at a time; one of any number, or of one, is needed")
-    if said := wrong(session.get_inputs(), session.get_outputs()):
+    if said := _wrong(field, session):
         raise ParamsError(f"{where}: {file} {said}")
     return session
 

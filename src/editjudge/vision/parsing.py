@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch.nn import functional
 from transformers import SegformerForSemanticSegmentation
 
@@ -46,13 +45,9 @@ class FaceParser(loading.VisionModel):
     def _hair(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         pixels = loading.fed(rgbs, *self.size, self.scaling, self.device)
         logits = self.model(pixel_values=pixels.to(self.model.dtype)).logits.float()  # (n, classes, h / 4, w / 4)
-        return [_classes(own, *rgb.shape[:2]) == self.hair_class for own, rgb in zip(logits, rgbs, strict=True)]
-
-
-def _classes(logits: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The likeliest class of each of the image's pixels, (height, width); logits are (classes, h, w)."""
-    whole = functional.interpolate(logits[None], (height, width), mode="bilinear", align_corners=False)
-    return whole[0].argmax(0).cpu().numpy()
+        sizes = (rgb.shape[:2] for rgb in rgbs)
+        each = (functional.interpolate(own[None], s, mode="bilinear") for own, s in zip(logits, sizes, strict=True))
+        return [whole[0].argmax(0).cpu().numpy() == self.hair_class for whole in each]  # each pixel's likeliest class
 
 
 def _around(face: FloatBox | None, height: int, width: int) -> tuple[slice, slice]:
