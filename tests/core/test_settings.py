@@ -1,7 +1,9 @@
 """The reader of all settings: what is wrong is a line that names the dotted key, and what is right is read as it is."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -120,3 +122,15 @@ def test_a_users_mistake_ends_in_one_line(
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         main.guarded("s", lambda: 1 // 0)
+
+
+def test_a_package_of_an_extra_that_is_missing_is_told_with_its_extra() -> None:
+    def work() -> None:
+        raise ModuleNotFoundError("No module named 'peft'", name="peft")
+
+    with pytest.raises(SystemExit, match=r'^s: peft is not installed: pip install -e "\.\[train\]"$'):
+        main.guarded("s", work)
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for extra, packages in main.EXTRAS.items():
+        named = " ".join(declared["optional-dependencies"][extra]).replace("-", "_")
+        assert all(package in named for package in packages)

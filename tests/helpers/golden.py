@@ -311,7 +311,7 @@ def value(stage: str) -> str:
 
 def main() -> None:
     values = {}
-    for stage in STAGES:
+    for stage in [word for word in sys.argv[1:] if word in STAGES] or STAGES:
         values[stage] = value(stage)
         print(f"{stage} {values[stage]}", flush=True)
     if "--write" in sys.argv[1:]:

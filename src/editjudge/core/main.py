@@ -7,6 +7,14 @@ from typing import Any
 
 from editjudge.core.errors import UserError
 
+EXTRAS = {
+    "models": ("torch", "transformers", "sentence_transformers"),
+    "train": ("accelerate", "datasets", "deepspeed", "peft", "trl"),
+    "editors": ("diffusers",),
+    "faces": ("onnxruntime",),
+    "serve": ("starlette", "uvicorn"),
+}
+
 
 def stage(description: str | None, work: Callable[..., None], *options: str) -> None:
     """Runs a stage's function on its options, such as `task`, each of which the command line must give.
@@ -27,6 +35,11 @@ def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
     except (UserError, OSError) as error:
         sys.exit(f"{name}: {error}")
+    except ModuleNotFoundError as error:
+        extra = next((extra for extra, packages in EXTRAS.items() if error.name in packages), None)
+        if extra is None:
+            raise
+        sys.exit(f'{name}: {error.name} is not installed: pip install -e ".[{extra}]"')
     except KeyboardInterrupt:
         print(f"{name}: stopped; what is finished is kept", file=sys.stderr)
         sys.exit(130)
