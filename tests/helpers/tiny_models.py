@@ -5,24 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import (
-    CLIPVisionConfig,
-    CLIPVisionModelWithProjection,
-    DepthAnythingConfig,
-    DepthAnythingForDepthEstimation,
-    Dinov2Config,
-    DINOv3ViTConfig,
-    DINOv3ViTModel,
-    PreTrainedModel,
-    Sam2Config,
-    Sam2HieraDetConfig,
-    Sam2MaskDecoderConfig,
-    Sam2Model,
-    Sam2PromptEncoderConfig,
-    Sam2VideoConfig,
-    Sam2VideoModel,
-    Sam2VisionConfig,
-)
+import transformers as hf
 
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -47,36 +30,38 @@ DEPTH_PROCESSOR |= {"size": {"height": 70, "width": 70}}
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def clip() -> CLIPVisionModelWithProjection:
+def clip() -> hf.CLIPVisionModelWithProjection:
     """16 patches of 32, an embedding of 24."""
-    return CLIPVisionModelWithProjection(CLIPVisionConfig(**SIZES, image_size=64, patch_size=16, projection_dim=24))
+    return hf.CLIPVisionModelWithProjection(
+        hf.CLIPVisionConfig(**SIZES, image_size=64, patch_size=16, projection_dim=24)
+    )
 
 
-def dinov3() -> DINOv3ViTModel:
+def dinov3() -> hf.DINOv3ViTModel:
     """16 patches of 32, three register tokens."""
-    return DINOv3ViTModel(DINOv3ViTConfig(**SIZES, image_size=64, patch_size=16, num_register_tokens=3))
+    return hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**SIZES, image_size=64, patch_size=16, num_register_tokens=3))
 
 
-def sam2() -> Sam2Model:
+def sam2() -> hf.Sam2Model:
     """SAM 2 with an input of 128 x 128 and masks of 32 x 32."""
-    trunk = Sam2HieraDetConfig(
+    trunk = hf.Sam2HieraDetConfig(
         hidden_size=12, image_size=[128, 128], blocks_per_stage=[1, 1, 2, 1], embed_dim_per_stage=[12, 24, 48, 96],
         num_attention_heads_per_stage=[1, 2, 4, 8], window_size_per_stage=[8, 4, 4, 2], global_attention_blocks=[3],
         window_positional_embedding_background_size=[2, 2],
     )  # fmt: skip
-    vision = Sam2VisionConfig(
+    vision = hf.Sam2VisionConfig(
         backbone_config=trunk, backbone_channel_list=[96, 48, 24, 12], fpn_hidden_size=32,
         backbone_feature_sizes=[[32, 32], [16, 16], [8, 8]],
     )  # fmt: skip
-    prompts = Sam2PromptEncoderConfig(hidden_size=32, image_size=128, patch_size=16, mask_input_channels=4)
-    decoder = Sam2MaskDecoderConfig(
+    prompts = hf.Sam2PromptEncoderConfig(hidden_size=32, image_size=128, patch_size=16, mask_input_channels=4)
+    decoder = hf.Sam2MaskDecoderConfig(
         hidden_size=32, mlp_dim=32, num_hidden_layers=1, num_attention_heads=2, iou_head_hidden_dim=32,
         dynamic_multimask_via_stability=False,  # else the one mask may be the best of the three, as with the other call
     )  # fmt: skip
-    return Sam2Model(Sam2Config(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder))
+    return hf.Sam2Model(hf.Sam2Config(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder))
 
 
-def sam2_video(model: Sam2Model) -> Sam2VideoModel:
+def sam2_video(model: hf.Sam2Model) -> hf.Sam2VideoModel:
     """The checkpoint's form with a memory of earlier frames, of the same image model's sizes."""
     parts = {name: getattr(model.config, name).to_dict() for name in ("prompt_encoder_config", "mask_decoder_config")}
     sizes = {
@@ -85,25 +70,27 @@ def sam2_video(model: Sam2Model) -> Sam2VideoModel:
         "memory_encoder_output_channels": 8, "mask_downsampler_embed_dim": 32, "memory_fuser_embed_dim": 32,
         "memory_fuser_intermediate_dim": 32,
     }  # fmt: skip
-    return Sam2VideoModel(Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes))
+    return hf.Sam2VideoModel(
+        hf.Sam2VideoConfig(vision_config=model.config.vision_config, **parts, image_size=128, **sizes)
+    )
 
 
-def depth() -> DepthAnythingForDepthEstimation:
+def depth() -> hf.DepthAnythingForDepthEstimation:
     """Depth Anything on a DINOv2 of 32 channels."""
-    backbone = Dinov2Config(
+    backbone = hf.Dinov2Config(
         hidden_size=32, num_hidden_layers=4, num_attention_heads=2, mlp_ratio=2, image_size=70, patch_size=14,
         out_indices=[1, 2, 3, 4], reshape_hidden_states=False,
     )  # fmt: skip
-    config = DepthAnythingConfig(
+    config = hf.DepthAnythingConfig(
         backbone_config=backbone, patch_size=14, reassemble_hidden_size=32, neck_hidden_sizes=[8, 8, 8, 8],
         fusion_hidden_size=8, head_hidden_size=4,
     )  # fmt: skip
-    model = DepthAnythingForDepthEstimation(config)
+    model = hf.DepthAnythingForDepthEstimation(config)
     torch.nn.init.constant_(model.head.conv3.bias, 2.0)  # else the last ReLU may leave nothing
     return model
 
 
-def save(model: PreTrainedModel, folder: Path, processor: dict | None = None) -> Path:
+def save(model: hf.PreTrainedModel, folder: Path, processor: dict | None = None) -> Path:
     """The checkpoint of `model` in `folder`, its weights drawn anew so that none is a constant 0 or 1."""
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():

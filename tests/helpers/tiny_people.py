@@ -9,16 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+import transformers as hf
 from onnx import TensorProto, helper, numpy_helper
-from transformers import (
-    SegformerConfig,
-    SegformerForSemanticSegmentation,
-    SegformerImageProcessorPil,
-    VitPoseBackboneConfig,
-    VitPoseConfig,
-    VitPoseForPoseEstimation,
-    VitPoseImageProcessorPil,
-)
 from transformers.models.vitpose.modeling_vitpose import VitPoseEstimatorOutput
 
 from editjudge.vision.folders import JOINTS
@@ -91,13 +83,8 @@ def write_recognizer(path: Path, batch: int | str = "None") -> None:
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("Add", ["flat", "half"], ["683"]),
     ]
-    save(
-        path,
-        nodes,
-        [tensor("input.1", [batch, 3, 112, 112])],
-        [tensor("683", [1, 48])],
-        {"half": np.array([0.5], np.float32)},
-    )
+    given, half = [tensor("input.1", [batch, 3, 112, 112])], {"half": np.array([0.5], np.float32)}
+    save(path, nodes, given, [tensor("683", [1, 48])], half)
 
 
 def write_landmarks(path: Path, points: np.ndarray) -> None:
@@ -136,34 +123,34 @@ COCO = ("Nose", "L_Eye", "R_Eye", "L_Ear", "R_Ear", *JOINTS)
 def write_parser(folder: Path) -> Path:
     """A Segformer of all the classes and one more."""
     torch.manual_seed(0)
-    config = SegformerConfig(
+    config = hf.SegformerConfig(
         hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16,
         id2label=NUMBERED, label2id={label: n for n, label in NUMBERED.items()}, num_labels=len(NUMBERED),
     )  # fmt: skip
-    model = SegformerForSemanticSegmentation(config)
+    model = hf.SegformerForSemanticSegmentation(config)
     torch.nn.init.normal_(model.decode_head.classifier.weight, std=3.0)
     hair = next(number for number, name in NUMBERED.items() if name.startswith("hair"))
     torch.nn.init.constant_(model.decode_head.classifier.bias[hair], 0.13)  # a third of the pixels or so
     model.save_pretrained(folder)
-    SegformerImageProcessorPil(size={"height": SIDE, "width": SIDE + 32}).save_pretrained(folder)
+    hf.SegformerImageProcessorPil(size={"height": SIDE, "width": SIDE + 32}).save_pretrained(folder)
     return folder
 
 
 def write_pose(folder: Path, experts: int) -> Path:
     """A VitPose, or with more than one expert a VitPose+."""
     torch.manual_seed(1)
-    backbone = VitPoseBackboneConfig(
+    backbone = hf.VitPoseBackboneConfig(
         image_size=[64, 48], patch_size=[16, 16], hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         out_features=["stage2"], num_experts=experts, part_features=8 if experts > 1 else 0,
     )  # fmt: skip
     names = dict(enumerate(COCO))
-    config = VitPoseConfig(
+    config = hf.VitPoseConfig(
         backbone_config=backbone, use_simple_decoder=True, id2label=names, label2id={v: k for k, v in names.items()}
     )
-    model = VitPoseForPoseEstimation(config)
+    model = hf.VitPoseForPoseEstimation(config)
     torch.nn.init.normal_(model.head.conv.weight, std=0.3)
     model.save_pretrained(folder)
-    VitPoseImageProcessorPil(size={"height": 64, "width": 48}).save_pretrained(folder)
+    hf.VitPoseImageProcessorPil(size={"height": 64, "width": 48}).save_pretrained(folder)
     return folder
 
 

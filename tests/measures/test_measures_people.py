@@ -1,8 +1,6 @@
 """Measures of people, against plain formulas and other libraries, and their properties."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +9,12 @@ from scipy.spatial import procrustes
 from skimage.transform import AffineTransform, warp
 from tiny_people import complex_similarity
 
-from editjudge.core import images
-from editjudge.measures import attributes, body, face, hair, identity
+from editjudge.measures import body, face, hair, identity
 from editjudge.vision import shapes
 from editjudge.vision.faces import Face
 from editjudge.vision.folders import JOINTS
 from editjudge.vision.pose import Joints
 
-SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
 LAPLACIAN = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], float)
 SOBEL = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], float)
 WHITE = np.array([0.95047, 1.0, 1.08883])
@@ -89,10 +85,8 @@ def test_the_procrustes_distance_does_not_see_place_size_and_turn(rng: np.random
         (np.ones((4, 2)), np.arange(8.0).reshape(4, 2), "coincide"),
         (np.arange(8.0).reshape(4, 2), np.ones((4, 2)), "coincide"),
         (np.full((4, 2), np.nan), np.ones((4, 2)), "not finite"),
-        (np.zeros((4, 2)), np.zeros((5, 2)), "cannot be aligned"),
-        (np.zeros((4, 3)), np.zeros((4, 3)), "cannot be aligned"),
     ],
-    ids=["two", "one place", "one place edited", "nan", "other number", "three coordinates"],
+    ids=["two", "one place", "one place edited", "nan"],
 )
 def test_shapes_that_cannot_be_compared_are_refused(first: np.ndarray, second: np.ndarray, said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -114,8 +108,6 @@ def test_the_subjects_face_is_the_one_in_its_box_else_the_largest() -> None:
     assert identity.subject(faces, (200, 200, 210, 210)) == 1  # none touches it
     nearly = person((40.0, 10.0, 80.0 + 1e-12, 50.0), [1, 1])  # larger in the last bits alone: the first of equals
     assert identity.subject([faces[1], nearly], None) == 0
-    with pytest.raises(ValueError, match="no face"):
-        identity.subject([], None)
 
 
 def test_face_id_is_the_cosine_of_the_subjects_faces() -> None:
@@ -234,15 +226,6 @@ def test_texture_measures_are_best_for_one_face_and_symmetric(
     assert measure(second, first) == pytest.approx(value, abs=1e-12)
 
 
-def test_smoothed_skin_is_seen_the_more_the_smoother_it_is(rng: np.random.Generator) -> None:
-    first = noise(rng)
-    smoother = [(first * (1 - share) + first.mean((0, 1)) * share).astype(np.uint8) for share in (0.1, 0.4, 0.8)]
-    ratios = [face.energy_ratio(first, rgb) for rgb in smoother]
-    differences = [face.high_frequency_difference(first, rgb) for rgb in smoother]
-    assert ratios == sorted(ratios, reverse=True)
-    assert differences == sorted(differences)
-
-
 def test_faces_without_texture_are_refused(rng: np.random.Generator) -> None:
     flat, crop = np.full((face.SIDE, face.SIDE, 3), 90, np.uint8), noise(rng)
     assert face.energy_ratio(flat, crop) == 0
@@ -275,6 +258,12 @@ def hairy(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return first, second, disc(90, 110, 30), second_hair
 
 
+def cuts(measure: Callable[..., float], *given: np.ndarray) -> float:
+    """A measure of two images, each with its hair."""
+    first, second, first_hair, second_hair = given
+    return measure(hair.cut(first, first_hair, "source"), hair.cut(second, second_hair, "edited"))
+
+
 def test_hairs_chi_square_agrees_with_a_plain_formula(rng: np.random.Generator) -> None:
     first, second, first_hair, second_hair = hairy(rng)
     total = 0.0
@@ -287,7 +276,7 @@ def test_hairs_chi_square_agrees_with_a_plain_formula(rng: np.random.Generator) 
             for rgb, mask in ((first, first_hair), (second, second_hair))
         )
         total += sum((a - b) ** 2 / (a + b) for a, b in zip(p, q, strict=True) if a + b > 0) / 2
-    assert hair.color_chi_square(first, second, first_hair, second_hair) == pytest.approx(total / 3, abs=1e-5)
+    assert cuts(hair.color_chi_square, first, second, first_hair, second_hair) == pytest.approx(total / 3, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "sobel"])
@@ -301,7 +290,7 @@ def test_hairs_texture_differences_agree_with_a_plain_formula(kind: str, rng: np
         energies.append(sum(convolve(light, kernel) ** 2 for kernel in kernels)[inside].mean())
     measure = hair.high_frequency_difference if kind == "laplacian" else hair.sobel_difference
     expected = abs(energies[0] - energies[1]) / sum(energies)
-    assert measure(first, second, first_hair, second_hair) == pytest.approx(expected, abs=1e-5)
+    assert cuts(measure, first, second, first_hair, second_hair) == pytest.approx(expected, abs=1e-5)
     assert 0.1 < expected < 0.9
 
 
@@ -313,26 +302,21 @@ def test_hair_measures_are_best_for_one_head_symmetric_and_see_the_hair_alone(
     measure: Callable[..., float], rng: np.random.Generator
 ) -> None:
     first, second, first_hair, second_hair = hairy(rng)
-    value = measure(first, second, first_hair, second_hair)
+    value = cuts(measure, first, second, first_hair, second_hair)
     assert 0 < value < 1
-    assert measure(first, first, first_hair, first_hair) == 0
-    assert measure(second, first, second_hair, first_hair) == pytest.approx(value, abs=1e-12)
+    assert cuts(measure, first, first, first_hair, first_hair) == 0
+    assert cuts(measure, second, first, second_hair, first_hair) == pytest.approx(value, abs=1e-12)
     outside = np.where(second_hair[..., None], second, noise(rng, 70, 80))
-    assert measure(first, outside, first_hair, second_hair) == pytest.approx(value, abs=1e-12)
+    assert cuts(measure, first, outside, first_hair, second_hair) == pytest.approx(value, abs=1e-12)
     moved = np.roll(second, (20, -15), (0, 1)), np.roll(second_hair, (20, -15), (0, 1))
-    assert measure(first, moved[0], first_hair, moved[1]) == pytest.approx(value, abs=1e-12)
+    assert cuts(measure, first, moved[0], first_hair, moved[1]) == pytest.approx(value, abs=1e-12)
 
 
-@pytest.mark.parametrize("measure", HAIR, ids=lambda value: value.__name__)
-def test_images_without_hair_are_refused(measure: Callable[..., float], rng: np.random.Generator) -> None:
-    first, second, first_hair, second_hair = hairy(rng)
-    for given, said in (
-        ((first_hair & False, second_hair), "no hair in the source"),
-        ((first_hair, second_hair & False), "no hair in the edited"),
-        ((second_hair, second_hair), "of shape"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            measure(first, second, *given)
+def test_images_without_hair_are_refused(rng: np.random.Generator) -> None:
+    first, second, _, _ = hairy(rng)
+    for rgb, which in ((first, "source"), (second, "edited")):
+        with pytest.raises(ValueError, match=f"no hair in the {which} image"):
+            hair.cut(rgb, np.zeros(rgb.shape[:2], bool), which)
 
 
 @pytest.mark.parametrize("measure", HAIR[1:], ids=lambda value: value.__name__)
@@ -341,13 +325,13 @@ def test_hair_without_texture_or_inner_pixels_is_refused(
 ) -> None:
     first, _, first_hair, _ = hairy(rng)
     flat = np.full_like(first, 40)
-    assert measure(first, flat, first_hair, first_hair) == 1
+    assert cuts(measure, first, flat, first_hair, first_hair) == 1
     with pytest.raises(ValueError, match="without texture"):
-        measure(flat, flat, first_hair, first_hair)
+        cuts(measure, flat, flat, first_hair, first_hair)
     thin = np.zeros_like(first_hair)
     thin[:, 5:7] = True
     with pytest.raises(ValueError, match="too small"):
-        measure(first, first, first_hair, thin)
+        cuts(measure, first, first, first_hair, thin)
 
 
 # The body.
@@ -384,20 +368,6 @@ def test_fewer_than_three_joints_in_both_are_no_pose(rng: np.random.Generator) -
         body.silhouette_iou(mask, mask, first, second)
 
 
-def test_silhouettes_of_a_person_that_moved_and_shrank_lie_on_each_other(rng: np.random.Generator) -> None:
-    joints = pose(rng)
-    mask = disc(160, 160, 50)
-    mask[:60] = False
-    matrix = np.array([[0.8, 0.1, 12.0], [-0.1, 0.8, 20.0], [0, 0, 1]])
-    moved = warp(mask.astype(float), AffineTransform(np.linalg.inv(matrix)), order=1) > 0.5
-    there = Joints(joints.points @ matrix[:2, :2].T + matrix[:2, 2], joints.scores)
-    aligned = body.silhouette_iou(mask, moved, joints, there)
-    unaligned = body.silhouette_iou(mask, moved, joints, joints)
-    assert unaligned == pytest.approx((mask & moved).sum() / (mask | moved).sum(), abs=1e-12)
-    assert aligned > 0.97 > 0.8 > unaligned
-    assert body.silhouette_iou(mask, mask, joints, joints) == 1
-
-
 def test_the_aligned_silhouette_agrees_with_scikit_image(rng: np.random.Generator) -> None:
     first, second = pose(rng), pose(rng)
     masks = disc(140, 120, 40), disc(140, 120, 25)
@@ -407,14 +377,14 @@ def test_the_aligned_silhouette_agrees_with_scikit_image(rng: np.random.Generato
     found = body.silhouette_iou(*masks, first, second)
     assert 0 < expected < 1
     assert found == pytest.approx(expected, abs=1e-5)
+    assert body.silhouette_iou(masks[0], masks[0], first, first) == 1
 
 
-def test_silhouettes_that_are_empty_or_of_other_shapes_are_refused(rng: np.random.Generator) -> None:
+def test_empty_silhouettes_are_refused(rng: np.random.Generator) -> None:
     joints, mask = pose(rng), disc(120, 120, 30)
     for pair, said in (
         ((mask & False, mask), "no body in the source"),
         ((mask, mask & False), "no body in the edited"),
-        ((mask, mask[1:]), "silhouettes of shapes"),
     ):
         with pytest.raises(ValueError, match=said):
             body.silhouette_iou(*pair, joints, joints)
@@ -452,34 +422,5 @@ def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
     expected[:3] = False
     expected[7:23, 7:23] = False
     assert np.array_equal(clothed, expected)
-    assert np.array_equal(body.clothed(silhouette, None, None), silhouette)
-    assert body.clothed(silhouette, None, (10.0, 10.0, 20.0, 20.0)).sum() == 1600 - 16**2
+    assert np.array_equal(body.clothed(silhouette, ~silhouette, None), silhouette)
     assert silhouette.all()
-
-
-# Attributes, and real edits.
-
-
-def test_every_attribute_has_its_own_measures() -> None:
-    names = [name for measures in attributes.MEASURES.values() for name in measures]
-    assert list(attributes.MEASURES) == [
-        "face_id", "face_geometry", "face_texture", "hair", "body_pose_shape", "body_appearance",
-    ]  # fmt: skip
-    assert len(names) == len(set(names)) == 11
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real edits in {SHARED}: set EDITJUDGE_SHARED")
-def test_measures_of_real_edits_agree_with_plain_formulas() -> None:
-    files = sorted((SHARED / "editreward").glob("*.png"))
-    source, edited = (images.decode(file.read_bytes()) for file in files[:2])
-    crops = [face.crop(rgb, (50.0, 40.0, 350.0, 300.0)) for rgb in (source, edited)]
-    whole = np.ones((face.SIDE, face.SIDE), bool)
-    lights = [plain_lab(rgb)[..., 0] for rgb in crops]
-    parts = [light - plain_blur(light) for light in lights]
-    expected = np.abs(parts[0] - parts[1]).mean() / 100
-    assert face.high_frequency_difference(*crops) == pytest.approx(expected, abs=1e-5)
-    energies = [(convolve(light, LAPLACIAN) ** 2)[1:-1, 1:-1].mean() for light in lights]
-    assert face.energy_ratio(*crops) == pytest.approx(min(energies) / max(energies), abs=1e-5)
-    assert hair.high_frequency_difference(*crops, whole, whole) == pytest.approx(
-        abs(energies[0] - energies[1]) / sum(energies), abs=1e-5
-    )

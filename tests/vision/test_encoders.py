@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
 
-from editjudge.vision.encoders import HogEncoder
 from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, grid_cells
 
 SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
@@ -33,14 +32,6 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dino_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dino")
     return tiny_models.save(tiny_models.dinov3(), folder, tiny_models.DINO_PROCESSOR)
-
-
-def test_hog_encodes_as_its_parts_do(pictures: list[np.ndarray]) -> None:
-    encoder = HogEncoder()
-    for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
-        assert np.array_equal(found.cls, encoder.embedding(rgb))
-        assert np.array_equal(found.patches, encoder.patches(rgb))
-        assert encoder.cells(np.ones(rgb.shape[:2], bool), 0.1).shape == (len(found.patches),)
 
 
 @torch.inference_mode()

@@ -81,7 +81,7 @@ def test_values_are_those_of_what_each_model_sees(models: Models, source: np.nda
     hairs = models.parsing.hair([source, edit], [first.box, second.box])
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
-        "hair_color_chi_square": hair.color_chi_square(source, edit, *hairs),
+        "hair_color_chi_square": hair.color_chi_square(*map(hair.cut, (source, edit), hairs, ("source", "edited"))),
         "body_joint_error": body.joint_error(*models.pose.joints([source, edit], [PERSON, PERSON])),
     }
     for name, value in expected.items():

@@ -27,28 +27,17 @@ from editjudge.core.workers import cores
 from editjudge.measures import attributes
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
-    "clip": "editjudge.vision.encoders_transformers",
-    "dinov3": "editjudge.vision.encoders_transformers",
-    "segmenter": "editjudge.vision.segmenters_sam2",
-    "lpips": "editjudge.vision.lpips_torch",
-    "depth": "editjudge.vision.depth",
-    "faces": "editjudge.vision.faces_insightface",
-    "parsing": "editjudge.vision.parsing",
-    "pose": "editjudge.vision.pose",
-}
+    slot: f"editjudge.vision.{module}"
+    for slot, module in {
+        "clip": "encoders_transformers", "dinov3": "encoders_transformers", "segmenter": "segmenters_sam2",
+        "lpips": "lpips_torch", "depth": "depth", "faces": "faces_insightface", "parsing": "parsing", "pose": "pose",
+    }.items()
+}  # fmt: skip
 # What is used on the way and no value depends on, beside what a record's fingerprint already holds.
 NO_VALUES = {
-    "editjudge.annotation.features",
-    "editjudge.annotation.recipe",
-    "editjudge.core.code",
-    "editjudge.core.errors",
-    "editjudge.core.settings",
-    "editjudge.core.files",
-    "editjudge.core.lined_yaml",
-    "editjudge.core.params",
-    "editjudge.core.progress",
-    "editjudge.core.resume",
-    "editjudge.core.workers",
+    *(f"editjudge.annotation.{name}" for name in ("features", "recipe")),
+    *(f"editjudge.core.{name}" for name in ("code", "errors", "files", "lined_yaml", "params", "progress")),
+    *(f"editjudge.core.{name}" for name in ("resume", "settings", "workers")),
     "editjudge.measures.names",
 }
 DECIMALS = 6
@@ -190,11 +179,10 @@ def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
     for edit in prompt.edits:
         try:
             edited = Picture(fitted(images.decode(edit.image), source), _scaled(edit.boxes, scale) or source.boxes)
+            pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
+            found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
         except ValueError as error:
             found.append(error)
-            continue
-        pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
-        found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
     return found
 
 
@@ -231,13 +219,8 @@ def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
         change = TABLE["delta_e"](pair, recipe.changed_area, models)
     except ValueError as error:
         return failed(str(error))
-    return {
-        "status": "done",
-        "reason": None,
-        "change": round(change, DECIMALS),
-        "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS),
-        "measures": take(pair, recipe, models),
-    }
+    figures = {"change": round(change, DECIMALS), "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS)}
+    return {"status": "done", "reason": None} | figures | {"measures": take(pair, recipe, models)}
 
 
 def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
@@ -246,20 +229,18 @@ def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
     Rows {area, measure, value, reason}; value is None, with the reason beside it, where a measure has no result.
     Values are rounded to DECIMALS, so that the last bits of another machine do not show.
     """
-    rows = []
-    for area, names in recipe.areas:
-        for name in names:
-            value, reason = _attempt(name, area, pair, models)
-            rows.append({"area": area, "measure": name, "value": value, "reason": reason})
-    return rows
+    return [_row(pair, area, name, models) for area, names in recipe.areas for name in names]
 
 
-def _attempt(name: str, area: str, pair: Pair, models: Models) -> tuple[float | None, str | None]:
+def _row(pair: Pair, area: str, name: str, models: Models) -> dict[str, Any]:
+    row = {"area": area, "measure": name}
     try:
         value = TABLE[name](pair, area, models)
     except ValueError as error:
-        return None, str(error)
-    return (round(value, DECIMALS), None) if np.isfinite(value) else (None, f"not finite: {value}")
+        return row | {"value": None, "reason": str(error)}
+    if not np.isfinite(value):
+        return row | {"value": None, "reason": f"not finite: {value}"}
+    return row | {"value": round(value, DECIMALS), "reason": None}
 
 
 def failed(reason: str) -> dict[str, Any]:

@@ -14,9 +14,7 @@ import numpy as np
 from editjudge.annotation import features
 from editjudge.annotation.picture import Pair, Picture
 from editjudge.annotation.slots import Models
-from editjudge.core.regions import Box
 from editjudge.measures import identity
-from editjudge.vision import lpips
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
 
@@ -45,7 +43,10 @@ def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None
 
 
 def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
-    """LPIPS of every pair in an area, a source's features being computed once for all of its edits."""
+    """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
+
+    What goes into the network is the edit's pixels in the area and the source's elsewhere.
+    """
     by_source: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_source.setdefault(id(pair.source), []).append(pair)
@@ -53,7 +54,10 @@ def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
         source, inside = group[0].source.rgb, []
         for pair in group:
             try:
-                inside.append((pair, lpips.pasted(source, pair.edited.rgb, pair.areas.mask(area))))
+                mask = pair.areas.mask(area)
+                if not mask.any():
+                    raise ValueError("the region is empty")
+                inside.append((pair, np.where(mask[..., None], pair.edited.rgb, source)))
             except ValueError as error:
                 pair.lpips[area] = error
         distances = _each(partial(models.lpips.distances, source), [image for _, image in inside])
@@ -70,42 +74,22 @@ def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[A
 
 
 def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-    found = features.said(
-        asking.store,
-        asking.versions[slot],
-        rgbs,
-        lambda missing: [(each.cls, each.patches) for each in asking.models.encoder(slot).encode(missing)],
-    )
-    return [Encoded(*arrays) for arrays in found]
+    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
+        return [(each.cls, each.patches) for each in asking.models.encoder(slot).encode(missing)]
+
+    return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, ask)]
 
 
-def _pictures(slot: str) -> Callable[[Asking, list[Picture]], list[Encoded]]:
-    """The encodings of whole pictures."""
-    return lambda asking, pictures: _encode(asking, slot, [p.rgb for p in pictures])
-
-
-def _objects(slot: str) -> Callable[[Asking, list[Picture]], list[list[Encoded]]]:
+def _objects(asking: Asking, pictures: list[Picture], slot: str) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
-
-    def ask(asking: Asking, pictures: list[Picture]) -> list[list[Encoded]]:
-        cuts = [picture.objects for picture in pictures]
-        found = iter(_encode(asking, slot, [cut for own in cuts for cut in own]))
-        return [[next(found) for _ in own] for own in cuts]
-
-    return ask
-
-
-def _masks(asking: Asking, pictures: list[Picture]) -> list[list[np.ndarray]]:
-    return asking.models.segmenter.masks([p.rgb for p in pictures], [p.boxes for p in pictures])
+    cuts = [picture.objects for picture in pictures]
+    found = iter(_encode(asking, slot, [cut for own in cuts for cut in own]))
+    return [[next(found) for _ in own] for own in cuts]
 
 
 def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
     rgbs, version, maps = [p.rgb for p in pictures], asking.versions["depth"], asking.models.depth.maps
     return [depth for [depth] in features.said(asking.store, version, rgbs, lambda new: [(d,) for d in maps(new)])]
-
-
-def _faces(asking: Asking, pictures: list[Picture]) -> list[list[Face]]:
-    return asking.models.faces.find([p.rgb for p in pictures])
 
 
 def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
@@ -115,13 +99,10 @@ def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
 
 
 def _pose(asking: Asking, pictures: list[Picture]) -> "list[Joints]":
-    return asking.models.pose.joints([p.rgb for p in pictures], [_subject_box(p) for p in pictures])
-
-
-def _subject_box(picture: Picture) -> Box:
-    if picture.subject_box is None:
+    boxes = [p.subject_box for p in pictures if p.subject_box]
+    if len(boxes) < len(pictures):
         raise ValueError("the record has no box")
-    return picture.subject_box
+    return asking.models.pose.joints([p.rgb for p in pictures], boxes)
 
 
 def subject_face(picture: Picture) -> Face | None:
@@ -132,13 +113,15 @@ def subject_face(picture: Picture) -> Face | None:
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
 LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
-    "clip": _pictures("clip"),
-    "dinov3": _pictures("dinov3"),
-    "masks": _masks,
-    "clip_objects": _objects("clip"),
-    "dinov3_objects": _objects("dinov3"),
+    "clip": lambda asking, pictures: _encode(asking, "clip", [p.rgb for p in pictures]),
+    "dinov3": lambda asking, pictures: _encode(asking, "dinov3", [p.rgb for p in pictures]),
+    "masks": lambda asking, pictures: asking.models.segmenter.masks(
+        [p.rgb for p in pictures], [p.boxes for p in pictures]
+    ),
+    "clip_objects": partial(_objects, slot="clip"),
+    "dinov3_objects": partial(_objects, slot="dinov3"),
     "depth": _depth,
-    "faces": _faces,
+    "faces": lambda asking, pictures: asking.models.faces.find([p.rgb for p in pictures]),
     "parsing": _parsing,
     "pose": _pose,
 }

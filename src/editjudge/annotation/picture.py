@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
-from editjudge.vision.encoders import Encoder, HogEncoder
+from editjudge.vision.encoders import HogEncoder
+
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.encoders_transformers import Encoder
 
 HOG = HogEncoder()  # has no weights and no state
 
@@ -93,9 +96,8 @@ def on_white(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
     h, w = cut.shape[:2]
     side = max(h, w)
     top, left = (side - h) // 2, (side - w) // 2
-    return cv2.copyMakeBorder(
-        cut, top, side - h - top, left, side - w - left, cv2.BORDER_CONSTANT, value=(255, 255, 255)
-    )
+    sides = (top, side - h - top, left, side - w - left)
+    return cv2.copyMakeBorder(cut, *sides, cv2.BORDER_CONSTANT, value=(255, 255, 255))
 
 
 class Areas:
@@ -112,7 +114,7 @@ class Areas:
             self._masks[area] = self._mask(area)
         return self._masks[area]
 
-    def cells(self, area: str, name: str, encoder: Encoder) -> np.ndarray:
+    def cells(self, area: str, name: str, encoder: "HogEncoder | Encoder") -> np.ndarray:
         """The patches of the encoder `name` in an area: bool, (P,)."""
         if (area, name) not in self._cells:
             self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)
@@ -137,6 +139,8 @@ class Pair:
 
     def __init__(self, source: Picture, edited: Picture, areas: Areas) -> None:
         self.source, self.edited, self.areas = source, edited, areas
+        self.both = (source, edited)
+        self.named = (("source", source), ("edited", edited))
         self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
 
     @cached_property

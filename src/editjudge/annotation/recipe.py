@@ -9,16 +9,15 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from editjudge.core.lined_yaml import FileError, Lined, Place, read_lined
+from editjudge.core.lined_yaml import Lined, read_lined
 from editjudge.measures.names import KINDS
 
 Where: TypeAlias = Literal["source", "edited", "both"]
 Pipeline: TypeAlias = Literal["object_centric", "human_centric", "vlm_as_a_judge"]
 SCHEMA = Path(__file__).parents[3] / "pipelines/recipe.schema.json"
 MEASURED = ("image_side", "regions", "skip_unedited_from", "changed_area", "areas")  # what recipes with measures say
-RecipeError = FileError
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Recipe:
 def load_recipe(path: Path) -> Recipe:
     """The recipe in `pipelines/<pipeline>/<task>.yaml`.
 
-    Raises RecipeError, `<file>:<line>: ...`, for anything that the schema does not allow, an unknown measure, area or
+    Raises FileError, `<file>:<line>: ...`, for anything that the schema does not allow, an unknown measure, area or
     prompt (the known ones are listed), a measure in an area where it means nothing, an area that needs boxes without
     `regions`, and a task or pipeline that is not the file's.
     """
@@ -88,14 +87,6 @@ def load_recipe(path: Path) -> Recipe:
         regions=Sought(**given["regions"]) if "regions" in given else None,
         judge=Judging(**given["judge"]) if "judge" in given else None,
     )
-
-
-def _check_known(lined: Lined, place: Place, what: str, known: Collection[str]) -> None:
-    value: Any = lined.value
-    for part in place:
-        value = value[part]
-    if value not in known:
-        raise lined.error(place, f"{'.'.join(map(str, place[:-1]))}: unknown {what} {value!r}; known: {_listed(known)}")
 
 
 def _listed(names: Collection[str]) -> str:
@@ -121,4 +112,6 @@ def _check_regions(lined: Lined, prompts: Path) -> None:
             raise lined.error(["areas"], f"{wanted[0]} needs boxes: say in `regions` where they are sought")
         return
     for role in ("parser", "grounder"):
-        _check_known(lined, ("regions", role), "prompt", {file.stem for file in (prompts / f"{role}s").glob("*.yaml")})
+        name, known = given["regions"][role], [file.stem for file in (prompts / f"{role}s").glob("*.yaml")]
+        if name not in known:
+            raise lined.error(("regions", role), f"regions: unknown prompt {name!r}; known: {_listed(known)}")

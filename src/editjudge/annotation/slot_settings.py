@@ -54,26 +54,19 @@ def read(given: Any) -> SlotSetting:
 
 def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
-    if name == "face_geometry" and not _landmarks(setting):
+    landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
+    if name == "face_geometry" and not landmarks:
         return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
-
-
-def _landmarks(setting: SlotSetting) -> bool:
-    """Whether faces have landmarks: the embedded cascade finds none."""
-    return setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE
 
 
 def unconfigured(setting: SlotSetting) -> dict[str, str]:
     """Measure: why it is not configured."""
     missing = {name: lacking(name, setting) for name in KINDS}
-    return {name: _why(slots, setting) for name, slots in missing.items() if slots}
-
-
-def _why(slots: tuple[str, ...], setting: SlotSetting) -> str:
-    if any(getattr(setting, slot) != NONE for slot in slots):
-        return "measures.faces gives no landmarks"
-    return f"{' and '.join(f'measures.{slot}' for slot in slots)} {'are' if len(slots) > 1 else 'is'} {NONE}"
+    why = {name: " and ".join(f"measures.{slot}" for slot in slots) for name, slots in missing.items() if slots}
+    why = {name: f"{slots} {'are' if ' ' in slots else 'is'} {NONE}" for name, slots in why.items()}
+    without = setting.faces != NONE and missing["face_geometry"]
+    return why | ({"face_geometry": "measures.faces gives no landmarks"} if without else {})
 
 
 def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
-from editjudge.vision import folders
-from editjudge.vision import lpips as lpips_file
-from editjudge.vision.encoders import Encoder
-from editjudge.vision.segmenters import GrabCut, Segmenter
+from editjudge.vision import faces_settings, folders, lpips
+from editjudge.vision.faces import LbpFaces
+from editjudge.vision.segmenters import GrabCut
 
 if TYPE_CHECKING:  # they load torch
     from editjudge.vision.depth import DepthAnything
-    from editjudge.vision.faces import LbpFaces
+    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, Encoder
     from editjudge.vision.faces_insightface import InsightFaces
     from editjudge.vision.lpips_torch import Lpips
     from editjudge.vision.parsing import FaceParser
     from editjudge.vision.pose import VitPose
+    from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
 ARCHITECTURES = {
@@ -58,12 +58,15 @@ def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
 def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
     """What values depend on, slot by slot: the embedded backend's name, or a hash of the weights' bytes."""
     heavy = torch_slots(slots, setting)
-    return {slot: weights_version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
+    return {slot: _version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
 
 
-def weights_version(slot: str, setting: SlotSetting) -> str:
-    """A hash of the files of a slot's model and of the settings that its answers depend on."""
-    digest = hashlib.sha256(repr(_options(slot, setting)).encode())
+def _version(slot: str, setting: SlotSetting) -> str:
+    """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
+    options: Any = setting.dtype if slot != "lpips" else "float32"
+    if slot == "faces":
+        options = sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+    digest = hashlib.sha256(repr(options).encode())
     found = _weights(slot, setting)
     files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
     for file in files:
@@ -72,23 +75,12 @@ def weights_version(slot: str, setting: SlotSetting) -> str:
     return digest.hexdigest()
 
 
-def _options(slot: str, setting: SlotSetting) -> Any:
-    """What the slot's answers depend on beside its weights: another one's settings make no answer anew."""
-    if slot == "faces":
-        return sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
-    return setting.dtype if slot != "lpips" else "float32"
-
-
 def _weights(slot: str, setting: SlotSetting) -> Path:
     """The folder or file of a slot's weights, looked into. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
-    if slot == "lpips":
-        return lpips_file.find(where, model)
     if slot == "faces":
-        from editjudge.vision import faces_insightface
-
-        return Path(faces_insightface.read("measures.insightface", setting.insightface).folder)
-    return folders.find(where, model, ARCHITECTURES[slot])
+        return Path(faces_settings.read("measures.insightface", setting.insightface).folder)
+    return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, ARCHITECTURES[slot])
 
 
 def devices(slots: Collection[str], setting: SlotSetting, cores: int) -> list[str]:
@@ -100,21 +92,16 @@ def devices(slots: Collection[str], setting: SlotSetting, cores: int) -> list[st
         return ["cpu"] * cores
     import torch
 
-    if setting.device != "auto":
-        _check_device(setting.device)
-        return [setting.device]
-    return [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"] * cores
-
-
-def _check_device(name: str) -> None:
-    import torch
-
+    name, count = setting.device, torch.cuda.device_count()
+    if name == "auto":
+        return [f"cuda:{n}" for n in range(count)] or ["cpu"] * cores
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ParamsError(f"measures.device: torch knows no device {name!r}") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ParamsError(f"measures.device is {name}, and torch sees {torch.cuda.device_count()} GPUs")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ParamsError(f"measures.device is {name}, and torch sees {count} GPUs")
+    return [name]
 
 
 class Models:
@@ -123,24 +110,24 @@ class Models:
     def __init__(self, setting: SlotSetting, device: str = "cpu") -> None:
         self.setting, self.device = setting, device
 
-    def encoder(self, name: str) -> Encoder:
+    def encoder(self, name: str) -> "Encoder":
         """`clip` or `dinov3`."""
         return self.clip if name == "clip" else self.dinov3
 
     @cached_property
-    def clip(self) -> Encoder:
+    def clip(self) -> "ClipEncoder":
         from editjudge.vision.encoders_transformers import ClipEncoder
 
         return ClipEncoder("measures.clip", self.setting.clip, **self._torch())
 
     @cached_property
-    def dinov3(self) -> Encoder:
+    def dinov3(self) -> "DinoEncoder":
         from editjudge.vision.encoders_transformers import DinoEncoder
 
         return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch())
 
     @cached_property
-    def segmenter(self) -> Segmenter:
+    def segmenter(self) -> "GrabCut | Sam2Segmenter":
         if self.setting.segmenter == GRABCUT:
             return GrabCut()
         from editjudge.vision.segmenters_sam2 import Sam2Segmenter
@@ -161,14 +148,12 @@ class Models:
 
     @cached_property
     def faces(self) -> "LbpFaces | InsightFaces":
-        from editjudge.vision.faces import LbpFaces
-
         if self.setting.faces == LBP:
             return LbpFaces()
-        from editjudge.vision import faces_insightface
+        from editjudge.vision.faces_insightface import InsightFaces
 
-        setting = faces_insightface.read("measures.insightface", self.setting.insightface)
-        return faces_insightface.InsightFaces("measures.insightface", setting, self.device)
+        setting = faces_settings.read("measures.insightface", self.setting.insightface)
+        return InsightFaces("measures.insightface", setting, self.device)
 
     @cached_property
     def parsing(self) -> "FaceParser":
@@ -183,5 +168,4 @@ class Models:
         return VitPose("measures.pose", self.setting.pose, **self._torch())
 
     def _torch(self) -> dict[str, Any]:
-        setting = self.setting
-        return {"device": self.device, "dtype": setting.dtype, "batch_size": setting.batch_size}
+        return {"device": self.device, "dtype": self.setting.dtype, "batch_size": self.setting.batch_size}

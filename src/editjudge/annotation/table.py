@@ -4,7 +4,8 @@ A function raises ValueError, with the reason, where the measure has no value. W
 them stands in measures.names.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,69 +13,46 @@ from editjudge.annotation.looking import subject_face
 from editjudge.annotation.picture import HOG, Pair, Picture
 from editjudge.annotation.slot_settings import NONE, SlotSetting
 from editjudge.annotation.slots import Models
-from editjudge.measures import body, face, hair, identity, masks, patches, pixel
+from editjudge.measures import body, face, hair, identity, patches, pixel
 from editjudge.measures.names import KINDS
-from editjudge.vision import lpips
 from editjudge.vision.faces import Face
 
 Function = Callable[[Pair, str, Models], float]
+
+
+def _region(measure: Callable[..., float], what: Callable[[Pair], tuple[Any, Any]]) -> Function:
+    """A measure of two things of a pair, within the pixels of an area."""
+    return lambda pair, area, _models: measure(*what(pair), pair.areas.mask(area))
 
 
 def _lpips(pair: Pair, area: str, _models: Models) -> float:
     distance = pair.lpips[area]
     if isinstance(distance, ValueError):
         raise distance
-    return lpips.by_share(distance, pair.areas.mask(area))
+    return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
-def _ssim(pair: Pair, area: str, _models: Models) -> float:
-    return pixel.ssim(pair.source.moments, pair.edited.rgb, pair.areas.mask(area))
-
-
-def _l_channel_ssim(pair: Pair, area: str, _models: Models) -> float:
-    return pixel.l_channel_ssim(pair.source.lightness, pair.edited.lightness, pair.areas.mask(area))
-
-
-def _depth_ssim(pair: Pair, area: str, _models: Models) -> float:
-    return pixel.depth_ssim(pair.source.said("depth"), pair.edited.said("depth"), pair.areas.mask(area))
-
-
-def _delta_e(pair: Pair, area: str, _models: Models) -> float:
-    return pixel.delta_e(pair.delta_e, pair.areas.mask(area))
-
-
-def _tone_residual(pair: Pair, area: str, _models: Models) -> float:
-    return pixel.tone_residual(pair.source.lab, pair.edited.lab, pair.areas.mask(area))
+def _patches(pair: Pair, area: str, models: Models, slot: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both images' patches, and those in the area; HOG's where the slot is not configured."""
+    if getattr(models.setting, slot) == NONE:
+        return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
+    first, second = pair.source.said(slot).patches, pair.edited.said(slot).patches
+    return first, second, pair.areas.cells(area, slot, models.encoder(slot))
 
 
 def _emd(pair: Pair, area: str, models: Models) -> float:
-    """With CLIP's patches where it is configured, else HOG's."""
-    if models.setting.clip == NONE:
-        first, second, cells = pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
-    else:
-        first, second = pair.source.said("clip").patches, pair.edited.said("clip").patches
-        cells = pair.areas.cells(area, "clip", models.clip)
+    first, second, cells = _patches(pair, area, models, "clip")
     if models.setting.emd_cells == "both":
         return patches.emd(first, second, cells)
     return patches.emd(first, second, np.ones_like(cells), cells)
 
 
-def _structure_similarity(pair: Pair, area: str, _models: Models) -> float:
-    return patches.structure_similarity(pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG))
-
-
-def _dinov3_structure_similarity(pair: Pair, area: str, models: Models) -> float:
-    first, second = pair.source.said("dinov3").patches, pair.edited.said("dinov3").patches
-    return patches.structure_similarity(first, second, pair.areas.cells(area, "dinov3", models.dinov3))
-
-
-def _of_objects(parts: Callable[[Picture], Sequence[np.ndarray]], measure: Callable[..., float]) -> Function:
+def _of_objects(measure: Callable[..., float], parts: Callable[[Picture], Sequence[Any]]) -> Function:
     """Mean over the boxes, paired in order, of a measure of their objects' parts."""
 
     def take(pair: Pair, _area: str, _models: Models) -> float:
         pair.object_pairs()
-        both = zip(parts(pair.source), parts(pair.edited), strict=True)
-        return float(np.mean([measure(first, second) for first, second in both]))
+        return float(np.mean(list(map(measure, parts(pair.source), parts(pair.edited)))))
 
     return take
 
@@ -85,63 +63,44 @@ def _cls(what: str) -> Callable[[Picture], list[np.ndarray]]:
 
 def _of_faces(measure: Callable[..., float]) -> Function:
     """A measure of all faces of both images and the subject's boxes."""
-
-    def take(pair: Pair, _area: str, _models: Models) -> float:
-        both = (pair.source, pair.edited)
-        return measure(*(picture.said("faces") for picture in both), *(picture.subject_box for picture in both))
-
-    return take
+    return lambda pair, _area, _models: measure(
+        *(picture.said("faces") for picture in pair.both), *(picture.subject_box for picture in pair.both)
+    )
 
 
-def _face(picture: Picture, which: str) -> Face:
-    """The subject's. Raises ValueError where there is none."""
-    found = subject_face(picture)
-    if found is None:
-        raise ValueError(f"no face in the {which} image")
-    return found
-
-
-def _face_geometry(pair: Pair, _area: str, _models: Models) -> float:
-    return face.geometry(_face(pair.source, "source").landmarks, _face(pair.edited, "edited").landmarks)
+def _subjects(pair: Pair) -> Iterator[tuple[Picture, Face]]:
+    """The subject's face in both images. Raises ValueError where there is none."""
+    for which, picture in pair.named:
+        found = subject_face(picture)
+        if found is None:
+            raise ValueError(f"no face in the {which} image")
+        yield picture, found
 
 
 def _of_crops(measure: Callable[[np.ndarray, np.ndarray], float]) -> Function:
     """A measure of the crops of the subject's face in both images."""
-
-    def take(pair: Pair, _area: str, _models: Models) -> float:
-        both = ((pair.source, "source"), (pair.edited, "edited"))
-        return measure(*(face.crop(picture.rgb, _face(picture, which).box) for picture, which in both))
-
-    return take
+    return lambda pair, _area, _models: measure(*(face.crop(picture.rgb, own.box) for picture, own in _subjects(pair)))
 
 
-def _of_hair(measure: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], float]) -> Function:
+def _of_hair(measure: Callable[..., float]) -> Function:
     """A measure of the subject's hair in both images."""
-
-    def take(pair: Pair, _area: str, _models: Models) -> float:
-        first, second = pair.source, pair.edited
-        return measure(first.rgb, second.rgb, first.said("parsing"), second.said("parsing"))
-
-    return take
-
-
-def _body_joint_error(pair: Pair, _area: str, _models: Models) -> float:
-    return body.joint_error(pair.source.said("pose"), pair.edited.said("pose"))
+    return lambda pair, _area, _models: measure(
+        *(hair.cut(picture.rgb, picture.said("parsing"), which) for which, picture in pair.named)
+    )
 
 
 def _body_silhouette_iou(pair: Pair, _area: str, _models: Models) -> float:
-    first, second = pair.source.said("pose"), pair.edited.said("pose")
-    return body.silhouette_iou(_silhouette(pair.source), _silhouette(pair.edited), first, second)
+    poses = [picture.said("pose") for picture in pair.both]
+    return body.silhouette_iou(*map(_silhouette, pair.both), *poses)
 
 
 def _body_appearance(pair: Pair, _area: str, models: Models) -> float:
     cells = []
-    for picture in (pair.source, pair.edited):
+    for picture in pair.both:
         found, own_hair = subject_face(picture), picture.said("parsing")
         shown = body.clothed(_silhouette(picture), own_hair, found.box if found else None)
         cells.append(models.dinov3.cells(shown, patches.CELL_SHARE))
-    first, second = pair.source.said("dinov3").patches, pair.edited.said("dinov3").patches
-    return body.appearance_cosine(first, second, *cells)
+    return body.appearance_cosine(*(picture.said("dinov3").patches for picture in pair.both), *cells)
 
 
 def _silhouette(picture: Picture) -> np.ndarray:
@@ -153,34 +112,36 @@ def _silhouette(picture: Picture) -> np.ndarray:
 
 
 TABLE: dict[str, Function] = {
-    "L_channel_ssim": _l_channel_ssim,
+    "L_channel_ssim": _region(pixel.l_channel_ssim, lambda pair: (pair.source.lightness, pair.edited.lightness)),
     "bg_faceID_sim": _of_faces(identity.background_similarity),
     "body_appearance_dino_cosine_sim": _body_appearance,
-    "body_joint_error": _body_joint_error,
+    "body_joint_error": lambda pair, _area, _models: body.joint_error(*(p.said("pose") for p in pair.both)),
     "body_silhouette_iou": _body_silhouette_iou,
-    "delta_e": _delta_e,
-    "depth_ssim": _depth_ssim,
-    "dinov3_structure_similarity": _dinov3_structure_similarity,
+    "delta_e": lambda pair, area, _models: pixel.delta_e(pair.delta_e, pair.areas.mask(area)),
+    "depth_ssim": _region(pixel.depth_ssim, lambda pair: (pair.source.said("depth"), pair.edited.said("depth"))),
+    "dinov3_structure_similarity": lambda *asked: patches.structure_similarity(*_patches(*asked, "dinov3")),
     "emd": _emd,
     "face_ID_sim": _of_faces(identity.face_id_similarity),
-    "face_geometry": _face_geometry,
+    "face_geometry": lambda pair, _area, _models: face.geometry(*(own.landmarks for _, own in _subjects(pair))),
     "face_texture_energy_ratio": _of_crops(face.energy_ratio),
     "face_texture_high_frequency_diff": _of_crops(face.high_frequency_difference),
     "face_texture_histogram": _of_crops(face.histogram_intersection),
     "hair_color_chi_square": _of_hair(hair.color_chi_square),
     "hair_high_frequency_diff": _of_hair(hair.high_frequency_difference),
     "hair_sobel_diff": _of_hair(hair.sobel_difference),
-    "iou": _of_objects(lambda picture: picture.said("masks"), masks.iou),
+    "iou": _of_objects(pixel.iou, lambda picture: picture.said("masks")),
     "lpips": _lpips,
     "max_match_face_ID_sim": lambda pair, _area, _models: identity.best_match_similarity(
-        pair.source.said("faces"), pair.edited.said("faces")
+        *(picture.said("faces") for picture in pair.both)
     ),
-    "object_similarity": _of_objects(lambda picture: picture.hog_objects, patches.cosine),
-    "sam_clip_cls_sim": _of_objects(_cls("clip_objects"), patches.cosine),
-    "sam_dino_cls_sim": _of_objects(_cls("dinov3_objects"), patches.cosine),
-    "ssim": _ssim,
-    "structure_similarity": _structure_similarity,
-    "tone_residual": _tone_residual,
+    "object_similarity": _of_objects(patches.cosine, lambda picture: picture.hog_objects),
+    "sam_clip_cls_sim": _of_objects(patches.cosine, _cls("clip_objects")),
+    "sam_dino_cls_sim": _of_objects(patches.cosine, _cls("dinov3_objects")),
+    "ssim": _region(pixel.ssim, lambda pair: (pair.source.moments, pair.edited.rgb)),
+    "structure_similarity": lambda pair, area, _models: patches.structure_similarity(
+        pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
+    ),
+    "tone_residual": _region(pixel.tone_residual, lambda pair: (pair.source.lab, pair.edited.lab)),
 }
 
 

@@ -11,7 +11,7 @@ from scipy.ndimage import affine_transform
 
 from editjudge.core import regions
 from editjudge.core.regions import FloatBox
-from editjudge.measures.masks import iou
+from editjudge.measures.pixel import iou
 from editjudge.vision import shapes
 
 if TYPE_CHECKING:  # it loads torch
@@ -38,8 +38,6 @@ def silhouette_iou(
     not symmetric: what is moved out of the image is cut off. Raises ValueError for fewer than 3 joints found in both or
     an empty silhouette.
     """
-    if reference.shape != edited.shape:
-        raise ValueError(f"silhouettes of shapes {reference.shape} and {edited.shape}")
     if not (reference.any() and edited.any()):
         raise ValueError(f"no body in the {'edited' if reference.any() else 'source'} image")
     target, points = _common(reference_joints, edited_joints)
@@ -66,12 +64,12 @@ def appearance_cosine(
     return float(np.clip(first @ second / norm, -1, 1))
 
 
-def clothed(silhouette: np.ndarray, hair: np.ndarray | None, face_box: FloatBox | None) -> np.ndarray:
+def clothed(silhouette: np.ndarray, hair: np.ndarray, face_box: FloatBox | None) -> np.ndarray:
     """The silhouette without the hair and without the face's box padded by FACE_PADDING: bool, (H, W), may be empty.
 
-    None stands for an image where no hair or no face was looked for or found.
+    face_box: None where no face was looked for or found.
     """
-    body = silhouette.copy() if hair is None else silhouette & ~hair
+    body = silhouette & ~hair
     if face_box is not None:
         x0, y0, x1, y1 = regions.pad_box(face_box, FACE_PADDING, *silhouette.shape)
         body[y0:y1, x0:x1] = False
@@ -89,6 +87,5 @@ def _common(reference: "Joints", edited: "Joints") -> tuple[np.ndarray, np.ndarr
 def _moved(mask: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """The mask (H, W) moved by a (2, 3) matrix of x and y; each place takes the nearest pixel, none outside."""
     back = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[[1, 0]]  # of rows and columns: y before x
-    return affine_transform(mask.astype(np.uint8), back[:, [1, 0]], back[:, 2], order=0, mode="grid-constant").astype(
-        bool
-    )
+    moved = affine_transform(mask.astype(np.uint8), back[:, [1, 0]], back[:, 2], order=0, mode="grid-constant")
+    return moved.astype(bool)

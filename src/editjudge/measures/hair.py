@@ -1,8 +1,8 @@
 """Measures of the subject's hair: its colour and its texture.
 
-Images are RGB, uint8, (H, W, 3), of any sizes; the hair of each is its own boolean mask (H, W), since hair moves. No
-measure sees a change outside the masks. All are in 0..1, lower is better, 0 for identical images; symmetric. All raise
-ValueError, with the reason, where an image shows no hair.
+Of each image `cut` takes the hair: images are RGB, uint8, (H, W, 3), of any sizes, the hair of each is its own boolean
+mask (H, W), since hair moves. No measure sees a change outside the masks. All are in 0..1, lower is better, 0 for
+identical images; symmetric. All raise ValueError, with the reason, where an image shows no hair.
 """
 
 from collections.abc import Callable
@@ -16,45 +16,46 @@ from editjudge.measures.face import laplacian
 
 BINS = 32  # of each channel's histogram
 RANGES = ((0.0, 100.0), (-128.0, 128.0), (-128.0, 128.0))  # of CIELAB's channels
+Cut = tuple[np.ndarray, np.ndarray]  # CIELAB, float64, and the mask
 
 
-def color_chi_square(
-    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
-) -> float:
+def cut(rgb: np.ndarray, hair: np.ndarray, which: str) -> Cut:
+    """The smallest box around the hair, which is all that the measures see of the image `which`."""
+    if not hair.any():
+        raise ValueError(f"no hair in the {which} image")
+    x0, y0, x1, y1 = regions.mask_box(hair)
+    return rgb2lab(rgb[y0:y1, x0:x1]), hair[y0:y1, x0:x1]
+
+
+def color_chi_square(reference: Cut, edited: Cut) -> float:
     """Half the chi-square distance of the histograms of CIELAB's channels, mean over the three.
 
     With p and q of sum 1: sum of (p - q)² / (p + q) over bins with p + q > 0, times 1/2.
     """
-    first, second = (_histograms(*cut) for cut in _cuts(reference, edited, reference_hair, edited_hair))
+    first, second = _histograms(*reference), _histograms(*edited)
     terms = (first - second) ** 2 / np.maximum(first + second, 1e-300)
     return float(terms.sum(1).mean() / 2)
 
 
-def high_frequency_difference(
-    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
-) -> float:
+def high_frequency_difference(reference: Cut, edited: Cut) -> float:
     """|a - b| / (a + b) of the two mean squared Laplacians of the hair's lightness.
 
     Pixels at the hair's edge do not count. Raises ValueError also where both are flat or a mask has no inner pixel.
     """
-    cuts = _cuts(reference, edited, reference_hair, edited_hair)
-    return _relative(cuts, lambda light: laplacian(light) ** 2)
+    return _relative(reference, edited, lambda light: laplacian(light) ** 2)
 
 
-def sobel_difference(
-    reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray
-) -> float:
+def sobel_difference(reference: Cut, edited: Cut) -> float:
     """|a - b| / (a + b) of the two mean squared Sobel gradients (3 x 3); else as `high_frequency_difference`."""
-    cuts = _cuts(reference, edited, reference_hair, edited_hair)
     return _relative(
-        cuts, lambda light: cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2
+        reference,
+        edited,
+        lambda light: cv2.Sobel(light, cv2.CV_64F, 1, 0) ** 2 + cv2.Sobel(light, cv2.CV_64F, 0, 1) ** 2,
     )
 
 
-Cut = tuple[np.ndarray, np.ndarray]
-
-
-def _relative(cuts: list[Cut], energy: Callable[[np.ndarray], np.ndarray]) -> float:
+def _relative(reference: Cut, edited: Cut, energy: Callable[[np.ndarray], np.ndarray]) -> float:
+    cuts = (reference, edited)
     first, second = (float(energy(np.ascontiguousarray(lab[..., 0]))[_inner(hair)].mean()) for lab, hair in cuts)
     if first + second == 0:
         raise ValueError("the hair of both images is without texture")
@@ -74,16 +75,3 @@ def _histograms(lab: np.ndarray, hair: np.ndarray) -> np.ndarray:
     pairs = zip(lab[hair].T, RANGES, strict=True)
     counts = np.stack([np.histogram(np.clip(values, *limits), BINS, limits)[0] for values, limits in pairs])
     return counts / counts.sum(1, keepdims=True)
-
-
-def _cuts(reference: np.ndarray, edited: np.ndarray, reference_hair: np.ndarray, edited_hair: np.ndarray) -> list[Cut]:
-    """CIELAB, float64, and the mask in the smallest box around each image's hair: the rest plays no part."""
-    found = []
-    for which, rgb, hair in (("source", reference, reference_hair), ("edited", edited, edited_hair)):
-        if rgb.shape[:2] != hair.shape:
-            raise ValueError(f"the {which} image is of shape {rgb.shape} and its hair of {hair.shape}")
-        if not hair.any():
-            raise ValueError(f"no hair in the {which} image")
-        x0, y0, x1, y1 = regions.mask_box(hair)
-        found.append((rgb2lab(rgb[y0:y1, x0:x1]), hair[y0:y1, x0:x1]))
-    return found

@@ -58,10 +58,8 @@ def best_match_similarity(reference: Sequence[Face], edited: Sequence[Face]) -> 
 def subject(faces: Sequence[Face], box: FloatBox | None) -> int:
     """Which face is the subject's: the one of which the largest share lies in the box, the larger of equals.
 
-    Without a box, or with no face that touches it, the largest face. Raises ValueError where there is no face.
+    Without a box, or with no face that touches it, the largest face. There must be a face.
     """
-    if not faces:
-        raise ValueError("no face in the image")
     boxes = [face.box for face in faces]
     sizes, inside = areas(boxes), np.zeros(len(faces)) if box is None else intersections(boxes, [box])[:, 0]
     # Rounded, so that equals are equal on every machine; of them the first.

@@ -13,8 +13,7 @@ from editjudge.core import regions
 SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
 WINDOW = _BELL / _BELL.sum()
-DATA_RANGE = 255.0
-K1, K2 = 0.01, 0.03
+C1, C2 = (0.01 * 255.0) ** 2, (0.03 * 255.0) ** 2
 
 
 def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
@@ -23,7 +22,7 @@ def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
     The reference comes as its moments, which serve all of its edits. In -1..1, higher is better, 1 for identical
     images; symmetric. A window at the region's edge also sees the RADIUS pixels around it.
     """
-    around = surroundings(reference.values, edited, region)
+    around = surroundings(region)
     maps = ssim_map(reference.part(around), Moments(edited[around].astype(np.float64)))[region[around]]
     # A channel at a time, as NumPy's sums depend on the order.
     return float(np.mean([np.ascontiguousarray(maps[:, channel]).mean() for channel in range(3)]))
@@ -34,7 +33,7 @@ def l_channel_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray
 
     Sees a change of structure, not one of colour or overall lightness. In -1..1, higher is better; not symmetric.
     """
-    around = surroundings(reference, edited, region)
+    around = surroundings(region)
     inside = region[around]
     first, second = reference[around], edited[around].copy()
     own, aim = (steps[inside].astype(np.uint8) for steps in (second, first))  # of bytes it counts, and need not sort
@@ -47,7 +46,7 @@ def depth_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) ->
 
     In -1..1, higher is better, 1 for identical maps; symmetric.
     """
-    around = surroundings(reference, edited, region)
+    around = surroundings(region)
     first, second = (Moments(depth[around].astype(np.float64)) for depth in (reference, edited))
     return float(ssim_map(first, second)[region[around]].mean())
 
@@ -97,18 +96,23 @@ class Moments:
 def ssim_map(first: Moments, second: Moments) -> np.ndarray:
     """SSIM a pixel, float64, of the shape of the values, which are in 0..255; borders are mirrored."""
     covariance = _blur(first.values * second.values) - first.mean * second.mean
-    c1, c2 = (K1 * DATA_RANGE) ** 2, (K2 * DATA_RANGE) ** 2
-    alike = (2 * first.mean * second.mean + c1) * (2 * covariance + c2)
-    return alike / ((first.mean**2 + second.mean**2 + c1) * (first.variance + second.variance + c2))
+    alike = (2 * first.mean * second.mean + C1) * (2 * covariance + C2)
+    return alike / ((first.mean**2 + second.mean**2 + C1) * (first.variance + second.variance + C2))
 
 
-def surroundings(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> tuple[slice, slice]:
-    """The part of both images that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider.
+def iou(first: np.ndarray, second: np.ndarray) -> float:
+    """Intersection over union (Jaccard) of two boolean masks, (H, W), in 0..1, higher is better; symmetric.
 
-    Raises ValueError for an empty region and for shapes that differ.
+    Raises ValueError where both are empty.
     """
-    if reference.shape != edited.shape or reference.shape[:2] != region.shape:
-        raise ValueError(f"shapes differ: {reference.shape}, {edited.shape}, region {region.shape}")
+    union = int((first | second).sum())
+    if not union:
+        raise ValueError("both masks are empty")
+    return int((first & second).sum()) / union
+
+
+def surroundings(region: np.ndarray) -> tuple[slice, slice]:
+    """The part of both images that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider."""
     if not region.any():
         raise ValueError("the region is empty")
     x0, y0, x1, y1 = regions.mask_box(region)

@@ -8,6 +8,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +44,16 @@ def annotate(
     for row in sorted(candidates, key=lambda row: row["model"]):
         by_prompt[row["key"]].append(row)
     where = own_boxes(prompts, candidates) if grounded is None else grounded
-    asked = [_prompt(p, _measurable(by_prompt[p["key"]], where), recipe, where) for p in prompts]
+    measurable = [[row for row in by_prompt[p["key"]] if _measurable(row, where)] for p in prompts]
+    asked = [_prompt(p, rows, recipe, where) for p, rows in zip(prompts, measurable, strict=True)]
     taken = batch.measure_all(asked, setting or SlotSetting(), cache, f"annotations of {recipe.task}")
-    found = {
-        (row["key"], row["model"]): meta
-        for p, metas in zip(prompts, taken, strict=True)
-        for row, meta in zip(_measurable(by_prompt[p["key"]], where), metas, strict=True)
-    }
+    pairs = zip(chain.from_iterable(measurable), chain.from_iterable(taken), strict=True)
+    found = {(row["key"], row["model"]): meta for row, meta in pairs}
     sums = {p["key"]: sha256(p["image"]) for p in prompts}
     return [
-        _annotation(row, found, where) | {"source_sha256": sums[p["key"]], "edit_sha256": sha256(row["image"])}
-        for p in prompts
-        for row in by_prompt[p["key"]]
+        _annotation(row, found, where) | {"source_sha256": sums[key], "edit_sha256": sha256(row["image"])}
+        for key, rows in by_prompt.items()
+        for row in rows
     ]
 
 
@@ -69,9 +68,9 @@ def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded
     return {(row["key"], row["model"]): Grounded(boxes[row["key"]], boxes[row["key"]]) for row in candidates}
 
 
-def _measurable(rows: Rows, where: Mapping[tuple[str, str], Grounded]) -> Rows:
-    """The candidates that are done and whose regions are known."""
-    return [row for row in rows if row["status"] == "done" and where[row["key"], row["model"]].reason is None]
+def _measurable(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> bool:
+    """Whether the candidate is done and its regions are known."""
+    return row["status"] == "done" and where[row["key"], row["model"]].reason is None
 
 
 def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
@@ -107,22 +106,20 @@ def counts(
     for m in (m for row in rows for m in row["measures"]):
         values[m["area"], m["measure"]].append(m["value"])
     reasons = Counter(_why(row, where or {}) for row in rows if row["status"] == "failed")
+    unscored = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
     measured = len(rows) - reasons.total()
     return {
         "records": len(rows),
         "failed": reasons.total(),
         "reasons": [{"reason": reason, "records": number} for reason, number in sorted(reasons.items())],
         "measures": [
-            {
-                "area": area,
-                "measure": name,
-                "scored": len(v) - v.count(None),
-                "unscored": v.count(None),
-                "left_out": measured - len(v),
-            }
+            {"area": area, "measure": name, "scored": len(v) - v.count(None), "unscored": v.count(None)}
+            | {"left_out": measured - len(v)}
             for (area, name), v in sorted(values.items())
         ],
-        "unscored_reasons": _unscored(rows),
+        "unscored_reasons": [
+            {"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(unscored.items())
+        ],
         "not_configured": [
             {"area": area, "measure": name, "slots": list(missing)}
             for area, names in recipe.areas
@@ -137,12 +134,6 @@ def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
     return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
 
 
-def _unscored(rows: Rows) -> list[dict[str, Any]]:
-    """Why values are missing, and how often."""
-    reasons = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
-    return [{"measure": name, "reason": reason, "values": n} for (name, reason), n in sorted(reasons.items())]
-
-
 def unanswered(task: str, accounts: Iterable[Account]) -> str:
     """A line on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
     failures = sum((account.failures for account in accounts), Counter[str]())
@@ -150,13 +141,6 @@ def unanswered(task: str, accounts: Iterable[Account]) -> str:
     kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(failures.items()))
     again = f"to ask again, run `dvc repro -f -s annotate@{task}`"
     return f"annotate: {failures.total()} questions of {task} had no answer ({kinds}); {again}\n" if failures else ""
-
-
-def _rows(task: str, models: Iterable[str]) -> tuple[Rows, Rows]:
-    """A task's prompts and all models' candidates."""
-    files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(models)]
-    candidates = [row for file in files for row in records.iterate(file, "candidates")]
-    return records.read(Path(f"data/pools/{task}.parquet"), "pools"), candidates
 
 
 def run(task: str) -> None:
@@ -168,7 +152,9 @@ def run(task: str) -> None:
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
-    prompts, candidates = _rows(task, params.leaf(values, "editors"))
+    files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]
+    prompts = records.read(Path(f"data/pools/{task}.parquet"), "pools")
+    candidates = [row for file in files for row in records.iterate(file, "candidates")]
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)

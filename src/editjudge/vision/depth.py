@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -9,23 +10,18 @@ from torch.nn import functional
 from transformers import DepthAnythingForDepthEstimation
 
 from editjudge.vision import folders, loading
-from editjudge.vision.folders import Precision
 
 FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must not be stretched to 0..255
 
 
-class DepthAnything:
+class DepthAnything(loading.VisionModel):
     """Relative inverse depth, scaled to 0..255 in each image (255: the nearest point)."""
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
-        folder = folders.find(where, model, folders.DEPTH_ANYTHING)
+    architecture, model_class = folders.DEPTH_ANYTHING, DepthAnythingForDepthEstimation
+
+    def read(self, where: str, folder: Path) -> None:
         self.scaling = folders.Scaling.read(where, folder)
         self.side, self.multiple = folders.depth_input(where, folder)
-        self.model = loading.load(where, DepthAnythingForDepthEstimation, folder, dtype, device)
-        self.device, self.batch_size = device, batch_size
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (H, W), in 0..255; all 0 where the depth is constant.

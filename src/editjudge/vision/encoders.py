@@ -1,8 +1,6 @@
 """Image encoders of the measures. The embedded one: histograms of oriented gradients (Dalal and Triggs 2005)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -24,23 +22,12 @@ class Encoded:
     patches: np.ndarray
 
 
-class Encoder(Protocol):
-    """What the measures ask of an image encoder: HogEncoder here, ClipEncoder and DinoEncoder beside it.
-
-    Each resizes the whole image to its square input, without a crop, so that a patch is the same part of any two images
-    of one size, and `cells` says of each patch whether it lies in a region.
-    """
-
-    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]: ...
-    def cells(self, region: np.ndarray, share: float) -> np.ndarray: ...
-
-
 class HogEncoder:
-    """Patch and object features from gradients and mean colours; needs no weights."""
+    """Patch and object features from gradients and mean colours; needs no weights.
 
-    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
-        """RGB, uint8, (H, W, 3) each: `embedding` and `patches` of each image, float64."""
-        return [Encoded(self.embedding(rgb), self.patches(rgb)) for rgb in rgbs]
+    As the encoders of weights, it resizes the whole image to its square input, without a crop, so that a patch is the
+    same part of any two images of one size, and `cells` says of each patch whether it lies in a region.
+    """
 
     def patches(self, rgb: np.ndarray) -> np.ndarray:
         """RGB, uint8, (H, W, 3) to float64, (GRID * GRID, 39): 36 gradient bins (unit norm), mean L, a, b a block."""

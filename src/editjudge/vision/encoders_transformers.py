@@ -13,29 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel, PreTrainedModel
+from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders, loading
 from editjudge.vision.encoders import Encoded
-from editjudge.vision.folders import Precision
 
 
-class _Encoder(ABC):
+class Encoder(loading.VisionModel, ABC):
     """What ClipEncoder and DinoEncoder share; each says what it is and how squares go through it."""
 
-    architecture: folders.Architecture
-    model_class: type[PreTrainedModel]
-
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
-        folder = folders.find(where, model, self.architecture)
+    def read(self, where: str, folder: Path) -> None:
         self.side, self.grid = _sides(where, folder, self.model_class.config_class)
         self.scaling = folders.Scaling.read(where, folder)
-        self.model = loading.load(where, self.model_class, folder, dtype, device)
-        self.device, self.batch_size = device, batch_size
 
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (d,), patches (grid * grid, hidden), float32."""
@@ -55,7 +45,7 @@ class _Encoder(ABC):
         """CLS (n, d) and patches (n, grid * grid, hidden) of images that go through the model together."""
 
 
-class ClipEncoder(_Encoder):
+class ClipEncoder(Encoder):
     """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: 7 x 7 patches of 768, an embedding of 512.
 
     Patches: the last hidden state's patch tokens after the post layer norm, which CLIP itself applies to the token it
@@ -71,7 +61,7 @@ class ClipEncoder(_Encoder):
         return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
 
 
-class DinoEncoder(_Encoder):
+class DinoEncoder(Encoder):
     """DINOv3 (Simeoni et al. 2025), such as ViT-B/16: 14 x 14 patches of 768 at 224 pixels, a CLS token of 768.
 
     Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after

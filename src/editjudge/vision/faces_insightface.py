@@ -5,7 +5,7 @@ landmarks. The files are read as published; how images are fed and outputs read 
 The published weights are for non-commercial research.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,10 @@ class InsightFaces:
         """`where`: the params section of `setting`. ParamsError for a file that is no such model, or a device that this
         onnxruntime does not have.
         """
-        folder = Path(setting.folder)
         self.setting = setting
-        self.detector = _session(f"{where}.detector", folder / setting.detector, device, _detector)
-        self.recognizer = _session(f"{where}.recognizer", folder / setting.recognizer, device, _recognizer)
-        self.landmarks = None
-        if setting.landmarks != NONE:
-            self.landmarks = _session(f"{where}.landmarks", folder / setting.landmarks, device, _landmarks)
+        self.detector = _session(where, "detector", setting, device)
+        self.recognizer = _session(where, "recognizer", setting, device)
+        self.landmarks = None if setting.landmarks == NONE else _session(where, "landmarks", setting, device)
 
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
         """The faces of each image (RGB, uint8, (H, W, 3)), the surest first; none: an empty list.
@@ -65,7 +62,8 @@ class InsightFaces:
         """
         detected = [self._detect(rgb) for rgb in images]
         flat = [(rgb, box, five) for rgb, own in zip(images, detected, strict=True) for box, _, five in own]
-        embeddings = iter(self._embeddings([aligned(rgb, five) for rgb, _, five in flat]))
+        crops = [cv2.warpAffine(rgb, shapes.similarity(five, TEMPLATE), (CROP, CROP)) for rgb, _, five in flat]
+        embeddings = iter(self._embeddings(crops))
         landmarks = iter(self._landmarks([(rgb, box) for rgb, box, _ in flat]))
         return [
             [Face(tuple(box.tolist()), score, next(embeddings), next(landmarks)) for box, score, _ in own]
@@ -74,9 +72,10 @@ class InsightFaces:
 
     def _detect(self, rgb: np.ndarray) -> list[tuple[np.ndarray, float, np.ndarray]]:
         """Box (4,), score and five points (5, 2) of each face, in pixels of the image."""
-        height, width = _fixed(self.detector, 2, self.setting.side), _fixed(self.detector, 3, self.setting.side)
+        sides = self.detector.get_inputs()[0].shape[2:]  # those of the model where it has its own
+        height, width = (side if isinstance(side, int) else self.setting.side for side in sides)
         square, factors = letterboxed(rgb, height, width)
-        outputs = _run(self.detector, _blob([square], MEAN, DETECTOR_SCALE))
+        outputs = _run(self.detector, [square], MEAN, DETECTOR_SCALE)
         scores, boxes, points = decoded(outputs, height, width, self.setting.threshold)
         kept = suppressed(boxes, scores, self.setting.overlap)
         boxes, points = boxes * np.tile(factors, 2), points * factors
@@ -121,12 +120,12 @@ def decoded(
     offsets of the points, (cells, 10), all in strides from the cell's corner; cells go row by row, each with its
     anchors. Those with a score of at least `threshold` are given.
     """
-    strides = STRIDES[len(outputs)]
-    levels = [[np.asarray(out, np.float64).reshape(-1, out.shape[-1]) for out in outputs[n :: len(strides)]]
-              for n in range(len(strides))]  # fmt: skip
+    flat = [np.asarray(out, np.float64).reshape(-1, out.shape[-1]) for out in outputs]
     found = []
-    for stride, (scores, distances, offsets) in zip(strides, levels, strict=True):
-        corners = _corners(height // stride, width // stride, len(scores)) * stride
+    for n, stride in enumerate(strides := STRIDES[len(outputs)]):
+        scores, distances, offsets = flat[n :: len(strides)]
+        y, x = np.mgrid[: height // stride, : width // stride]
+        corners = np.repeat(np.stack([x.ravel(), y.ravel()], 1), len(scores) // x.size, 0).astype(np.float64) * stride
         sure = scores[:, 0] >= threshold
         left_top, right_bottom = corners - distances[:, :2] * stride, corners + distances[:, 2:] * stride
         points = corners[:, None] + offsets.reshape(-1, 5, 2) * stride
@@ -140,26 +139,13 @@ def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[in
 
     Scores count in millionths, so that equals are equal on every machine: of them the first is the surest.
     """
-    if not len(boxes):
-        return []
     corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
     return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.round(6).tolist(), 0.0, overlap)]
-
-
-def aligned(rgb: np.ndarray, five: np.ndarray) -> np.ndarray:
-    """The face turned, scaled and moved so that its five points lie nearest to TEMPLATE: uint8, (CROP, CROP, 3)."""
-    return cv2.warpAffine(rgb, shapes.similarity(five, TEMPLATE), (CROP, CROP))
 
 
 def _sound(box: np.ndarray, points: np.ndarray) -> bool:
     """Whether the face has an area, and points that lie apart: no other can be cut out."""
     return bool((box[2:] > box[:2]).all() and np.isfinite(points).all() and np.ptp(points, 0).max() > 0)
-
-
-def _corners(rows: int, columns: int, count: int) -> np.ndarray:
-    """x and y of each anchor's cell, in cells: float64, (count, 2)."""
-    y, x = np.mgrid[:rows, :columns]
-    return np.repeat(np.stack([x.ravel(), y.ravel()], 1), count // (rows * columns), 0).astype(np.float64)
 
 
 def _margin(box: np.ndarray, side: int) -> np.ndarray:
@@ -175,46 +161,35 @@ def _batched(
     """The output's row of each crop, float64; one at a time where the model takes no more."""
     size = 1 if session.get_inputs()[0].shape[0] == 1 else size
     parts = (crops[start : start + size] for start in range(0, len(crops), size))
-    return [row.astype(np.float64) for part in parts for row in _run(session, _blob(part, mean, scale))[0]]
+    return [row.astype(np.float64) for part in parts for row in _run(session, part, mean, scale)[0]]
 
 
-def _blob(rgbs: Sequence[np.ndarray], mean: float, scale: float) -> np.ndarray:
-    """RGB images of one size, uint8, to the models' input: float32, (n, 3, H, W), RGB, (value - mean) / scale."""
-    return cv2.dnn.blobFromImages(list(rgbs), 1 / scale, mean=(mean, mean, mean))
-
-
-def _run(session: onnxruntime.InferenceSession, blob: np.ndarray) -> list[np.ndarray]:
-    outputs: list[np.ndarray] = session.run(None, {session.get_inputs()[0].name: blob})
+def _run(session: onnxruntime.InferenceSession, rgbs: Sequence[np.ndarray], mean: float, scale: float) -> list[Any]:
+    """The outputs for RGB images of one size, uint8, fed as float32, (n, 3, H, W), RGB, (value - mean) / scale."""
+    blob = cv2.dnn.blobFromImages(list(rgbs), 1 / scale, mean=(mean, mean, mean))
+    outputs: list[Any] = session.run(None, {session.get_inputs()[0].name: blob})
     return outputs
 
 
-def _fixed(session: onnxruntime.InferenceSession, axis: int, otherwise: int) -> int:
-    """The model's own height (axis 2) or width (3) where it has one."""
-    side = session.get_inputs()[0].shape[axis]
-    return side if isinstance(side, int) else otherwise
+def _wrong(field: str, session: onnxruntime.InferenceSession) -> str | None:
+    """What is wrong with the model of a field, by its inputs and outputs."""
+    shape, outputs = session.get_inputs()[0].shape, session.get_outputs()
+    if field == "detector":
+        fits, wanted = len(outputs) in STRIDES, " or ".join(map(str, STRIDES))
+        said = f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
+    elif field == "recognizer":
+        fits = shape[1:] == [3, CROP, CROP] and len(outputs) == 1
+        said = f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
+    else:
+        sizes = [out.shape[-1] for out in outputs]
+        fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
+        said = "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
+    return None if fits else said
 
 
-def _detector(_inputs: list[Any], outputs: list[Any]) -> str | None:
-    """What is wrong with a detector of these inputs and outputs, as onnxruntime describes them."""
-    wanted = " or ".join(map(str, STRIDES))
-    return None if len(outputs) in STRIDES else f"has {len(outputs)} outputs; an SCRFD with five points has {wanted}"
-
-
-def _recognizer(inputs: list[Any], outputs: list[Any]) -> str | None:
-    fits = inputs[0].shape[1:] == [3, CROP, CROP] and len(outputs) == 1
-    return None if fits else f"is no ArcFace model with an input of 3 x {CROP} x {CROP} and one output"
-
-
-def _landmarks(inputs: list[Any], outputs: list[Any]) -> str | None:
-    shape, sizes = inputs[0].shape, [out.shape[-1] for out in outputs]
-    fits = isinstance(shape[2], int) and shape[2] == shape[3] and sizes in ([DENSE_3D], [2 * POINTS_2D])
-    return None if fits else "is no landmarks' model such as 2d106det.onnx or 1k3d68.onnx"
-
-
-def _session(
-    where: str, file: Path, device: str, wrong: Callable[[list[Any], list[Any]], str | None]
-) -> onnxruntime.InferenceSession:
-    """ParamsError for a device that is not there and a file that is no model, or one of which `wrong` says why not."""
+def _session(where: str, field: str, setting: InsightFaceSetting, device: str) -> onnxruntime.InferenceSession:
+    """ParamsError for a device that is not there and a file that is no model, or another one."""
+    where, file = f"{where}.{field}", Path(setting.folder) / getattr(setting, field)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # the processes are the parallelism
     options.log_severity_level = 3  # published recognizers name an output of one row, and give as many as they are fed
@@ -228,7 +203,7 @@ def _session(
     count = session.get_inputs()[0].shape[0]
     if isinstance(count, int) and count != 1:
         raise ParamsError(f"{where}: {file} takes {count} images at a time; one of any number, or of one, is needed")
-    if said := wrong(session.get_inputs(), session.get_outputs()):
+    if said := _wrong(field, session):
         raise ParamsError(f"{where}: {file} {said}")
     return session
 
@@ -238,7 +213,6 @@ def _providers(where: str, device: str) -> list[Any]:
     if kind == "cpu":
         return ["CPUExecutionProvider"]
     if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        raise ParamsError(
-            f"{where}: this onnxruntime cannot run on {device}; on a GPU install onnxruntime-gpu in its place"
-        )
+        advice = "on a GPU install onnxruntime-gpu in its place"
+        raise ParamsError(f"{where}: this onnxruntime cannot run on {device}; {advice}")
     return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]

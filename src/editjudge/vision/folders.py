@@ -66,13 +66,18 @@ IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 def depth_input(where: str, folder: Path) -> tuple[int, int]:
     """The side and the multiple of a depth model's input. ParamsError where they are none as published."""
     given = read_json(where, folder / PREPROCESSOR)
-    size, multiple = given.get("size"), given.get("ensure_multiple_of")
-    sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    if sides[0] != sides[1] or not isinstance(sides[0], int) or not isinstance(multiple, int) or multiple < 1:
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR} has size {size!r} and ensure_multiple_of {multiple!r}")
+    (height, width), multiple = _size(given), given.get("ensure_multiple_of")
+    if height != width or not isinstance(height, int) or not isinstance(multiple, int) or multiple < 1:
+        said = f"has size {given.get('size')!r} and ensure_multiple_of {multiple!r}"
+        raise ParamsError(f"{where}: {folder / PREPROCESSOR} {said}")
     if given.get("keep_aspect_ratio") is not True:
         raise ParamsError(f"{where}: {folder / PREPROCESSOR} must have keep_aspect_ratio: true, as published")
-    return sides[0], multiple
+    return height, multiple
+
+
+def _size(given: Mapping[str, Any]) -> tuple[Any, Any]:
+    size = given.get("size")
+    return (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,11 @@ def hair_class(where: str, folder: Path) -> int:
 
 def input_size(where: str, folder: Path) -> tuple[int, int]:
     """Height and width that images are resized to. ParamsError where preprocessor_config.json does not say it."""
-    size = read_json(where, folder / PREPROCESSOR).get("size")
-    height, width = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
+    given = read_json(where, folder / PREPROCESSOR)
+    height, width = _size(given)
     if not (isinstance(height, int) and isinstance(width, int) and min(height, width) > 0):
-        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: size must have a height and a width, not {size!r}")
+        said = f"size must have a height and a width, not {given.get('size')!r}"
+        raise ParamsError(f"{where}: {folder / PREPROCESSOR}: {said}")
     return height, width
 
 
@@ -112,9 +118,8 @@ def joints(where: str, folder: Path) -> list[int]:
     numbers = {name: number for number, name in _labels(where, folder).items()}
     lacking = [joint for joint in JOINTS if joint not in numbers]
     if lacking:
-        raise ParamsError(
-            f"{where}: {folder} has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
-        )
+        said = f"has no keypoint {', '.join(lacking[:3])}: not a model of COCO's keypoints"
+        raise ParamsError(f"{where}: {folder} {said}")
     return [numbers[joint] for joint in JOINTS]
 
 

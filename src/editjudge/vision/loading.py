@@ -14,6 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from editjudge.core.params import ParamsError
+from editjudge.vision import folders
 from editjudge.vision.folders import Precision, Scaling
 
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -24,9 +25,8 @@ def check_device(where: str, device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ParamsError(
-            f"{where}: its device {device!r} cannot be used here: {str(error).splitlines()[0]}"
-        ) from error
+        said = str(error).splitlines()[0]
+        raise ParamsError(f"{where}: its device {device!r} cannot be used here: {said}") from error
 
 
 def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
@@ -38,14 +38,9 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
     check_device(where, device)
     try:
         model, report = kind.from_pretrained(
-            str(folder),
-            dtype=DTYPES[dtype],
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-        )
+            str(folder), dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise ParamsError(f"{where}: {folder} cannot be loaded: {' '.join(str(error).split())}") from error
     wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
@@ -59,14 +54,12 @@ def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> 
     return model.eval()
 
 
-def resized_by_pillow(rgb: np.ndarray, height: int, width: int, resample: int) -> np.ndarray:
-    """RGB, uint8, (H, W, 3) to (height, width, 3) with Pillow, as the published CLIP and depth models were fed."""
-    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling(resample)))
-
-
 def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
-    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow and normalised: float32, (n, 3, height, width)."""
-    squares = [resized_by_pillow(rgb, height, width, scaling.resample) for rgb in rgbs]
+    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were fed,
+    and normalised: float32, (n, 3, height, width).
+    """
+    how = Image.Resampling(scaling.resample)
+    squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
     return scaling.apply(to_pixels(squares, device))
 
 
@@ -88,6 +81,25 @@ def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
 def batches(count: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that cover 0..count."""
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+class VisionModel:
+    """A model of the measures in a folder in transformers' form; a subclass says its architecture and its class."""
+
+    architecture: folders.Architecture
+    model_class: Any
+
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
+    ) -> None:
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's and load's."""
+        folder = folders.find(where, model, self.architecture)
+        self.device, self.batch_size = device, batch_size
+        self.read(where, folder)
+        self.model = load(where, self.model_class, folder, dtype, device)
+
+    def read(self, where: str, folder: Path) -> None:
+        """What the model needs of its folder beside the weights, before these are loaded."""
 
 
 @contextmanager

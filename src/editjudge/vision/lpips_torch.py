@@ -31,10 +31,12 @@ class Lpips:
     def distances(self, reference: np.ndarray, others: Sequence[np.ndarray]) -> list[float]:
         """LPIPS of an image, RGB, uint8, (H, W, 3), and each of others of its shape.
 
-        The reference's features are computed once. Raises ValueError for shapes that differ, and for a side below
-        LEAST_SIDE: resizing would make another measure of it.
+        The reference's features are computed once. Raises ValueError for a side below LEAST_SIDE: resizing would make
+        another measure of it.
         """
-        _check(reference, others)
+        height, width = reference.shape[:2]
+        if min(height, width) < lpips.LEAST_SIDE:
+            raise ValueError(f"LPIPS needs {lpips.LEAST_SIDE} pixels a side; the image has {width} x {height}")
         found: list[float] = []
         with loading.exact():
             own = list(self._features([reference]))
@@ -60,12 +62,3 @@ class Lpips:
             weight, bias = self.weights[f"features.{number}.weight"], self.weights[f"features.{number}.bias"]
             x = functional.relu(functional.conv2d(x, weight, bias, stride, padding))
             yield x / (x.square().sum(1, keepdim=True).sqrt() + EPSILON)
-
-
-def _check(reference: np.ndarray, others: Sequence[np.ndarray]) -> None:
-    height, width = reference.shape[:2]
-    if min(height, width) < lpips.LEAST_SIDE:
-        raise ValueError(f"LPIPS needs {lpips.LEAST_SIDE} pixels a side; the image has {width} x {height}")
-    for other in others:
-        if other.shape != reference.shape:
-            raise ValueError(f"shapes differ: {reference.shape}, {other.shape}")

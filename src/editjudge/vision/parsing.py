@@ -5,34 +5,27 @@ where one is known, and the whole image where none is.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-import torch
 from torch.nn import functional
 from transformers import SegformerForSemanticSegmentation
 
 from editjudge.core import regions
 from editjudge.core.regions import FloatBox
 from editjudge.vision import folders, loading
-from editjudge.vision.folders import Precision, Scaling
 
 HEAD = 2.5  # the square's side in sides of the face's box: the head with its hair and the shoulders' beginning
 
 
-class FaceParser:
+class FaceParser(loading.VisionModel):
     """A face-parsing model; which class is hair is read from the names in its config.json."""
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, and
-        loading.load's.
-        """
-        folder = folders.find(where, model, folders.SEGFORMER)
+    architecture, model_class = folders.SEGFORMER, SegformerForSemanticSegmentation
+
+    def read(self, where: str, folder: Path) -> None:
         self.hair_class = folders.hair_class(where, folder)
-        self.model = loading.load(where, SegformerForSemanticSegmentation, folder, dtype, device)
-        self.scaling, self.size = Scaling.read(where, folder), folders.input_size(where, folder)
-        self.device, self.batch_size = device, batch_size
+        self.scaling, self.size = folders.Scaling.read(where, folder), folders.input_size(where, folder)
 
     def hair(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None]) -> list[np.ndarray]:
         """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).
@@ -52,13 +45,9 @@ class FaceParser:
     def _hair(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         pixels = loading.fed(rgbs, *self.size, self.scaling, self.device)
         logits = self.model(pixel_values=pixels.to(self.model.dtype)).logits.float()  # (n, classes, h / 4, w / 4)
-        return [_classes(own, *rgb.shape[:2]) == self.hair_class for own, rgb in zip(logits, rgbs, strict=True)]
-
-
-def _classes(logits: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The likeliest class of each of the image's pixels, (height, width); logits are (classes, h, w)."""
-    whole = functional.interpolate(logits[None], (height, width), mode="bilinear", align_corners=False)
-    return whole[0].argmax(0).cpu().numpy()
+        sizes = (rgb.shape[:2] for rgb in rgbs)
+        each = (functional.interpolate(own[None], s, mode="bilinear") for own, s in zip(logits, sizes, strict=True))
+        return [whole[0].argmax(0).cpu().numpy() == self.hair_class for whole in each]  # each pixel's likeliest class
 
 
 def _around(face: FloatBox | None, height: int, width: int) -> tuple[slice, slice]:

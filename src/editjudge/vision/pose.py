@@ -5,6 +5,7 @@ Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,7 +16,6 @@ from transformers.models.vitpose.image_processing_pil_vitpose import box_to_cent
 
 from editjudge.core import regions
 from editjudge.vision import folders, loading
-from editjudge.vision.folders import Precision
 
 SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
 COCO_EXPERT = 0  # of a VitPose+ model's experts
@@ -39,21 +39,16 @@ class Joints:
         return self.scores >= LEAST_SCORE
 
 
-class VitPose:
+class VitPose(loading.VisionModel):
     """A VitPose or VitPose+ model that knows COCO's keypoints."""
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 16
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, and
-        loading.load's.
-        """
-        folder = folders.find(where, model, folders.VITPOSE)
+    architecture, model_class = folders.VITPOSE, VitPoseForPoseEstimation
+
+    def read(self, where: str, folder: Path) -> None:
         self.places = folders.joints(where, folder)
-        self.model = loading.load(where, VitPoseForPoseEstimation, folder, dtype, device)
         self.processor: Any = VitPoseImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
-        self.experts = self.model.config.backbone_config.num_experts
-        self.device, self.batch_size = device, batch_size
+        backbone = folders.read_json(where, folder / "config.json").get("backbone_config", {})
+        self.experts = backbone.get("num_experts", 1)  # more than 1: VitPose+
 
     def joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[float]]) -> list[Joints]:
         """The joints of the person in each image's box (RGB, uint8, (H, W, 3); x0, y0, x1, y1, clipped to the image).

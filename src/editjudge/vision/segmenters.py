@@ -1,7 +1,6 @@
 """Segmenters: the mask of the object in a box. The embedded one: GrabCut (Rother et al. 2004, OpenCV)."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -10,12 +9,6 @@ from editjudge.core import regions
 
 ITERATIONS = 3
 LEAST_SHARE = 0.05  # of the box; a smaller mask means that GrabCut lost the object
-
-
-class Segmenter(Protocol):
-    """What the measures ask of a segmenter: GrabCut here, Sam2Segmenter beside it."""
-
-    def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]: ...
 
 
 class GrabCut:

@@ -14,20 +14,16 @@ from transformers import Sam2Model
 
 from editjudge.core import regions
 from editjudge.vision import folders, loading
-from editjudge.vision.folders import Precision
 
 
-class Sam2Segmenter:
+class Sam2Segmenter(loading.VisionModel):
     """Masks from boxes; each image goes through the vision encoder once for all its boxes."""
 
-    def __init__(
-        self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 4
-    ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's."""
-        folder = folders.find(where, model, folders.SAM2)
-        self.model = loading.load(where, Sam2Model, folder, dtype, device)
-        self.device, self.batch_size = device, batch_size
-        self.side = int(self.model.config.prompt_encoder_config.image_size)
+    architecture, model_class = folders.SAM2, Sam2Model
+
+    @property
+    def side(self) -> int:
+        return int(self.model.config.prompt_encoder_config.image_size)
 
     def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[regions.Box]]) -> list[list[np.ndarray]]:
         """The mask of each box's object, bool, (H, W), for each RGB, uint8, (H, W, 3) image and its boxes.

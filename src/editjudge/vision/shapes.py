@@ -9,12 +9,10 @@ LEAST_POINTS = 3
 def similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """The turn, scale and shift (no reflection) that take `points` nearest to `targets`: float64, (2, 3).
 
-    Least squares (Umeyama 1991, scikit-image). Raises ValueError for other than two equal shapes (n, 2) with n of 2 or
-    more, for values that are not finite, and for points that coincide.
+    Least squares (Umeyama 1991, scikit-image), of 2 points or more. Raises ValueError for values that are not finite,
+    and for points that coincide.
     """
     first, second = np.asarray(points, np.float64), np.asarray(targets, np.float64)
-    if first.shape != second.shape or first.ndim != 2 or first.shape[1] != 2 or len(first) < 2:
-        raise ValueError(f"points of shapes {first.shape} and {second.shape} cannot be aligned")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise ValueError("points that are not finite cannot be aligned")
     if np.ptp(first, 0).max() == 0 or np.ptp(second, 0).max() == 0:
