@@ -90,8 +90,8 @@ def _of_hair(measure: Callable[..., float]) -> Function:
 
 
 def _body_silhouette_iou(pair: Pair, _area: str, _models: Models) -> float:
-    poses = [picture.said("pose") for picture in pair.both]
-    return body.silhouette_iou(*map(_silhouette, pair.both), *poses)
+    first, second = (picture.said("pose") for picture in pair.both)
+    return body.silhouette_iou(_silhouette(pair.source), _silhouette(pair.edited), first, second)
 
 
 def _body_appearance(pair: Pair, _area: str, models: Models) -> float:
@@ -119,7 +119,9 @@ TABLE: dict[str, Function] = {
     "body_silhouette_iou": _body_silhouette_iou,
     "delta_e": lambda pair, area, _models: pixel.delta_e(pair.delta_e, pair.areas.mask(area)),
     "depth_ssim": _region(pixel.depth_ssim, lambda pair: (pair.source.said("depth"), pair.edited.said("depth"))),
-    "dinov3_structure_similarity": lambda *asked: patches.structure_similarity(*_patches(*asked, "dinov3")),
+    "dinov3_structure_similarity": lambda pair, area, models: patches.structure_similarity(
+        *_patches(pair, area, models, "dinov3")
+    ),
     "emd": _emd,
     "face_ID_sim": _of_faces(identity.face_id_similarity),
     "face_geometry": lambda pair, _area, _models: face.geometry(*(own.landmarks for _, own in _subjects(pair))),
