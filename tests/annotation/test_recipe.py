@@ -1,5 +1,6 @@
 """Recipes: what is shipped is the published table, and whatever is wrong in a file is named with its line."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -215,3 +216,19 @@ def test_a_damaged_recipe_is_read_or_refused_with_file_and_line(place: Path, dat
     else:
         words = f"{place}: {recipe.task}"
     assert words.startswith(f"{place}:")
+
+
+REFERENCE = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "reference.md"
+
+
+@pytest.mark.skipif(not REFERENCE.is_file(), reason="EDITJUDGE_SHARED names no folder with reference.md")
+def test_the_published_table_is_the_reference_s() -> None:
+    """The literal above, against the table in the reference's description."""
+    text = REFERENCE.read_text()
+    table = text.partition("| task | unedit_area | edit_area |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.count("|") > 3]
+    found = {}
+    for tasks, outside, inside in (row for row in rows if not row[0].startswith("---")):
+        for task in tasks.split(", "):
+            found[task] = tuple([] if cell in ("-", "") else cell.split(", ") for cell in (outside, inside))
+    assert {task: found[task] for task in PUBLISHED} == PUBLISHED
