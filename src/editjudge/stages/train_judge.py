@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from editjudge.core import images, params, records, resume
 from editjudge.core.errors import FileError
@@ -36,9 +36,11 @@ SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
 MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
-CODE = ("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures")
-CODE += ("editjudge.training.data", "editjudge.training.lora")
-CODE += ("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt")
+CODE = (
+    *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures"),
+    *("editjudge.training.data", "editjudge.training.lora"),
+    *("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt"),
+)
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -136,7 +138,8 @@ def train(setting: TrainJudgeSetting, run: Path) -> None:
     samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
     fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
     with launch.alone(run) if launch.first() else nullcontext():
-        table, device = data.dataset(samples), "cuda" if torch.cuda.is_available() else "cpu"
+        table = data.dataset(samples)
+        device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
         trained = lora.train_adapter(BASE, table, fetch, ADAPTER, setting, run / "checkpoints", device)
         if launch.first():
             write(trained, len(samples), skipped)

@@ -72,7 +72,7 @@ class Trainer(SFTTrainer):
         metrics = super().evaluate(*arguments, **named)
         self.state.log_history[-1]["eval_accuracy"] = self.accuracy()
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
-            weights = adapter_weights(self.model)
+            weights = adapter_weights(cast(Any, self.model))
             self.best = weights if self.is_world_process_zero() else {}
         return metrics
 
@@ -83,7 +83,8 @@ class Trainer(SFTTrainer):
         These are the rows that greedy decoding answers rightly. Each process takes a part of them; all run the model
         equally often, which ZeRO-3 needs, so one whose rows are done runs it on the first row and does not count it.
         """
-        accelerator, rows, size = self.accelerator, self.eval_dataset, self.args.per_device_eval_batch_size
+        accelerator, size = self.accelerator, self.args.per_device_eval_batch_size
+        rows: Any = self.eval_dataset
         part = -(-len(rows) // accelerator.num_processes)
         mine = range(len(rows))[accelerator.process_index * part :][:part]
         right = torch.zeros((), device=accelerator.device)
@@ -96,14 +97,14 @@ class Trainer(SFTTrainer):
                 right += (output.is_top1.sum(1) == output.label_mask.sum(1)).sum()
         return float(accelerator.reduce(right)) / len(rows)
 
-    def _save_checkpoint(self, model: torch.nn.Module, trial: None) -> None:
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """None at the end: from there a run would train a step too many."""
         if self.state.global_step >= self.state.max_steps:
             return
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()  # each process has written its part
         if self.is_world_process_zero():
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
             save_file(self.best, folder / BEST)
             (folder / WHOLE).touch()
 
@@ -198,9 +199,10 @@ def train_adapter(
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    weights = trainer.best if trainer.eval_dataset else adapter_weights(trainer.model)
+    model: Any = trainer.model  # a PeftModel
+    weights = trainer.best if trainer.eval_dataset else adapter_weights(model)
     if trainer.is_world_process_zero():
-        save_adapter(trainer.model, out_dir, weights)
+        save_adapter(model, out_dir, weights)
     return Trained(
         history(trainer.state.log_history),
         steps=trainer.state.global_step,
