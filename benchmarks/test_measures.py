@@ -38,8 +38,7 @@ from editjudge.annotation.slots import Models
 from editjudge.core import images, regions
 from editjudge.core.workers import cores
 from editjudge.measures import patches, pixel
-from editjudge.vision import lpips
-from editjudge.vision.encoders import Encoder, HogEncoder
+from editjudge.vision.encoders import Encoded, HogEncoder
 from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
 from editjudge.vision.segmenters import grabcut
 
@@ -97,12 +96,19 @@ def plain_models(setting: SlotSetting) -> Models:
     return models
 
 
+def features(encoder: ClipEncoder | DinoEncoder | HogEncoder, rgb: np.ndarray) -> Encoded:
+    """One image's, each time anew."""
+    if isinstance(encoder, HogEncoder):
+        return Encoded(encoder.embedding(rgb), encoder.patches(rgb))
+    return encoder.encode([rgb])[0]
+
+
 def plain_measures(models: Models) -> dict[str, Take]:
     inside = regions.boxes_mask([BOX], SIDE, SIDE)
     outside = ~inside
 
     def take_lpips(first: np.ndarray, second: np.ndarray) -> float:
-        return models.lpips.distances(first, [lpips.pasted(first, second, outside)])[0] / outside.mean()
+        return models.lpips.distances(first, [np.where(outside[..., None], second, first)])[0] / outside.mean()
 
     def take_ssim(first: np.ndarray, second: np.ndarray) -> float:
         return structural_similarity(first, second, channel_axis=-1, **SSIM)[1][outside].mean()
@@ -116,17 +122,17 @@ def plain_measures(models: Models) -> dict[str, Take]:
         one, other = (models.clip.encode([rgb])[0].patches for rgb in (first, second))
         return patches.emd(one, other, models.clip.cells(outside, patches.CELL_SHARE))
 
-    def structure(encoder: Encoder) -> Take:
+    def structure(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
-            one, other = (encoder.encode([rgb])[0].patches for rgb in (first, second))
+            one, other = (features(encoder, rgb).patches for rgb in (first, second))
             return patches.structure_similarity(one, other, encoder.cells(inside, patches.CELL_SHARE))
 
         return take
 
-    def objects(encoder: Encoder) -> Take:
+    def objects(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
             both = [picture.on_white(rgb, grabcut(rgb, BOX)) for rgb in (first, second)]
-            return patches.cosine(*(encoder.encode([cut])[0].cls for cut in both))
+            return patches.cosine(*(features(encoder, cut).cls for cut in both))
 
         return take
 
