@@ -7,9 +7,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := true
-# On Linux PyPI's torch brings 4 GB of CUDA packages. Without an NVIDIA GPU the CPU's build is looked for first.
-TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url https://download.pytorch.org/whl/cpu)
-PIP := $(VENV)/bin/python -m pip install -qq --disable-pip-version-check --retries 2 -c constraints.txt
+# On Linux PyPI's torch brings 4 GB of CUDA packages. Without an NVIDIA GPU the CPU's build is looked for first, where its
+# index answers: pip would try an index that does not once a package, with two warnings each.
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torch/', timeout=5)" 2>/dev/null
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
+PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
 .PHONY: setup setup-dev repro test lint graph check verify clean
 

@@ -38,7 +38,7 @@ from random_base import SHAPES, Shape
 
 from editjudge.core import images, params
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
-from editjudge.judges.styles import STYLES
+from editjudge.judges.styles import style
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging.merge import merge_adapter
 from editjudge.qwen.checkpoint import load_model
@@ -214,7 +214,7 @@ def train(
     for run, count in enumerate(steps):
         checkpoints = folder / f"checkpoints_{run}"
         changes = {"lora_rank": RANK, "lora_alpha": ALPHA, "max_steps": count, "batch_size": words.micro}
-        changes |= {"accumulation": BATCH // words.micro, "held_out_share": 0.0, "workers": words.workers}
+        changes |= {"global_batch": BATCH, "held_out_share": 0.0, "test_share": 0.0, "workers": words.workers}
         changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
         rows = data.dataset(pairs[: count * BATCH])
         start = time.perf_counter()
@@ -239,11 +239,11 @@ def judge(model: Path, pairs: Sequence[data.Sample], pictures: Mapping[str, byte
         Question(pair.key, pair.instruction, *(pictures[getattr(pair, name)] for name in data.IMAGES))
         for pair in pairs[: words.questions]
     ]
-    net, style = load_model(model, "bfloat16", device), replace(STYLES["decision"], max_new_tokens=REPLY)
-    judging = TransformersJudge(net, load_processor(model), words.judge_batch, style)
-    judging.compare_many(asked[:1])
-    start = time.perf_counter()
-    answers = combine_all(judging.compare_many(in_both_orders(asked)), "probability")
+    net, form = load_model(model, "bfloat16", device), replace(style("pvc"), max_new_tokens=REPLY)
+    judging = TransformersJudge(net, load_processor(model), words.judge_batch, form)
+    judging.ask_many(asked[:1], [0])
+    start, both = time.perf_counter(), in_both_orders(asked)
+    answers = combine_all(list(map(form.answer, both, judging.ask_many(both, [0] * len(both)))), "probability")
     return len(answers) / seconds(start)
 
 

@@ -30,7 +30,7 @@ BATCH = 32
 
 @pytest.fixture(scope="module")
 def judge() -> TransformersJudge:
-    return TransformersJudge(load_model(ROOT / "models/base"), load_processor(ROOT / "models/base"), BATCH)
+    return TransformersJudge(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def plain(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
 
 def shared(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
     judge.chat_model.features.clear()
-    return [verdict.reply for verdict in judge.compare_many(questions)]
+    return [said.text for said in judge.ask_many(questions, [0] * len(questions))]
 
 
 @contextmanager

@@ -105,22 +105,33 @@ def features(encoder: ClipEncoder | DinoEncoder | HogEncoder, rgb: np.ndarray) -
 
 def plain_measures(models: Models) -> dict[str, Take]:
     inside = regions.boxes_mask([BOX], SIDE, SIDE)
-    outside = ~inside
+    outside, valid = ~inside, np.zeros_like(inside)
+    valid[5:-5, 5:-5] = outside[5:-5, 5:-5]  # where SSIM's window lies in the image
 
     def take_lpips(first: np.ndarray, second: np.ndarray) -> float:
         return models.lpips.distances(first, [np.where(outside[..., None], second, first)])[0] / outside.mean()
 
     def take_ssim(first: np.ndarray, second: np.ndarray) -> float:
-        return structural_similarity(first, second, channel_axis=-1, **SSIM)[1][outside].mean()
+        return structural_similarity(first, second, channel_axis=-1, **SSIM)[1][valid].mean()
 
-    def take_lightness(first: np.ndarray, second: np.ndarray) -> float:
-        one, other = (pixel.lightness(images.to_lab(rgb)) for rgb in (first, second))
-        other[inside] = match_histograms(other[inside], one[inside])
-        return structural_similarity(one, other, **SSIM)[1][inside].mean()
+    def lightness(whole: bool) -> Take:
+        where = inside | whole
+
+        def take(first: np.ndarray, second: np.ndarray) -> float:
+            one, other = (pixel.lightness(rgb) for rgb in (first, second))
+            other[where] = match_histograms(other[where], one[where])
+            return structural_similarity(one, other, **SSIM)[1][inside].mean()
+
+        return take
 
     def take_emd(first: np.ndarray, second: np.ndarray) -> float:
         one, other = (models.clip.encode([rgb])[0].patches for rgb in (first, second))
         return patches.emd(one, other, models.clip.cells(outside, patches.CELL_SHARE))
+
+    def take_published_emd(first: np.ndarray, second: np.ndarray) -> float:
+        one, other = (models.clip.encode([rgb])[0].patches for rgb in (first, second))
+        cells = models.clip.cells(outside, patches.CELL_SHARE)
+        return patches.emd(one, other, np.ones_like(cells), cells)
 
     def structure(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
@@ -131,16 +142,19 @@ def plain_measures(models: Models) -> dict[str, Take]:
 
     def objects(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
-            both = [picture.on_white(rgb, grabcut(rgb, BOX)) for rgb in (first, second)]
+            both = [picture.on_white(rgb, grabcut(rgb, BOX), BOX) for rgb in (first, second)]
+            both = both if isinstance(encoder, HogEncoder) else [picture.at_side(cut, encoder.side) for cut in both]
             return patches.cosine(*(features(encoder, cut).cls for cut in both))
 
         return take
 
     return {
-        "L_channel_ssim": take_lightness,
+        "L_channel_ssim": lightness(True),
+        "L_channel_ssim_in_region": lightness(False),
         "delta_e": lambda first, second: pixel.delta_e(images.delta_e(first, second), outside),
         "dinov3_structure_similarity": structure(models.dinov3),
-        "emd": take_emd,
+        "emd": take_published_emd,
+        "emd_both_sides": take_emd,
         "lpips": take_lpips,
         "object_similarity": objects(HogEncoder()),
         "sam_clip_cls_sim": objects(models.clip),

@@ -11,7 +11,7 @@ FLOORS = [
     {"annotation"},
     {"measures"},
     {"vision", "endpoints", "qwen", "probe", "sources"},
-    {"benchmarks", "merging", "statistics"},
+    {"benchmarks", "merging", "prompts", "statistics"},
     {"core"},
 ]
 LEVEL = {room: -n for n, floor in enumerate(FLOORS) for room in floor}

@@ -6,7 +6,6 @@ One graph is run; each test goes on from where the one before it left the copy.
 import json
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -17,18 +16,11 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from editjudge.commands import verify
+from editjudge.core import portable
+
 ROOT = Path(__file__).parents[1]
-TASKS = ("color_alter", "subject_add", "background_change")
-SMALL = {
-    "raw_pairs.per_task": 12,
-    "filter.sample_num": 5,
-    "train_judge.max_steps": 4,
-    "train_judge.eval_every": 2,
-    "probe_bench.per_task": 3,
-    "gedit_bench.per_task": 2,
-    "measure_response.per_task": 1,
-    "leaderboard.bootstrap": 20,
-}
+TASKS = verify.SMALL_TASKS
 UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
 FOLLOWS_PAIRS = {"train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models", "leaderboard"}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
@@ -84,26 +76,12 @@ def names(stages: set[str]) -> set[str]:
     return {stage.partition("@")[0] for stage in stages}
 
 
-def reduce(values: dict) -> None:
-    for task in list(values["tasks"]):
-        if task not in TASKS:
-            del values["tasks"][task], values["train_pairs"]["thresholds"][task]
-    for key, value in SMALL.items():
-        section, _, leaf = key.partition(".")
-        values[section][leaf] = value
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     folder = tmp_path_factory.mktemp("graph") / "copy"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in listed.split("\0"):
-        if name and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    folder.mkdir()
+    verify.small_copy(ROOT, folder)
     copy = Repository(folder)
-    copy.run("git", "init", "-q")
-    copy.edit_params(reduce)
     copy.commit()
     return copy
 
@@ -121,6 +99,14 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert repository.json("metrics/measure_response.json")["failed"] == 0
     repository.commit()
     assert repository.run("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.skipif(os.environ.get(portable.SWITCH) == "0", reason="the CPU's own last bits are asked for")
+def test_the_graph_gives_the_committed_bytes(repository: Repository) -> None:
+    """After a change that means to move them: python -m editjudge.commands.verify --small --write"""
+    lock = YAML(typ="safe").load((repository.folder / "dvc.lock").read_text())["stages"]
+    text, same = verify.small_report(json.loads((ROOT / verify.SMALL_RESULTS).read_text()), lock)
+    assert same, text
 
 
 def test_a_comment_in_any_file_runs_nothing_again(repository: Repository) -> None:

@@ -1,7 +1,6 @@
 """Recipes: what is shipped is the published table, and whatever is wrong in a file is named with its line."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from editjudge import prompts
 from editjudge.annotation.recipe import load_recipe
 from editjudge.core.lined_yaml import FileError, read_lined
-from editjudge.grounding import instructions, prompts
+from editjudge.grounding import instructions
+from editjudge.grounding.prompts import load_grounder, load_parser
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
 from editjudge.measures.names import KINDS
 from editjudge.sources.names import NAMES
@@ -20,7 +21,16 @@ ROOT = Path(__file__).parents[2]
 PIPELINES = ROOT / "pipelines"
 TASKS = list(NAMES)[:18]
 SHIPPED = sorted(PIPELINES.glob("*_*/*.yaml"))
-EMBEDDED = ("ssim", "emd", "delta_e", "L_channel_ssim", "structure_similarity", "object_similarity", "tone_residual")
+EMBEDDED = (
+    "ssim",
+    "emd_both_sides",
+    "delta_e",
+    "L_channel_ssim",
+    "L_channel_ssim_in_region",
+    "structure_similarity",
+    "object_similarity",
+    "tone_residual",
+)
 
 # Task: the published measures outside the boxes and inside them, each area's primary one first.
 PUBLISHED = {
@@ -77,26 +87,25 @@ def test_shipped_recipes_are_of_known_tasks_and_name_prompts_that_load(file: Pat
     assert recipe.task in TASKS
     assert set(dict(recipe.areas).get("edit_area", ())) <= set(KINDS)
     if recipe.regions is not None:
-        parser = prompts.load_parser(PIPELINES / f"prompts/parsers/{recipe.regions.parser}.yaml")
-        grounder = prompts.load_grounder(PIPELINES / f"prompts/grounders/{recipe.regions.grounder}.yaml")
+        parser = load_parser(recipe.regions.parser)
+        grounder = load_grounder(recipe.regions.grounder)
         assert recipe.regions.parser in instructions.GRAMMAR
         assert (parser.form == "subject") == grounder.one == (recipe.skip_unedited_from is not None)
         assert (parser.form in ("replacement", "either")) == (recipe.regions.parser in instructions.REPLACING)
         if parser.form == "subject":
-            assert all(f'"{name}"' in parser.text for name in ATTRIBUTES)
+            assert all(f'"{name}"' in parser.user for name in ATTRIBUTES)
 
 
 def test_every_prompt_is_used_by_a_recipe() -> None:
     recipes = [yaml.safe_load(file.read_text()).get("regions", {}) for file in SHIPPED]
     for role in ("parser", "grounder"):
         used = {regions.get(role) for regions in recipes} - {None}
-        assert used == {file.stem for file in (PIPELINES / f"prompts/{role}s").glob("*.yaml")}
+        assert used == set(prompts.names(f"prompts/{role}s"))
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Where a recipe of color_alter can be written."""
-    shutil.copytree(PIPELINES / "prompts", tmp_path / "prompts")
     (tmp_path / "object_centric").mkdir()
     return tmp_path / "object_centric/color_alter.yaml"
 
@@ -175,7 +184,11 @@ def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("prompt: decision", "prompt: decide", r":5: judge.prompt: unknown 'decide'; known: decision, reason_first"),
+        (
+            "prompt: decision",
+            "prompt: decide",
+            r":5: judge: unknown prompt 'decide'; known: decision, pvc",
+        ),
         ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
         ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
         ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),

@@ -23,7 +23,7 @@ OPTIONS = {
 
 def run(folder: Path, module: str, *words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", f"editjudge.{module}", *words]
-    return subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("module", [f"stages.{name}" for name in STAGES] + [f"commands.{name}" for name in COMMANDS])

@@ -86,3 +86,8 @@ def test_sections_that_are_missing_are_named(values: dict[str, Any], capsys: pyt
     for name in ("embed", "judges"):
         values.pop(name)
     assert found(values, capsys) == ["embed is missing", "judges is missing", "judges has no judge"]
+
+
+def test_a_folder_of_edits_must_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    values["editors"] |= {"mine": {"kind": "folder", "path": "data/sources/none"}, "b": {"kind": "folder"}}
+    assert found(values, capsys) == ["editors.mine.path: data/sources/none not found", "editors.b.path is missing"]

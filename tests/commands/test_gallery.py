@@ -255,7 +255,7 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
         ("nano", {"path": ""}, "imported.nano.path must be a text"),
         ("nano", None, "imported.nano must have"),
         ("precise", {"path": "pub"}, "`editors` has a model of this name"),
-        ("nano", {"path": "secret.png"}, "not readable as Parquet"),
+        ("nano", {"path": "secret.png"}, "a folder, or a table"),
         ("../nano", {"path": "pub"}, "the model '../nano' cannot be a file's name"),
     ],
     ids=["nowhere", "empty", "none", "same name", "no parquet", "outside"],

@@ -59,14 +59,25 @@ def test_small_results_are_in_git_and_nothing_else_switches_the_run_cache_off(st
 @pytest.mark.parametrize("stage", STAGES)
 def test_main_is_short(stage: str) -> None:
     tree = ast.parse((ROOT / f"src/editjudge/stages/{stage}.py").read_text())
-    main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
-    assert main.end_lineno is not None
-    assert main.end_lineno - main.lineno < 25
+    entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run")]
+    assert entries
+    assert all(entry.end_lineno is not None and entry.end_lineno - entry.lineno < 25 for entry in entries)
+
+
+def test_judges_models_that_are_folders_are_deps() -> None:
+    judges = {"own": {"model": "/own/model", "arena": True}, "hub": {"model": "owner/name@main", "arena": True}}
+    judges |= {"endpoint": {"backend": "endpoint", "model": "gpt"}, "base": {"model": "/base"}}
+    stale, dvc = mended(judges=judges, pairwise={"judges": judges}, train_judge={"base": "owner/base"})
+    assert stale[:4] == ["annotate.deps", "train_judge.deps", "merge_judge.deps", "judge_benchmark.deps"]
+    found = {stage: dvc["stages"][stage].get("do", dvc["stages"][stage])["deps"] for stage in dvc["stages"]}
+    assert [dep for dep in found["judge_benchmark"] if dep[0] == "/"] == ["/own/model", "/base"]
+    assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
+    assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
 
 
 def test_a_new_judge_gets_its_columns_in_the_judges_plot() -> None:
     stale, dvc = mended(judges={"new": {}})
-    assert stale == ["plots"]
+    assert stale == ["judge_benchmark.deps", "compare_models.deps", "plots"]
     [plot] = [entry[graph.JUDGES_PLOT] for entry in dvc["plots"] if graph.JUDGES_PLOT in entry]
     assert plot["y"] == {"plots/psychometric/probe.csv": ["new", "new_fit"]}
 
@@ -171,3 +182,18 @@ def test_a_name_with_a_dot_is_one_that_dvc_cannot_find() -> None:
     assert graph.dotted(DVC, VALUES) == []
     values = VALUES | {"editors": VALUES["editors"] | {"qwen-2.5": {}}, "imported": {"gpt.1": {}, "gpt_1": {}}}
     assert sorted(graph.dotted(DVC, values)) == ["editors.qwen-2.5", "imported.gpt.1"]
+
+
+def test_a_folder_of_edits_is_a_dep_of_its_own_item_alone() -> None:
+    stale, dvc = mended(editors=VALUES["editors"] | {"mine": {"kind": "folder", "path": "data/sources/mine"}})
+    assert "candidates.foreach" in stale
+    given = dvc["stages"]["candidates"]["foreach"]
+    assert given.pop("mine") == "data/sources/mine"
+    assert given == dict.fromkeys(VALUES["editors"], graph.NO_FOLDER)
+    assert "${item}" in body("candidates", dvc)["deps"]
+
+
+def test_an_arena_without_a_checkpoint_waits_for_no_training() -> None:
+    assert "models/judge" in body("compare_models")["deps"]
+    _, dvc = mended(judges={"measures": VALUES["judges"]["measures"]})
+    assert "models/judge" not in body("compare_models", dvc)["deps"]

@@ -2,7 +2,7 @@
 
 import copy
 
-from editjudge.commands.verify import report
+from editjudge.commands.verify import report, results, small_report
 
 
 def entry(path: str, md5: str) -> dict:
@@ -42,3 +42,16 @@ def test_a_stage_that_one_lock_lacks_is_a_difference() -> None:
 
 def test_changed_metrics_alone_are_a_difference() -> None:
     assert not report(LOCK, LOCK, ["plots/x.csv"])[1]
+
+
+def test_of_the_small_graph_the_first_stage_that_differs_is_named() -> None:
+    """By the order of the run: what lies behind it differs because of it."""
+    committed = results(LOCK)
+    assert "code.json" not in committed
+    assert small_report(committed, LOCK) == ("verify: 4 files of the small graph are as committed, to the byte", True)
+    other = {"pool.parquet": "9", "raw.json": "9"}
+    assert small_report(committed | other, LOCK) == (
+        "verify: raw is the first stage that differs; 2 files in all: raw.json, pool.parquet",
+        False,
+    )
+    assert not small_report(committed | {"gone.parquet": "1"}, LOCK)[1]

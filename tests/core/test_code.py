@@ -26,17 +26,18 @@ class Reader:
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """src/editjudge with the modules a and b, of which a uses b and starts c."""
     monkeypatch.setattr(code, "SOURCE", tmp_path)
-    for cached in (code._tree, code._own_version, code._uses):
+    for cached in (code._tree, code._own_version, code._uses, code._texts, code._files):
         cached.cache_clear()
     package = tmp_path / "editjudge"
     (package / "room").mkdir(parents=True)
     files = {"__init__": "", "room/__init__": "", "room/b": MODULE, "c": "X = 1\n", "d": "Y = 2\n"}
     files["a"] = "def run():\n    from editjudge.room import b\n    return [b, 'editjudge.c']\n"
+    files["room/b"] += "\n\nTABLE = 'table.json'\n"
     for name, text in files.items():
         (package / f"{name}.py").write_text(text)
     (package / "room/table.json").write_text("{}")
     yield tmp_path
-    for cached in (code._tree, code._own_version, code._uses):
+    for cached in (code._tree, code._own_version, code._uses, code._texts, code._files):
         cached.cache_clear()
 
 
@@ -44,7 +45,7 @@ def change(source: Path, name: str, old: str, new: str) -> None:
     file = source / f"editjudge/{name}.py"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    for cached in (code._tree, code._own_version, code._uses):
+    for cached in (code._tree, code._own_version, code._uses, code._texts, code._files):
         cached.cache_clear()
 
 
@@ -100,6 +101,53 @@ def test_files_beside_the_modules_and_contracts_that_are_named_count(source: Pat
     assert code.describe("editjudge.d", contracts) != described
     files = code.describe("editjudge.a", contracts)["files"]
     assert [Path(name).name for name in files] == ["table.json"]
+
+
+def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(source: Path) -> None:
+    folder = source / "editjudge/prompts/judges"
+    folder.mkdir(parents=True)
+    (folder / "one.yaml").write_text("user: hello\n")
+    (folder / "two.yaml").write_text("user: hello\n")
+    change(source, "c", "X = 1", "X = 'prompts/judges/one.yaml'")
+    change(source, "d", "Y = 2", "def y(name):\n    return f'prompts/judges/{name}.yaml'")
+
+    def versions() -> list:
+        code._files.cache_clear()
+        described = [code.describe(f"editjudge.{name}", source)["files"] for name in ("a", "d")]
+        return [*described, code.version(["editjudge.c"]), code.version(["editjudge.d"])]
+
+    a, d, *of_code = versions()
+    assert [Path(name).name for name in a] == ["one.yaml", "table.json"]
+    assert [Path(name).name for name in d] == ["one.yaml", "two.yaml"]
+    (folder / "one.yaml").write_text("# A comment.\nuser: 'hello'\n")
+    assert versions() == [a, d, *of_code]
+    (folder / "two.yaml").write_text("user: bye\n")
+    assert versions()[0] == a
+    assert versions()[1] != d
+    assert versions()[2] == of_code[0]
+    assert versions()[3] != of_code[1]
+    (folder / "one.yaml").write_text("user: bye\n")
+    assert versions()[0] != a
+    assert versions()[2] != of_code[0]
+
+
+@pytest.mark.parametrize(
+    ("stage", "some"),
+    [
+        ("train_judge", ["judges/pvc"]),
+        ("base_model", ["judges/pvc"]),
+        ("train_pairs", []),
+        ("merge_judge", []),
+        ("judge_benchmark", ["judges/decision", "scores/viescore", "dimensions/visual_quality"]),
+        ("annotate", ["judges/decision", "parsers/edited_objects", "grounders/objects"]),
+    ],
+)
+def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str]) -> None:
+    files = code.describe(f"editjudge.stages.{stage}", Path("stages"))["files"]
+    found = {name.partition("/prompts/")[2].removesuffix(".yaml") for name in files if "/prompts/" in name}
+    assert set(some) <= found
+    assert bool(found) == bool(some)
+    assert "judges/pvc" not in some or found == {"judges/pvc"}
 
 
 def test_every_module_that_is_imported_at_run_time_is_known_upstream() -> None:

@@ -9,7 +9,7 @@ from editjudge.core import records, schemas
 
 def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
     row = {"key": key, "task": "color_alter", "instruction": "Make the cup green.", "edit": None, "source": "probe"}
-    row |= {"image": b"\x89PNG", "origin": "coffee", "regions": [{"label": "cup", "box": [1, 2, 3, 4]}]}
+    row |= {"image": b"\x89PNG", "origin": "coffee", "regions": [{"label": "cup", "box": [1, 2, 3, 4], "mask": None}]}
     return row | changes
 
 

@@ -145,10 +145,11 @@ def test_model_of_the_hub(
     shutil.copytree(model_dir(QWEN), repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs/main").write_text(commit)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for revision in ("main", commit):
-        from_hub = fresh(QWEN, model="owner/name", revision=revision)
+    for revision in ("", f"@{commit}"):
+        from_hub = fresh(QWEN, model=f"owner/name{revision}")
         assert same(from_hub.edit(ask(QWEN)), editor(QWEN).edit(ask(QWEN)))
 
 

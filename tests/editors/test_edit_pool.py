@@ -143,12 +143,12 @@ def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypa
     assert len(bad_editors.read(tmp_path / "log")) <= 6
 
 
-def test_each_worker_sees_its_own_gpus_before_torch_is_there() -> None:
+def test_each_worker_sees_its_own_gpus_before_cuda_is_started() -> None:
     seen: set[str] = set()
     requests = (request(str(number), "") for number in range(6))
     places = making.groups("m", ["4", "5", "6", "7", "8"], 2)
     pool.run(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
-    assert seen == {"cuda, sees 4,5, torch False", "cuda, sees 6,7, torch False"}
+    assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees 6,7, CUDA False"}
 
 
 def test_gpus_are_grouped_and_too_few_are_an_error() -> None:

@@ -36,7 +36,7 @@ def run(
     """The images, what was made, and how many of them were computed by this run."""
     with resume.RecordCache(cache) as open_cache:
         made = candidates.edit_all(wanted, "m", settings.read({"editors": {"m": entry}}, "m"), open_cache)
-        rows = candidates.rows(made.candidates, "m", open_cache)
+        rows = candidates.rows(made.candidates, "m", open_cache.data)
         return [row["image"] for row in rows], made, open_cache.computed
 
 

@@ -165,7 +165,7 @@ def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint:
 
 def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(ServingError, match=r'pip install -e "\.\[serve\]"'), running(checkpoint, how):
+    with pytest.raises(ServingError, match="no vllm on the PATH"), running(checkpoint, how):
         pass
     nowhere = replace(checkpoint, model="nowhere")
     with pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"), running(nowhere, how):
@@ -185,6 +185,9 @@ def test_the_setting_is_checked() -> None:
         ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
         ({"port": "x"}, r"serve\.port must be a whole number"),
         ({"port": 99999}, r"serve\.port must be at most 65535"),
+        ({"port": -1}, r"serve\.port must be at least 0"),
+        ({"max_num_seqs": 0}, r"serve\.max_num_seqs must be at least 1"),
+        ({"max_num_seqs": 10_001}, r"serve\.max_num_seqs must be at most 10000"),
         ({"dtype": "bf16"}, r"serve\.dtype must be float32 or bfloat16, not 'bf16'"),
         ({"arguments": "--x"}, r"serve\.arguments must be a list"),
         ({"arguments": [1]}, r"serve\.arguments\.0 must be a text"),
@@ -201,10 +204,12 @@ def test_the_setting_is_checked() -> None:
         launch.read_serving(values)
 
 
-def test_which_checkpoint_is_served() -> None:
+def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     values = params.load(ROOT / "params.yaml")
-    assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/judge", "float32", 32)
-    assert serve.checkpoint_of(values, None, "some/folder") == Checkpoint("some/folder", "bfloat16", 32)
+    values["judges"]["pvc_judge"]["model"] = "models/tiny_base"
+    assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/tiny_base", "float32", 32)
+    assert serve.checkpoint_of(values, None, "models/tiny_base") == Checkpoint("models/tiny_base", "bfloat16", 32)
     words = r"judges\.measures has no folder: only transformers and served judges"
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)

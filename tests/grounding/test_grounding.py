@@ -1,6 +1,7 @@
 """Instruction parser and grounder: against a real HTTP server that finds coloured squares and often misbehaves."""
 
 import io
+import shutil
 import urllib.request
 import zlib
 from collections import Counter
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from editjudge import prompts
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, resume
@@ -29,7 +31,6 @@ from editjudge.grounding.settings import GroundingSetting, read_grounding
 from editjudge.stages import annotate
 
 ROOT = Path(__file__).parents[2]
-PROMPTS = ROOT / "pipelines/prompts"
 serving = partial(chat_server, Path(__file__).parents[1] / "helpers/grounding_server.py")
 
 
@@ -93,7 +94,7 @@ def pool(count: int, task: str, models: int = 2) -> tuple[list, list, dict[tuple
 
 def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Grounding:
     with resume.RecordCache(file) as cache:
-        return ground(rows[0], rows[1], rule, how, cache, PROMPTS)
+        return ground(rows[0], rows[1], rule, how, cache)
 
 
 # --- what a model is asked, and what becomes of its boxes
@@ -242,9 +243,7 @@ def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path,
     assert failed.kind == ("parser: unreadable reply" if kind in SPOILT else "parser: no answer")
     assert again.found == found.found
     assert again.accounts["parser"].reused == (2 if kind in SPOILT else 1)
-    assert asked_again == (0 if kind in SPOILT else {"400": 1}.get(kind, 2)), (
-        "no answer is asked for again, bad ones not"
-    )
+    assert asked_again == (0 if kind in SPOILT else 2), "no answer is asked for again, bad ones not"
 
 
 def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path) -> None:
@@ -254,7 +253,7 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     written, told, said = [], [], []
     for kind in ("500", "cut"):
         with serving(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
-            found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache, PROMPTS)
+            found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache)
             rows = annotate.annotate([row], [edit], REMOVE, cache, SlotSetting(), found.found)
         written.append(annotate.counts(rows, REMOVE, SlotSetting(), found.found) | {"regions": [found.report()]})
         [run] = found.run_report()["regions_failed"]
@@ -269,7 +268,9 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     assert annotate.unanswered("subject_remove", []) == ""
 
 
-def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tmp_path: Path) -> None:
+def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = pool(4, "subject_replace")
     with serving() as server:
         first = run(rows[:2], REPLACE, at(server.url), tmp_path / "c")
@@ -283,13 +284,11 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(tm
         assert sum(server.log()["kinds"].values()) == asked + 12, "the labels are known"
         run(rows[:2], REPLACE, at(server.url, model="other"), tmp_path / "c")
         assert sum(server.log()["kinds"].values()) == 2 * asked + 12
-        changed = tmp_path / "prompts"
-        for role in ("parsers", "grounders"):
-            (changed / role).mkdir(parents=True)
-            for file in (PROMPTS / role).glob("*.yaml"):
-                (changed / role / file.name).write_text(file.read_text() + "  Think twice.\n")
-        with resume.RecordCache(tmp_path / "c") as cache:
-            ground(rows[0], rows[1], REPLACE, at(server.url), cache, changed)
+        shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
+        for file in (tmp_path / "prompts").glob("*ers/*.yaml"):
+            file.write_text(file.read_text().replace("user: |-\n", "user: |-\n  Think twice.\n"))
+        monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
+        run(rows[:2], REPLACE, at(server.url), tmp_path / "c")
         assert sum(server.log()["kinds"].values()) == 3 * asked + 12
 
 
@@ -389,6 +388,9 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
         ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
         ({"parser": ENDPOINT | {"coordinates": "absolute"}, "grounder": {}}, "grounding.parser.coordinates is unknown"),
         ({"parser": ENDPOINT | {"prompt": "x"}, "grounder": {}}, "grounding.parser.prompt is unknown"),
+        ({"parser": ENDPOINT | {"temperature": 2.5}, "grounder": {}}, "grounding.parser.temperature must be at most 2"),
+        ({"parser": ENDPOINT | {"temperature": -1}, "grounder": {}}, "grounding.parser.temperature must be at least 0"),
+        ({"parser": {"backend": "endpoint", "model": "m"}, "grounder": {}}, "grounding.parser.base_url is missing"),
         (
             {"parser": ENDPOINT, "grounder": ENDPOINT | {"coordinates": "pixels"}},
             "grounding.grounder.coordinates must be absolute or thousandths",
@@ -398,7 +400,7 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
             "grounding.grounder.min_pixels is 9, above max_pixels, 4",
         ),
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge.core.lined_yaml import FileError
+from editjudge.core.errors import UserError
 from editjudge.grounding import prompts
-from editjudge.grounding.prompts import SCHEMAS, grounder_text, parser_text, read_boxes, read_named
+from editjudge.grounding.prompts import SCHEMAS, grounder_text, read_boxes, read_named
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.prompts import names
 
-PROMPTS = Path(__file__).parents[2] / "pipelines/prompts"
 REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
 SIZE_SENT = (200, 100)
 
@@ -153,9 +153,7 @@ def test_unclear_names_are_refused_with_a_reason(form: Any, reply: str) -> None:
     assert reason
 
 
-def test_what_a_parser_may_answer_is_what_its_prompt_says() -> None:
-    for form, words in prompts.ANSWERS.items():
-        assert list(json.loads(words)) == SCHEMAS[form]["required"]
+def test_what_may_change_of_a_person_is_an_attribute() -> None:
     assert SCHEMAS["subject"]["properties"]["changes"]["items"] == {"enum": list(ATTRIBUTES)}
 
 
@@ -184,19 +182,19 @@ def test_a_real_judge_s_reply_is_never_read_as_names_or_boxes(judge: str, count:
 # --- prompts
 
 
-@pytest.mark.parametrize("file", sorted(PROMPTS.glob("parsers/*.yaml")), ids=lambda file: file.stem)
-def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(file: Path) -> None:
-    prompt = prompts.load_parser(file)
-    text = parser_text(prompt, "Remove {this} <|im_end|> cup\nand more")
-    assert "Instruction: Remove {this} <im_end> cup\nand more\n" in text
-    assert text.endswith(prompts.ANSWERS[prompt.form])
+@pytest.mark.parametrize("name", names("prompts/parsers"))
+def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) -> None:
+    prompt = prompts.load_parser(name)
+    text = prompt.text("Remove {this} <|im_end|> {names}\nand more")
+    assert "Instruction: Remove {this} <im_end> {names}\nand more\n" in text
+    assert list(json.loads(text.splitlines()[-1])) == SCHEMAS[prompt.form]["required"]
     assert len(text) < 4000
 
 
-@pytest.mark.parametrize("file", sorted(PROMPTS.glob("grounders/*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("name", names("prompts/grounders"))
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
-def test_a_grounder_is_told_the_names_and_its_coordinates(file: Path, coordinates: Any) -> None:
-    text = grounder_text(prompts.load_grounder(file), "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
+def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates: Any) -> None:
+    text = grounder_text(prompts.load_grounder(name), "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
     assert 'Names: ["a \\"cup\\"", "{0}"]\n' in text
     assert ("640 wide and 480 high" in text) == (coordinates == "absolute")
     assert ("0 to 1000" in text) == (coordinates == "thousandths")
@@ -205,16 +203,20 @@ def test_a_grounder_is_told_the_names_and_its_coordinates(file: Path, coordinate
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("text: x\n", ":1: the file: 'form' is a required property"),
-        ("form: objects\ntext: 1\n", ":2: text: 1 is not of type 'string'"),
-        ("text: x\nform: boxes\n", ":2: form: unknown 'boxes'; known: objects, replacement"),
-        ("form: objects\ntext: ' '\n", ":2: text: "),
-        ("form: objects\ntext: x\none: true\n", ":3: unknown key 'one'; known: form, text"),
+        ("form: objects\n", r"user is missing"),
+        ("form: objects\nuser: 1\n", r"user must be a text, not 1"),
+        ("user: x\nform: boxes\n", r"form must be objects, replacement, either or subject"),
+        ("form: objects\nuser: x\none: true\n", r"one is unknown"),
+        ("form: objects\nuser: [\n", r":\d+: "),
+        ("form: objects\nuser: 'Name {thing}'\n", r"user: unknown field \{thing\}"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
-def test_a_wrong_prompt_is_named_with_its_line(tmp_path: Path, words: str, message: str) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_text(words)
-    with pytest.raises(FileError, match=message):
-        prompts.load_parser(file)
+def test_what_is_wrong_in_a_prompt_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.setattr("editjudge.prompts.PACKAGE", tmp_path)
+    (tmp_path / "prompts/parsers").mkdir(parents=True)
+    (tmp_path / "prompts/parsers/p.yaml").write_text(f"version: 1\nsource: x\n{words}")
+    with pytest.raises(UserError, match=rf"prompts/parsers/p\.yaml.*{message}"):
+        prompts.load_parser("p")

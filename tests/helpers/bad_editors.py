@@ -105,7 +105,8 @@ class Witness:
         import sys
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self.seen = f"{device}, sees {visible}, torch {'torch' in sys.modules}"
+        started = "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized()
+        self.seen = f"{device}, sees {visible}, CUDA {started}"
         time.sleep(0.3)  # long enough for each place to get a worker that is asked
 
     def edit(self, request: Request) -> Edited:

@@ -4,8 +4,9 @@ Settings: delay (s); failures, the share of requests that fail, evenly by 429 wi
 cut connection; by the request's bytes and how often they came, so that the same questions meet the same failures.
 replies, to the n-th request of an instruction (the last one goes on); brightest, whether the brighter of the last two
 images wins, and prose, the share of requests that are answered without JSON then, if they are not sampled; key; refuse,
-options answered with 400; status, of every answer; bad, instructions answered with bad_status and bad_words; wait, the
-Retry-After of the first answer to each request, 429; tell_tokens, whether usage is given; bodies, whether to log them.
+options answered with 400 and refuse_words; status, of every answer; bad, instructions answered with bad_status and
+bad_words; wait, the Retry-After of the first answer to each request, 429; tell_tokens, whether usage is given; bodies,
+whether to log them.
 GET /log: what was answered and how often; POST /log forgets it.
 """
 
@@ -100,7 +101,8 @@ def refusal(request: Request, body: bytes) -> Response | None:
         return JSONResponse({"error": {"message": f"Incorrect API key provided: {given}"}}, 401)
     for option in settings.get("refuse", []):
         if f'"{option}":'.encode() in body:
-            return JSONResponse({"error": {"message": f"Unsupported parameter: '{option}'"}}, 400)
+            words = settings.get("refuse_words", f"Unsupported parameter: '{option}'")
+            return JSONResponse({"error": {"message": words}}, 400)
     if name_of(body) in settings.get("bad", []):
         words = settings.get("bad_words", "this image is not allowed")
         return JSONResponse({"error": {"message": words}}, settings.get("bad_status", 400))

@@ -1,7 +1,8 @@
 """What every stage computes from small fixed input, as SHA-256: machines that agree here agree to the last bit.
 
-`python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json. All runs in one
-process and one thread: a CPU that is emulated is not inherited by child processes.
+`python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json; of
+stages that are named, only theirs. All runs in one process and one thread: a CPU that is emulated is not inherited by
+child processes.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ import cv2
 import numpy as np
 import pandas as pd
 import torch
+from judging import compare
 from tiny_base import INSTRUCTIONS, SIZES
 
 from editjudge.annotation import batch, features, slot_settings, slots
@@ -189,12 +191,12 @@ def scratch() -> tempfile.TemporaryDirectory:
 def training() -> tuple[Path, Any]:
     """Three steps of LoRA on the committed base: the adapter's folder and the losses."""
     setting = dataclasses.replace(
-        train_judge.read_setting(settings()), lora_rank=4, lora_alpha=8, learning_rate=1e-3, max_steps=3, batch_size=4,
-        held_out_share=0.0, log_every=1,
+        train_judge.read_setting(settings()), lora_rank=4, lora_alpha=8, learning_rate=1e-3, max_steps=3,
+        global_batch=4, held_out_share=0.0, test_share=0.0, log_every=1,
     )  # fmt: skip
     table = data.dataset(train_judge.samples_of(training_pairs()[:12], []))
     out, checkpoints = (Path(scratch().name) / name for name in ("adapter", "checkpoints"))
-    trained = lora.train_adapter(ROOT / "models/base", table, _image, out, setting, checkpoints)
+    trained = lora.train_adapter(ROOT / "models/tiny_base", table, _image, out, setting, checkpoints)
     return out, trained.history
 
 
@@ -210,7 +212,7 @@ def _image(name: str) -> bytes:
 @functools.cache
 def merged() -> Path:
     out = Path(scratch().name) / "judge"
-    merge_adapter(ROOT / "models/base", training()[0], out, "float32")
+    merge_adapter(ROOT / "models/tiny_base", training()[0], out, "float32")
     return out
 
 
@@ -226,7 +228,7 @@ def questions() -> list[Question]:
 @functools.cache
 def verdicts() -> list[Verdict]:
     judge = TransformersJudge(load_model(merged(), "float32", "cpu"), load_processor(merged()), 4)
-    return judge.compare_many(questions())
+    return compare(judge, questions())
 
 
 def verdicts_by_measures() -> list[Any]:
@@ -312,7 +314,7 @@ def value(stage: str) -> str:
 
 
 def main() -> None:
-    values = {}
+    values = json.loads(VALUES.read_text())
     for stage in [word for word in sys.argv[1:] if word in STAGES] or STAGES:
         values[stage] = value(stage)
         print(f"{stage} {values[stage]}", flush=True)

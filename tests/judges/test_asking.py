@@ -1,4 +1,6 @@
+import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,16 @@ import yaml
 from chat_client import ask, chat_server, questions
 from chat_client import setting as endpoint
 
+from editjudge import prompts
 from editjudge.annotation.recipe import load_recipe
 from editjudge.core import images, params, resume
 from editjudge.endpoints.spending import Account, Budget, Usage
-from editjudge.judges import asking, styles
-from editjudge.judges.measures_judge import Context, MeasuresJudge, compare
+from editjudge.judges import asking
+from editjudge.judges.measures_judge import Context, compare, compare_many
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting
-from editjudge.judges.styles import CRITERIA, STYLES
+from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import SCALES
-from editjudge.qwen import prompt
 from editjudge.qwen.chat_model import ChatModel
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,7 @@ def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Qu
 
 def test_without_regions_there_is_no_verdict_and_a_reason(question: Question, tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c") as cache:
-        [verdict] = MeasuresJudge({}, cache).compare_many([question])
+        [verdict] = compare_many([question], {}, cache)
     assert verdict.winner is None
     assert verdict.reason == "the question says no regions to measure"
 
@@ -67,6 +69,9 @@ def test_equal_sides_are_a_tie_and_a_missing_primary_is_none() -> None:
     assert compare("q", [row], [dict(row)]).winner == "Tie"
     missing = row | {"value": None, "reason": "the region is empty"}
     assert compare("q", [row], [missing]).winner is None
+    assert compare("q", [missing], [missing]).reason == "ssim in edit_area: the region is empty"
+    around = row | {"area": "unedit_area", "value": 0.4}
+    assert compare("q", [missing, row | {"area": "unedit_area"}], [missing, around]).winner == "Image A"
 
 
 def test_a_model_is_asked_each_question_once(question: Question, base_dir: Path, tmp_path: Path) -> None:
@@ -78,7 +83,7 @@ def test_a_model_is_asked_each_question_once(question: Question, base_dir: Path,
 
 
 def test_missing_models_are_named(tmp_path: Path) -> None:
-    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no model in"):
+    with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
         asking.open_accounts({"j": setting(tmp_path / "none")})
 
 
@@ -100,6 +105,15 @@ def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
     assert (account.reused, account.asked) == (8, 4)
     assert again[0].forward.reply.startswith(first[0].forward.reply)
     assert len(set(again[0].forward.reply.splitlines())) > 1, "passes are drawn apart"
+
+
+def test_the_number_of_processes_changes_no_reply(
+    question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "CHUNK", 4)  # its last chunk has 2
+    several = differing(question, 5)
+    one, two = (ask(setting(base_dir) | {"workers": n}, several, tmp_path / f"{n}")[0] for n in (1, 2))
+    assert one == two
 
 
 def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
@@ -158,9 +172,9 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
 @pytest.mark.parametrize("name", [*STYLES, *SCALES])
 def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
-    forms = [asking.form(name, dimension) for dimension in CRITERIA]
+    forms = [asking.form(name, dimension) for dimension in prompts.names("prompts/dimensions")]
     assert len({str(form.messages("Make it red.")) for form in forms}) == 3
-    assert len({form.max_new_tokens for form in forms}) == 1
+    assert len({form.max_new_tokens for form in forms}) == 1 or name == "pvc"
 
 
 def test_replies_are_read_when_they_are_used(
@@ -180,13 +194,18 @@ def test_replies_are_read_when_they_are_used(
         assert (sent, account.asked, first[0].combined.winner) == (6, 4, None)
         for changes in ({"rule": "agreement"}, {"tie_margin": 0.4}, {"reply_tries": 1}, {"score_margin": 1.0}):
             assert again(**changes)[2] == 0
-        plain = styles.read_decision
-        monkeypatch.setattr(styles, "read_decision", lambda t: (t[:7], None) if t.endswith("wins.") else plain(t))
+        plain = Style.read
+        monkeypatch.setattr(Style, "read", lambda s, t: (t[:7], None) if t.endswith("wins.") else plain(s, t))
         mended, account, sent = again()
         assert (sent, account.reused, account.cost()["unread"]) == (0, 4, 1)
         assert mended[0].forward.winner == "Image A", "the first reply is readable now"
         assert mended[1] == first[1]
-        monkeypatch.setattr(prompt, "QUESTION", prompt.QUESTION.replace("better", "best"))
+        shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
+        monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
+        file = tmp_path / "prompts/judges/decision.yaml"
+        file.write_text(f"# A comment.\n{file.read_text()}")
+        assert again()[2] == 0
+        file.write_text(file.read_text().replace("Decide at once.", "Decide."))
         assert again()[2] > 0, "another word is another question"
 
 
@@ -199,6 +218,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
     )
+    monkeypatch.setattr(asking, "processes", lambda *_: ThreadPoolExecutor(1))  # here, where it is seen
     counts = []
     with resume.RecordCache(tmp_path / "c") as cache:
         for dimension in ("visual_quality", "instruction_following", "visual_quality"):

@@ -26,8 +26,7 @@ from editjudge.judges.endpoint_judge import EndpointJudge
 from editjudge.judges.protocol import Question
 from editjudge.judges.request import Task
 from editjudge.judges.settings import EndpointSetting
-from editjudge.judges.styles import STYLES
-from editjudge.qwen.prompt import messages
+from editjudge.judges.styles import style
 
 KEY = "sk-secret-0123456789"
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "."))
@@ -185,7 +184,7 @@ def test_unreadable_replies_are_asked_again_with_sampling_and_then_kept(tmp_path
         "answers": 6, "unread": 4, "unasked": 0, "unknown_cost": 0,
         "tokens_in": 1500, "tokens_out": 150, "images": 45, "money": 0,
     }  # fmt: skip
-    ours = [body for body in bodies if "Instruction: q1" in body["messages"][0]["content"][0]["text"]]
+    ours = [body for body in bodies if "Instruction: q1" in body["messages"][-1]["content"][0]["text"]]
     assert {body["temperature"] for body in ours} == {0.0, 0.7}
     assert [body.get("seed") for body in ours if body["temperature"] == 0.0] == [None, None]
     assert len({body["seed"] for body in ours if body["temperature"] == 0.7}) == 2
@@ -207,6 +206,7 @@ def test_real_replies_of_other_judges_are_no_verdicts(tmp_path: Path) -> None:
     [
         (["logprobs", "top_logprobs"], ["logprobs", "top_logprobs"], {}),
         (["max_tokens"], ["max_tokens"], {"max_completion_tokens": 24}),
+        (["response_format"], ["response_format"], {"max_tokens": 24}),
     ],
 )
 def test_options_that_an_endpoint_refuses_are_left_out(
@@ -221,6 +221,14 @@ def test_options_that_an_endpoint_refuses_are_left_out(
     assert not set(gone) & set(body)
     assert body | sent == body
     assert (answers[0].forward.p_a is None) == ("logprobs" in refused)
+
+
+def test_a_server_without_structured_replies_is_asked_plainly_whatever_it_says(tmp_path: Path) -> None:
+    with chat_server(refuse=["response_format"], refuse_words="the grammar cannot be compiled") as server:
+        answers, account = ask(setting(server.url, max_in_flight=1), questions(3), tmp_path / "c")
+        assert server.log()["kinds"] == {"400": 4, "200": 6}, "once by each of the questions under way"
+    assert all(answer.forward.winner == "Image A" for answer in answers)
+    assert account.this_run()["options_refused"] == ["response_format"]
 
 
 def test_an_error_that_names_an_option_by_chance_takes_it_from_nobody(tmp_path: Path) -> None:
@@ -240,7 +248,7 @@ def test_a_single_403_is_one_question_and_a_refused_temperature_ends_in_failures
     assert account.failures == {"403": 2}
     with chat_server(refuse=["temperature"]) as server:
         answers, account = ask(setting(server.url), questions(300), tmp_path / "d")
-        assert server.log()["kinds"]["400"] < 100 + 4 * 64
+        assert server.log()["kinds"]["400"] < 2 * (100 + 4 * 64), "each once more, without the form of its reply"
     assert "Unsupported parameter: 'temperature'" in answers[0].forward.reason
 
 
@@ -262,17 +270,22 @@ def test_the_request_is_what_the_openai_client_sends(tmp_path: Path, sound: Serv
     sound.log(forget=True)
     ask(setting(sound.url, temperature=0.5, seed=7), [question], tmp_path / "c")
     ours = json.loads(sound.log()["last"]["body"])
+    asked = style("decision")
     urls = iter(f"data:image/png;base64,{base64.b64encode(picture(n)).decode()}" for n in (1, 3, 2))
     parts: list[Any] = [
         part if part["type"] == "text" else {"type": "image_url", "image_url": {"url": next(urls)}}
-        for part in messages(question.instruction)[0]["content"]
+        for part in asked.messages(question.instruction)[1]["content"]
     ]
     client = openai.OpenAI(base_url=sound.url, api_key="none", max_retries=0)
     reply = client.chat.completions.create(
         model="m",
-        messages=[{"role": "user", "content": parts}],
+        messages=[asked.messages("")[0], {"role": "user", "content": parts}],
         temperature=0.5,
         max_tokens=24,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": asked.schema},
+        },
         seed=7,
         logprobs=True,
         top_logprobs=20,
@@ -431,7 +444,7 @@ def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
     how = EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2)
     alive: list[int] = []
     judge = EndpointJudge(
-        how, sound.url, None, STYLES["decision"], Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
+        how, sound.url, None, style("pvc"), Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
     )
     judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))])
     assert max(alive) <= 2 * 4 + 2

@@ -75,8 +75,6 @@ def test_a_missing_order_is_no_tie_even_with_a_probability():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="different questions"):
         combine(verdict("Tie"), Verdict("other", "Tie", None, "", None), "agreement")
-    with pytest.raises(ValueError, match="tie_margin"):
-        combine(verdict("Tie"), verdict("Tie"), "probability", tie_margin=0.6)
 
 
 def preferring(question: Question, biased: bool) -> Verdict:

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment, linprog
@@ -21,7 +22,7 @@ from editjudge.vision.segmenters import grabcut
 SSIM = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 255, "full": True}
 INSIDE = (30, 20, 66, 52)
 MODELS = Models(SlotSetting())
-SYMMETRIC = ["delta_e", "emd", "iou", "object_similarity", "ssim", "structure_similarity"]
+SYMMETRIC = ["delta_e", "emd_both_sides", "iou", "object_similarity", "ssim", "structure_similarity"]
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/real_edits"
 REAL_EDITS = [("editreward/source_img_1.png", f"editreward/target_img_{n}.png") for n in (1, 2, 3)] + [
     ("editscore/input.png", "editscore/output.png")
@@ -62,7 +63,7 @@ def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> p
     """The pair, after the embedded models have looked at it."""
     source, other = picture.Picture(first, boxes), picture.Picture(second, boxes)
     pair = picture.Pair(source, other, picture.Areas(source, other.boxes))
-    looking.look([pair], {"masks"}, looking.Asking(MODELS, {}, FeatureStore(Path(), 0.0)))
+    looking.look([pair], {"masks", "source_boxes"}, looking.Asking(MODELS, {}, FeatureStore(Path(), 0.0)))
     return pair
 
 
@@ -75,7 +76,14 @@ def ssim(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
 
 
 def l_channel_ssim(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
-    return pixel.l_channel_ssim(*(pixel.lightness(images.to_lab(rgb)) for rgb in (first, second)), region)
+    return pixel.l_channel_ssim(pixel.lightness(first), pixel.lightness(second), region)
+
+
+def valid(region: np.ndarray) -> np.ndarray:
+    """Its pixels around which the window lies in the image."""
+    edge = np.zeros_like(region)
+    edge[5:-5, 5:-5] = True
+    return region & edge
 
 
 def tone_residual(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> float:
@@ -85,33 +93,48 @@ def tone_residual(first: np.ndarray, second: np.ndarray, region: np.ndarray) -> 
 def test_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
     first, second, region = sample
     maps = structural_similarity(first, second, channel_axis=-1, **SSIM)[1]
-    assert ssim(first, second, region) == pytest.approx(maps[region].mean(), abs=1e-5)
+    assert ssim(first, second, region) == pytest.approx(maps[valid(region)].mean(), abs=1e-5)
+    one, other = (rgb[..., 1] for rgb in (first, second))
+    maps = structural_similarity(one, other, **SSIM)[1]
+    assert ssim(one, other, region) == pytest.approx(maps[valid(region)].mean(), abs=1e-5)
 
 
-def test_lightness_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
+@pytest.mark.parametrize("within", [False, True], ids=["whole image", "region"])
+def test_lightness_ssim_agrees_with_scikit_image(sample: Pictures, within: bool) -> None:
     first, second, region = sample
-    one, other = (pixel.lightness(images.to_lab(rgb)) for rgb in (first, second))
-    other[region] = match_histograms(other[region], one[region])
-    expected = structural_similarity(one, other, **SSIM)[1][region].mean()
-    assert l_channel_ssim(first, second, region) == pytest.approx(expected, abs=1e-5)
+    one, other = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB)[..., 0] for rgb in (first, second))
+    where = region if within else np.ones_like(region)
+    matched = other.copy()
+    matched[where] = match_histograms(other[where], one[where])
+    expected = structural_similarity(one, matched, **SSIM)[1][valid(region)].mean()
+    found = pixel.l_channel_ssim(pixel.lightness(first), pixel.lightness(second), region, region if within else None)
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_depth_ssim_agrees_with_scikit_image(sample: Pictures) -> None:
-    first, second, region = sample
-    one, other = (rgb.mean(2).astype(np.float32) for rgb in (first, second))
-    expected = structural_similarity(one.astype(float), other.astype(float), **SSIM)[1][region].mean()
-    assert pixel.depth_ssim(one, other, region) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (4, 3), (11, 11)], ids=str)
-def test_ssim_of_images_smaller_than_its_window_mirrors_them(shape: tuple[int, int], rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("shape", [(1, 1), (1, 90), (10, 30)], ids=str)
+def test_ssim_of_images_smaller_than_its_window_has_no_value(shape: tuple[int, int], rng: np.random.Generator) -> None:
     first, second = rng.integers(0, 256, (2, *shape, 3), dtype=np.uint8)
-    pad = ((12, 12), (12, 12), (0, 0))
-    wide = [np.pad(rgb, pad, mode="symmetric") for rgb in (first, second)]
-    region = np.zeros(wide[0].shape[:2], bool)
-    region[12:-12, 12:-12] = True
-    expected = structural_similarity(*wide, channel_axis=-1, **SSIM)[1][region].mean()
-    assert ssim(first, second, np.ones(shape, bool)) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="border"):
+        ssim(first, second, np.ones(shape, bool))
+
+
+def test_a_small_edit_shows_as_a_change_and_a_regenerated_image_does_not(photo: np.ndarray) -> None:
+    whole = np.ones(photo.shape[:2], bool)
+    small, soft = photo.copy(), images.jpeg_roundtrip(photo, 60)
+    small[30:36, 40:46] = 255 - small[30:36, 40:46]
+    lab = images.to_lab(photo)
+    changes = [pixel.block_delta_e(lab, images.to_lab(rgb), whole) for rgb in (photo, small, soft)]
+    means = [pixel.delta_e(images.delta_e(photo, rgb), whole) for rgb in (photo, small, soft)]
+    assert changes[0] == 0
+    assert changes[1] > 10 > changes[2]
+    assert means[1] < means[2]
+
+
+def test_the_change_is_that_of_the_blocks_mean_colours(rng: np.random.Generator) -> None:
+    first, second = rng.uniform(0, 90, (2, 64, 64, 3))
+    blocks = [lab.reshape(16, 4, 16, 4, 3).mean((1, 3)) for lab in (first, second)]
+    expected = np.quantile(np.linalg.norm(blocks[0] - blocks[1], axis=-1), 0.995)
+    assert pixel.block_delta_e(first, second, np.ones((64, 64), bool)) == pytest.approx(expected)
 
 
 def test_colour_difference_is_the_plain_formula(sample: Pictures) -> None:
@@ -188,7 +211,7 @@ def test_object_similarity_is_the_cosine_of_the_object_on_white(photo: np.ndarra
     found = []
     for rgb in (photo, edited):
         mask = grabcut(rgb, INSIDE)
-        rows, columns = (slice(places.min(), places.max() + 1) for places in np.where(mask))
+        rows, columns = slice(INSIDE[1], INSIDE[3]), slice(INSIDE[0], INSIDE[2])
         cut = np.where(mask[..., None], rgb, 255)[rows, columns]
         side = max(cut.shape[:2])
         square = np.full((side, side, 3), 255, np.uint8)
@@ -205,7 +228,7 @@ def test_tone_residual_sees_damage_and_not_a_tone(photo: np.ndarray, region: np.
     assert tone_residual(photo, uneven.astype(np.uint8), np.ones_like(region)) > 4
 
 
-@pytest.mark.parametrize("name", [*SYMMETRIC, "L_channel_ssim", "tone_residual"])
+@pytest.mark.parametrize("name", [*SYMMETRIC, "L_channel_ssim", "L_channel_ssim_in_region", "tone_residual"])
 def test_identical_images_are_best(name: str, photo: np.ndarray) -> None:
     best = 0.0 if DIRECTIONS[name] < 0 else 1.0
     assert take(name, photo, photo.copy()) == pytest.approx(best, abs=1e-5)
@@ -217,12 +240,13 @@ def test_symmetric(name: str, photo: np.ndarray, edited: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reach"), [("delta_e", 0), ("tone_residual", 0), ("ssim", pixel.RADIUS), ("L_channel_ssim", pixel.RADIUS)]
+    ("name", "reach"),
+    [("delta_e", 0), ("tone_residual", 0), ("ssim", pixel.RADIUS), ("L_channel_ssim_in_region", pixel.RADIUS)],
 )
 def test_a_change_outside_the_region_does_not_move_a_measure(
     name: str, reach: int, photo: np.ndarray, edited: np.ndarray, region: np.ndarray
 ) -> None:
-    """SSIM's window reaches beyond it."""
+    """SSIM's window reaches beyond it; the histogram of L_channel_ssim is the whole image's."""
     elsewhere = np.where(regions.dilate(region, 2 * reach)[..., None], edited, 0).astype(np.uint8)
     assert take(name, photo, elsewhere) == take(name, photo, edited)
 
@@ -233,15 +257,16 @@ def test_every_measure_is_known_by_name_with_its_direction_areas_and_needs() -> 
     for name, kind in KINDS.items():
         assert kind.direction in (1, -1)
         assert set() < set(kind.areas) <= set(AREAS)
-        assert table.needs(name, everything) <= set(looking.LOOKS)
+        assert table.needs(name, everything) <= {*looking.LOOKS, "person_dinov3"}
     assert table.needs("emd", everything) == {"clip"}
-    assert table.needs("emd", SlotSetting()) == set()
+    assert table.needs("emd_both_sides", SlotSetting()) == set()
+    assert table.needs("iou", everything) == {"source_boxes"}
     assert table.needs("sam_clip_cls_sim", everything) == {"clip_objects", "masks"}
-    assert table.needs("hair_sobel_diff", everything) == {"faces", "parsing"}
+    assert table.needs("hair_texture_energy_diff", everything) == {"faces", "parsing"}
 
 
 def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray) -> None:
-    rule = recipe.Recipe("t", (("unedit_area", ("ssim", "emd", "L_channel_ssim", "delta_e")),), "edit_area")
+    rule = recipe.Recipe("t", (("unedit_area", ("ssim", "emd_both_sides", "L_channel_ssim", "delta_e")),), "edit_area")
     rows = batch.take(a_pair(photo, photo, ((0, 0, 96, 72),)), rule, MODELS)
     assert [row["value"] for row in rows] == [None] * 4
     assert {row["reason"] for row in rows} == {"the region is empty", "no patch lies in the region"}
@@ -262,7 +287,7 @@ def test_boxes_of_both_images_make_one_region_and_the_ratio_is_halved(photo: np.
     alone = picture.Pair(source, picture.Picture(photo, []), picture.Areas(source, ()))
     assert alone.edited_area_ratio == 0.25
     with pytest.raises(ValueError, match="no box"):
-        table.TABLE["iou"](alone, "edit_area", MODELS)
+        table.TABLE["object_similarity"](alone, "edit_area", MODELS)
 
 
 def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from judging import compare
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -25,9 +26,10 @@ from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge.core import images
+from editjudge.core.files import sha256
 from editjudge.judges.asking import weights_hash
 from editjudge.judges.protocol import Question
-from editjudge.judges.styles import STYLES
+from editjudge.judges.styles import style
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging import folder as merge_folder
 from editjudge.merging import merge
@@ -246,7 +248,7 @@ def test_pieces_of_any_size(
     records = [json.loads((tmp_path / name / "merge.json").read_text()) for name in ("expected", "merged")]
     assert records[0] == records[1]
     for file in bases["float32"].glob("*.safetensors"):
-        assert records[1]["base"]["sha256"][file.name] == merge.sha256(file)
+        assert records[1]["base"]["sha256"][file.name] == sha256(file)
 
 
 def test_pickled_adapters_are_refused(bases: Bases, adapter_dir: Path, tmp_path: Path):
@@ -334,8 +336,8 @@ def test_merged_answers_as_adapted(bases: Bases, adapter_dir: Path, tmp_path: Pa
     torch.testing.assert_close(logits(load_model(out), out, png), expected, rtol=1e-3, atol=1e-3)
     assert (expected - logits(load_model(base), base, png)).abs().max() > 0.1
     assert [path.name for path in out.parent.iterdir()] == ["merged"]
-    judge = TransformersJudge(load_model(out), load_processor(out), form=replace(STYLES["decision"], max_new_tokens=2))
-    assert len(judge.compare_many([Question("k", "x", png(0), png(1), png(2))])) == 1
+    judge = TransformersJudge(load_model(out), load_processor(out), form=replace(style("pvc"), max_new_tokens=2))
+    assert len(compare(judge, [Question("k", "x", png(0), png(1), png(2))])) == 1
 
 
 def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_dir: Path, tmp_path: Path):
@@ -351,7 +353,7 @@ def test_card_and_provenance_are_the_same_from_any_place(bases: Bases, adapter_d
     assert "rank 4, alpha 8" in card
     assert str(tmp_path) not in card + json.dumps(record)
     assert record["adapter"]["training"] == {"train_settings.json": {"rank": 4}}
-    assert record["base"]["sha256"]["config.json"] == merge.sha256(bases["float32"] / "config.json")
+    assert record["base"]["sha256"]["config.json"] == sha256(bases["float32"] / "config.json")
     shards = {file.name for file in bases["float32"].glob("*.safetensors")}
     assert shards < set(record["base"]["sha256"])
 

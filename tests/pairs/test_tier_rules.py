@@ -27,11 +27,11 @@ AREA = {"primary": "ssim", "elite": 0.6, "failure": -0.2}
 PAPER = {
     "color_alter": [
         ("edit_area", "L_channel_ssim", 1, 0.67, -0.60, [("dinov3_structure_similarity", 1)]),
-        ("unedit_area", "lpips", -1, 0.64, -0.17, [("emd", -1)]),
+        ("unedit_area", "lpips", -1, 0.64, -0.17, [("emd_both_sides", -1)]),
     ],
     "material_alter": [
         ("edit_area", "depth_ssim", 1, 0.63, -0.28, [("dinov3_structure_similarity", 1)]),
-        ("unedit_area", "lpips", -1, 0.63, -0.19, [("emd", -1)]),
+        ("unedit_area", "lpips", -1, 0.63, -0.19, [("emd_both_sides", -1)]),
     ],
     "ps_human": [
         (
@@ -59,13 +59,13 @@ PAPER = {
     "object_extraction": [("edit_area", "sam_dino_cls_sim", 1, 0.69, -0.59, [("sam_clip_cls_sim", 1)])],
     "size_adjustment": [
         ("edit_area", "sam_dino_cls_sim", 1, 0.65, -0.57, [("sam_clip_cls_sim", 1)]),
-        ("unedit_area", "lpips", -1, 0.66, -0.24, [("emd", -1)]),
+        ("unedit_area", "lpips", -1, 0.66, -0.24, [("emd_both_sides", -1)]),
     ],
     "cref": [("edit_area", "max_match_face_ID_sim", 1, 0.53, -0.68, [])],
 }
 # The measures are the reference's, the thresholds ours.
 UNTHRESHOLDED = ("subject_add", "subject_remove", "subject_replace", "text_editing")
-OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd", -1), ("ssim", 1)])]
+OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd_both_sides", -1), ("ssim", 1)])]
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,16 @@ def test_three_tiers_by_hand():
     assert (outcome.reason, outcome.unscored, outcome.dropped) == (None, (), {})
 
 
+def test_an_area_that_no_candidate_has_is_not_counted_and_one_that_some_lack_is():
+    """A close-up's measures of the surroundings are missing for all of its edits, and say nothing of any."""
+    alone = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers")
+    assert build_pairs(one_area([0.0, 1.0, 2.0]), [UP, DOWN], mode="three_tiers") == alone
+    some = [Candidate(c.model, {**c.values, ("unedit", "lpips"): 0.5 if c.model == "a" else None}) for c in
+            one_area([0.0, 1.0, 2.0])]  # fmt: skip
+    outcome = build_pairs(some, [UP, DOWN], mode="three_tiers")
+    assert (outcome.unscored, outcome.reason) == (("b", "c"), "fewer_than_two_candidates")
+
+
 def test_head_tail_keeps_elite_over_failure_alone():
     outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="head_tail")
     assert outcome.pairs == (Pair("c", "a", "elite_over_failure", outcome.pairs[0].margin),)
@@ -173,6 +183,11 @@ def prompts(draw):
     return [Candidate(m, {key: draw(st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none())) for key in KEYS}) for m in models]
 
 
+def counted(candidates):
+    """The rules of the areas that a candidate has."""
+    return [rule for rule in RULES if any(c.values[rule.area, "p"] is not None for c in candidates)]
+
+
 @given(prompts(), MODES, st.randoms())
 def test_the_order_of_candidates_does_not_matter(candidates, mode, random):
     outcome = build_pairs(candidates, RULES, mode=mode)
@@ -189,7 +204,9 @@ def test_every_pair_is_counted_and_none_violates_the_rules(candidates, mode):
     assert len(set(won)) == len(won)
     for pair in outcome.pairs:
         better, worse = values[pair.winner], values[pair.loser]
-        assert all(rule.direction * (better[rule.area, "p"] - worse[rule.area, "p"]) >= -1e-6 for rule in RULES)
+        assert all(
+            rule.direction * (better[rule.area, "p"] - worse[rule.area, "p"]) >= -1e-6 for rule in counted(candidates)
+        )
         assert pair.margin > 0
     scored = len(candidates) - len(outcome.unscored)
     if outcome.reason in (None, "no_pair_stands"):
@@ -220,9 +237,11 @@ def test_a_measure_s_scale_and_offset_do_not_matter(candidates, mode, key, slope
 
 
 def _far_from_thresholds(candidates, distance):
-    scored = [c for c in candidates if None not in (c.values["edit", "p"], c.values["unedit", "p"])]
-    if len(scored) < 2:
+    rules = counted(candidates)
+    rows = [[c.values[rule.area, "p"] for rule in rules] for c in candidates]
+    scored = [row for row in rows if None not in row]
+    if len(scored) < 2 or not rules:
         return True
-    z, _ = z_scores(np.array([[c.values["edit", "p"], -c.values["unedit", "p"]] for c in scored]))
-    limits = np.array([[rule.elite, rule.failure] for rule in RULES])
+    z, _ = z_scores(np.array(scored) * [rule.direction for rule in rules])
+    limits = np.array([[rule.elite, rule.failure] for rule in rules])
     return bool((np.abs(z[:, :, None] - limits) > distance).all())

@@ -122,7 +122,7 @@ def test_a_judge_by_measures_and_wrong_settings_are_named_before_any_work(tmp_pa
     with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.m\.backend: measures cannot judge enhancement"):
         verdicts.open_accounts(recipe(), {"m": measures})
     local = {"backend": "transformers", "model": str(tmp_path / "none"), "dtype": "float32", "batch_size": 1}
-    with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.b\.model: no model in"):
+    with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.b\.model: no folder"):
         verdicts.open_accounts(recipe(), {"a": endpoint("http://127.0.0.1:9/v1"), "b": local | {"rule": "agreement"}})
     with pytest.raises(params.ParamsError, match=r"`pairwise\.judges` has none"):
         verdicts.open_accounts(recipe(), {})
@@ -256,7 +256,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
         with resume.RecordCache(tmp_path / kind) as cache:
             setting = settings.read({"editors": {kind: {"kind": kind, "amount": amount, "seed": 1}}}, kind)
             made = editing.edit_all([editing.Prompt("data", row) for row in pool], kind, setting, cache)
-            edits += editing.rows(made.candidates, kind, cache)
+            edits += editing.rows(made.candidates, kind, cache.data)
     with resume.RecordCache(tmp_path / "c") as cache:
         accounts = verdicts.open_accounts(how, judges)
         measured = annotate.annotate(pool, edits, how, cache)

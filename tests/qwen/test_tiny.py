@@ -7,6 +7,8 @@ import pytest
 import torch
 from transformers import Qwen3VLProcessor
 
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.qwen import tiny
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import WINNERS, completion, messages
@@ -20,6 +22,11 @@ def test_same_seed_same_bytes(tmp_path: Path):
         tiny.save(tiny.model(tokens, settings), tiny.processor(tokens), tmp_path / name)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_no_other_word_is_a_reply_that_is_trained():
+    with pytest.raises(ValueError, match=r"winner must be one of .*, not 'Both good'"):
+        completion("Both good")  # type: ignore[arg-type]
 
 
 def test_default_size_is_small(tmp_path: Path):
@@ -50,8 +57,8 @@ def test_images_come_to_the_asked_size(size: int, patches: int):
 
 
 def test_image_size_must_fit_the_patches():
-    with pytest.raises(ValueError, match="multiple of 32"):
-        tiny.processor(tiny.tokenizer(), 100)
+    with pytest.raises(ParamsError, match="image_size must be a multiple of 32"):
+        read("base_model.sizes", tiny.TinySettings, {"image_size": 100})
 
 
 def test_load_processor(base_dir: Path):

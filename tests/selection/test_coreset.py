@@ -164,7 +164,7 @@ def test_torch_gives_the_same_choice():
     """On the CPU here; a GPU runs the same code."""
     for dtype in (np.float16, np.float32, np.float64):
         rows = np.random.default_rng(6).normal(size=(2000, 30)).astype(dtype)
-        ours = k_center_greedy(rows, 80, products=coreset_torch.products_on("cpu"))
+        ours = k_center_greedy(rows, 80, products=coreset_torch.products_for("cpu:0", 0))
         assert ours.tolist() == k_center_greedy(rows, 80).tolist()
     assert coreset_torch.products_for("cpu", 1e20) is largest_products
     assert coreset_torch.products_for("auto", 1e6) is largest_products

@@ -15,10 +15,11 @@ import httpx2
 import openai
 import pytest
 import uvicorn
+from judging import compare
 
 from editjudge.endpoints import launch
 from editjudge.judges.protocol import Question, swapped
-from editjudge.judges.styles import STYLES
+from editjudge.judges.styles import style
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.qwen import chat_model, prompt
 from editjudge.qwen.checkpoint import load_model
@@ -26,7 +27,7 @@ from editjudge.qwen.processor import load_processor
 from editjudge.serving import server
 
 ROOT = Path(__file__).parents[2]
-BASE = ROOT / "models/base"
+BASE = ROOT / "models/tiny_base"
 
 
 class Running:
@@ -101,7 +102,7 @@ def p_a(reply: Any) -> float:
 
 def test_answers_over_http_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
     judge = TransformersJudge(load_model(BASE), load_processor(BASE))
-    for verdict, reply in zip(judge.compare_many(questions), asyncio.run(ask_all(trained, questions)), strict=True):
+    for verdict, reply in zip(compare(judge, questions), asyncio.run(ask_all(trained, questions)), strict=True):
         assert reply.choices[0].message.content == verdict.reply
         assert reply.choices[0].finish_reason == "stop"
         assert p_a(reply) == pytest.approx(verdict.p_a, abs=1e-5)
@@ -113,9 +114,9 @@ def test_answers_over_http_are_those_of_this_process(trained: Running, questions
 
 
 def test_drawn_answers_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
-    style = replace(STYLES["decision"], max_new_tokens=24)
-    judge = TransformersJudge(load_model(BASE), load_processor(BASE), 16, style, temperature=2.0, seed=5)
-    expected = [verdict.reply for verdict in judge.compare_many(questions, [1] * len(questions))]
+    form = replace(style("pvc"), max_new_tokens=24)
+    judge = TransformersJudge(load_model(BASE), load_processor(BASE), 16, form, temperature=2.0, seed=5)
+    expected = [verdict.reply for verdict in compare(judge, questions, [1] * len(questions))]
     replies = asyncio.run(ask_all(trained, questions, temperature=2.0, seed=6))
     assert [reply.choices[0].message.content for reply in replies] == expected
     assert len(set(expected)) > 2, "drawn"

@@ -7,8 +7,7 @@ from chat_client import chat_server, questions, setting
 
 from editjudge.benchmarks.item import Item
 from editjudge.judges import asking
-from editjudge.judges.styles import CRITERIA
-from editjudge.qwen.prompt import QUESTION
+from editjudge.judges.styles import told
 from editjudge.stages import judge_benchmark
 
 
@@ -20,11 +19,11 @@ def item(dimension: str) -> Item:
 @pytest.mark.parametrize(
     ("dimension", "words"),
     [
-        ("prompt_following", CRITERIA["instruction_following"]),
-        ("visual_quality", CRITERIA["visual_quality"]),
-        ("consistency", QUESTION),
-        ("visual_consistency", QUESTION),
-        ("overall", QUESTION),
+        ("prompt_following", "instruction_following"),
+        ("visual_quality", "visual_quality"),
+        ("consistency", "visual_consistency"),
+        ("visual_consistency", "visual_consistency"),
+        ("overall", "visual_consistency"),
     ],
 )
 def test_a_judge_is_asked_about_the_benchmarks_dimension(
@@ -36,7 +35,7 @@ def test_a_judge_is_asked_about_the_benchmarks_dimension(
         found = judge_benchmark.ask_judges(judges, [item(dimension)], {}, asking.open_accounts(judges))
         bodies = server.log()["bodies"]
     assert len(bodies) == 2
-    assert all(words.splitlines()[0].replace('"', '\\"') in body for body in bodies)
+    assert all(told(words)["criteria"].splitlines()[0] in body for body in bodies)
     assert found["gpt"][0]["winner"] == "Tie"
 
 

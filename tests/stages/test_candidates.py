@@ -251,7 +251,7 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
 def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
         made = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
-        first, second, arena = candidates.rows(made.candidates, "m", cache)
+        first, second, arena = candidates.rows(made.candidates, "m", cache.data)
         assert cache.counts()["computed"] == 2
     assert first == second == arena
     assert first["image"]

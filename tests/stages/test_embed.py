@@ -20,6 +20,7 @@ import yaml
 from PIL import Image
 
 from editjudge.core import images, params, records
+from editjudge.core.main import stage
 from editjudge.qwen import tiny
 from editjudge.selection import embedders
 from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
@@ -242,10 +243,10 @@ def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], 
     monkeypatch.setattr(sys, "argv", ["embed"])
     Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
     with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet: not readable as Parquet"):
-        embed.main()
+        stage(embed.__doc__, embed.run)
     Path("data/raw_pairs/t.parquet").unlink()
     with pytest.raises(SystemExit, match=r"^embed: data/raw_pairs/t.parquet not found: run `dvc repro`"):
-        embed.main()
+        stage(embed.__doc__, embed.run)
 
 
 MODULES = {
@@ -312,7 +313,7 @@ def test_the_stage_runs_qwen3_vl(checkpoint: Path, pool: list[dict], monkeypatch
 
 def test_a_model_that_is_missing_or_another_is_one_error_before_any_work(tmp_path: Path) -> None:
     for model in (str(tmp_path / "nothing"), "nobody/nothing"):
-        with pytest.raises(FileNotFoundError, match=f"embed.model: no folder {model}"):
+        with pytest.raises(params.ParamsError, match=f"embed.model: no folder {model}"):
             Qwen3VLEmbedder(model, "float32", 2)
     with pytest.raises(FileNotFoundError, match=r"has no modules.json"):
         Qwen3VLEmbedder(str(tmp_path), "float32", 2)

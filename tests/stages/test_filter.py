@@ -12,6 +12,7 @@ import yaml
 from sklearn.metrics import pairwise_distances
 
 from editjudge.core import params, records, schemas
+from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.selection.settings import FilterSetting
 from editjudge.stages import filter
@@ -160,11 +161,11 @@ def test_files_that_are_missing_or_others_are_named(pool: list[dict], monkeypatc
     Path("data/embeddings/t.npy").unlink()
     monkeypatch.setattr(sys, "argv", ["filter"])
     with pytest.raises(SystemExit, match=r"^filter: data/embeddings/t.npy not found: run `dvc repro`"):
-        filter.main()
+        stage(filter.__doc__, filter.run)
     np.save("data/embeddings/t.npy", np.ones((12, 4)))
     Path("data/raw_pairs/t.parquet").write_bytes(b"junk")
     with pytest.raises(SystemExit, match=r"^filter: data/raw_pairs/t.parquet: not readable as Parquet"):
-        filter.main()
+        stage(filter.__doc__, filter.run)
 
 
 def test_a_long_curve_is_thinned() -> None:

@@ -13,6 +13,7 @@ import yaml
 
 from editjudge.benchmarks.item import Item
 from editjudge.core import images, records, schemas
+from editjudge.core.main import stage
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
 from editjudge.stages import judge_benchmark, probe_bench
@@ -168,7 +169,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> None:
-    judge_benchmark.main()
+    stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
     rows = records.read(repository / "data/verdicts/small.parquet", "verdicts")
     assert [row["judge"] for row in rows] == ["measures"] * 3
     metrics = json.loads((repository / "metrics/benchmarks/small.json").read_text())
@@ -195,15 +196,15 @@ def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path
     }
     (repository / "params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit, match="set the environment variable NO_SUCH_KEY"):
-        judge_benchmark.main()
+        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
     assert not (repository / "work").exists()
 
 
 def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: Path) -> None:
     (repository / "data/small.parquet").unlink()
     with pytest.raises(SystemExit, match=r"^judge_benchmark: data/small\.parquet not found"):
-        judge_benchmark.main()
+        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
     values = yaml.safe_load((repository / "params.yaml").read_text())
     (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": {"small": None}}))
     with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small must have fields"):
-        judge_benchmark.main()
+        stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")

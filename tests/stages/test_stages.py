@@ -33,7 +33,7 @@ def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict
     for kind, amount in KINDS.items():
         with resume.RecordCache(folder / kind) as cache:
             made = edit_all(prompts, kind, {"kind": kind, "amount": amount, "seed": 1}, cache)
-            found[kind] = list(candidates.rows(made, kind, cache))
+            found[kind] = list(candidates.rows(made, kind, cache.data))
     return found
 
 
@@ -48,7 +48,7 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
     broken = [prompts[0] | {"key": "html", "image": b"<html>"}, prompts[1] | {"key": "none", "edit": None}]
     with resume.RecordCache(tmp_path / "c") as cache:
         made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
-        rows = list(candidates.rows(made, "m", cache))
+        rows = list(candidates.rows(made, "m", cache.data))
     schemas.check("candidates", rows, "candidates")
     assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
     assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]

@@ -23,8 +23,16 @@ from editjudge.training import launch as sft_launch
 from editjudge.training.lora import Trained
 
 ROOT = Path(__file__).parents[2]
-SMALL = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.1, "learning_rate": 1e-3, "max_steps": 12, "batch_size": 4}
-SMALL |= {"log_every": 1, "eval_every": 5, "save_every": 2, "held_out_share": 0.2}
+SMALL = {
+    "lora_rank": 4,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "learning_rate": 1e-3,
+    "max_steps": 12,
+    "batch_size": 4,
+    "global_batch": 4,
+}
+SMALL |= {"log_every": 1, "eval_every": 5, "save_every": 2, "held_out_share": 0.2, "test_share": 0.1}
 OUTPUTS = ["models/adapter/adapter_model.safetensors", "models/adapter/adapter_config.json", "plots/train_loss.csv"]
 OUTPUTS += ["plots/train_eval.csv", "metrics/train_judge.json"]
 VALUES = params.load(ROOT / "params.yaml")
@@ -58,7 +66,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
         folder = tmp_path / name
         (folder / "models").mkdir(parents=True)
         (folder / "plots").mkdir()
-        (folder / "models/base").symlink_to(ROOT / "models/base")
+        (folder / "models/tiny_base").symlink_to(ROOT / "models/tiny_base")
         (folder / "configs").symlink_to(ROOT / "configs")
         (folder / "params.yaml").write_text(yaml.safe_dump(values_with(**settings)))
         training_pairs.write(
@@ -74,7 +82,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 def values_with(**settings: object) -> dict:
     values = copy.deepcopy(VALUES)
-    launch = values["train_judge"]["launch"] | settings.pop("launch", {})
+    launch = values["train_judge"]["launch"] | {"processes": 1} | settings.pop("launch", {})
     values["train_judge"] |= SMALL | settings | {"launch": launch}
     return values
 
@@ -84,11 +92,11 @@ def outputs(folder: Path) -> dict[str, bytes]:
 
 
 def losses(folder: Path) -> np.ndarray:
-    return np.loadtxt(folder / "plots/train_loss.csv", delimiter=",", skiprows=1)[:, 1]
+    return np.loadtxt(folder / "plots/train_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
 
 
 def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
-    """SIGKILL at a random moment after a random checkpoint; 24 pairs are 5 steps an epoch, the last one of 3 pairs."""
+    """SIGKILL at a random moment after a random checkpoint; of 24 pairs 18 are trained on."""
     pairs = pictures(24)
     whole = project("whole", pairs)
     train_judge.train_alone_or_launch()
@@ -106,6 +114,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     process.kill()
     process.wait()
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
+    assert 0 < len(losses(folder)) < 12, "the curve is there while it trains"
     train_judge.train_alone_or_launch()
     assert json.loads((folder / "metrics/resume/train_judge.json").read_text())["resumed_from"] >= step
     assert outputs(folder) == outputs(whole)
@@ -115,12 +124,29 @@ def test_two_processes_train_as_one_does(project: Project):
     """By ZeRO-2, the same pairs a step; without dropout, whose random numbers are each process's own."""
     setting = {"lora_dropout": 0.0, "max_steps": 8, "eval_every": 8, "save_every": 8}
     pairs = pictures(24)
+    for key in [f"p{i}" for i in range(0, 24, 2)]:  # so that some answers are wrong
+        pairs["good", key], pairs["bad", key] = pairs["bad", key], pairs["good", key]
     one = project("one", pairs, **setting)
     train_judge.train_alone_or_launch()
-    two = project("two", pairs, **setting, batch_size=2, deepspeed="zero2", launch={"processes": 2})
+    two = project("two", pairs, **setting, deepspeed="zero2", launch={"processes": 2})
     train_judge.train_alone_or_launch()
     assert len(losses(one)) == 8
+    metrics = [json.loads((folder / "metrics/train_judge.json").read_text()) for folder in (one, two)]
+    assert metrics[0]["test_accuracy"] == metrics[1]["test_accuracy"]
+    assert metrics[0]["details"][0]["pairs"] == {"trained_on": 18, "held_out": 4, "tested": 2}
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
+    alone = project("alone", pairs, **setting, deepspeed="zero2")
+    subprocess.run([sys.executable, "-m", "editjudge.stages.train_judge"], check=True, capture_output=True)
+    np.testing.assert_allclose(losses(alone), losses(one), rtol=0, atol=1e-4)
+
+
+def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """There it would take all GPUs in a way that trl refuses; here the launched process finds none."""
+    folder = project("alone", pictures(24), max_steps=1, held_out_share=0.0, test_share=0.0, launch={"processes": 1})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(train_judge, "train", None)
+    train_judge.train_alone_or_launch()
+    assert len(losses(folder)) == 1
 
 
 def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -158,12 +184,15 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
     assert reasons["k1"] == "a: not a PNG, JPEG or WebP image"
     assert reasons["k5"] == "b: 201 x 1 pixels, more slender than 1 to 200"
     assert reasons["k6"] == "source: missing from data/pools/subject_remove.parquet"
+    prepare = data.Prepare(load_processor("models/tiny_base"), shown.get, 0, False)
     for key, name in (("k3", "bad"), ("k5", "good")):
         with pytest.raises(ValueError, match=f"training sample {key}: a"):
-            data.Prepare(load_processor("models/base"), shown.get, 0, False).resized(key, "a", (name, f"p{key[1]}"))
+            prepare.resized(key, "a", (name, f"p{key[1]}"))
     row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
-    trained = Trained([row], steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1)
-    details = train_judge.report(trained, 3, skipped)["details"][0]
+    trained = Trained(
+        [row], (0.5, 0.75), (9, 2, 1), steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1
+    )
+    details = train_judge.report(trained, "own/base", skipped)["details"][0]
     assert (details["skipped"], details["steps"]) == (skipped, 5)
 
 

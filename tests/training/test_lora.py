@@ -1,5 +1,7 @@
 """LoRA fine-tuning: where the adapters sit, what the loss sees, that it learns, and that it repeats."""
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +11,22 @@ import pytest
 import torch
 import training_pairs
 from accelerate.data_loader import SeedableRandomSampler
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from judging import compare
 from peft import get_peft_model
 from safetensors import safe_open
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from editjudge.core import images
+from editjudge.core.errors import UserError
+from editjudge.endpoints.pictures import PixelLimits
+from editjudge.judges.protocol import Question
+from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.merging.merge import merge_adapter
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import completion
@@ -23,12 +34,13 @@ from editjudge.training import data
 from editjudge.training import lora as sft
 from editjudge.training.settings import TrainJudgeSetting
 
+BASE = Path(__file__).parents[2] / "models/tiny_base"
 Prepare = Callable[..., data.Prepare]
 Train = Callable[..., sft.Trained]
 Samples = list[data.Sample]
 SETTING = training_pairs.setting(
-    lora_rank=4, lora_alpha=8, learning_rate=3e-3, max_steps=12, batch_size=8, held_out_share=0.25, eval_every=6,
-    log_every=3, save_every=300,
+    lora_rank=4, lora_alpha=8, learning_rate=3e-3, max_steps=12, global_batch=8, batch_size=8, held_out_share=0.25,
+    test_share=0.0, eval_every=6, log_every=3, save_every=300,
 )  # fmt: skip
 
 
@@ -128,18 +140,20 @@ def test_images_are_resized_as_the_processor_resizes_them(
     torch.testing.assert_close(mine["pixel_values"], theirs["pixel_values"], rtol=0, atol=1e-6)
 
 
-def test_split_keeps_prompts_together_whatever_the_order(samples: Samples):
-    train, held = data.split(data.dataset(samples), 0.25, 1)
-    assert held is not None
-    assert len(set(held["prompt"])) == 2
-    assert not set(train["prompt"]) & set(held["prompt"])
-    assert len(train) + len(held) == 16
-    again = data.split(data.dataset(samples[::-1]), 0.25, 1)[1]
-    assert again is not None
-    assert set(again["key"]) == set(held["key"])
-    assert data.split(data.dataset(samples), 0.0, 1)[1] is None
+def test_each_prompt_is_held_out_by_its_own_name(samples: Samples):
+    """Whatever the order and the number of the others: 2,000 prompts of two pairs, and 1,000 of these."""
+    many = [replace(samples[0], key=f"k{i}", prompt=f"p{i // 2}") for i in range(4000)]
+    parts = data.split(data.dataset(many), 0.1, 0.2, 1)
+    prompts = [set(part["prompt"]) for part in parts]
+    assert sum(map(len, prompts)) == 2000
+    assert sum(map(len, parts)) == 4000
+    assert [len(part) / 2000 for part in prompts] == pytest.approx([0.7, 0.2, 0.1], abs=0.02)
+    fewer = data.split(data.dataset(many[1999::-1]), 0.1, 0.2, 1)
+    for part, prompt in zip(fewer, prompts, strict=True):
+        assert set(part["prompt"]) == prompt & {f"p{i}" for i in range(1000)}
+    assert list(map(len, data.split(data.dataset(many[:9]), 0.0, 0.0, 1))) == [9, 0, 0]
     with pytest.raises(ValueError, match="too few"):
-        data.split(data.dataset(samples[:2]), 0.5, 1)
+        data.split(data.dataset(many[:2]), 0.5, 0.5, 1)
 
 
 def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(prepare: Prepare, samples: Samples):
@@ -196,8 +210,7 @@ def test_the_loss_is_that_of_the_reply(
     settings = replace(SETTING, max_steps=1, eval_every=1)
     trained = train(samples, tmp_path / "adapter", settings)
     processor, model = load_processor(base_dir), load_model(base_dir)
-    _, held = data.split(data.dataset(samples), settings.held_out_share, settings.seed)
-    assert held is not None
+    _, held, _ = data.split(data.dataset(samples), 0.0, settings.held_out_share, settings.seed)
     rows = [*held.with_transform(prepare())]
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)(rows)
     reply = len(processor.tokenizer(completion("Image A") + "<|im_end|>\n").input_ids)
@@ -215,7 +228,11 @@ def test_training_learns_and_repeats(train: Train, samples: Samples, tmp_path: P
     one, two = (train(table, tmp_path / name, SETTING) for name in ("one", "two"))
     history = one.history
     assert (history, one.tokens) == (two.history, two.tokens)
-    assert {p.name for p in (tmp_path / "one").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    processor = {"chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert {p.name for p in (tmp_path / "one").iterdir()} - processor == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     assert [row["step"] for row in history] == [0, 3, 6, 9, 12]
@@ -227,7 +244,7 @@ def test_training_learns_and_repeats(train: Train, samples: Samples, tmp_path: P
 def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(train: Train, samples: Samples, tmp_path: Path):
     """From the middle of the second epoch, from the end of the first, and past a checkpoint that is half-written."""
     table, folder = samples[:15], tmp_path / "checkpoints"
-    settings = replace(SETTING, max_steps=6, batch_size=4, eval_every=2, log_every=1, save_every=1)
+    settings = replace(SETTING, max_steps=6, global_batch=4, eval_every=2, log_every=1, save_every=1)
     settings = replace(settings, keep_checkpoints=9)
     plain = train(table, tmp_path / "plain", replace(settings, save_every=300))
     saved = train(table, tmp_path / "saved", settings, folder)
@@ -259,11 +276,9 @@ def test_the_best_adapter_is_kept_also_by_a_training_that_went_on(train: Train, 
 
 
 def test_images_are_bounded_by_the_settings(base_dir: Path, samples: Samples, pictures: dict[str, bytes]):
-    processor, row = load_processor(base_dir), vars(samples[0])
-    before = data.Prepare(processor, pictures.__getitem__, 0, False).shown(row)[0].shape
-    sft.bound_pixels(processor, 0, 32 * 32)
-    assert before == (64, 64, 3)
-    assert data.Prepare(processor, pictures.__getitem__, 0, False).shown(row)[0].shape == (32, 32, 3)
+    for most, shape in ((0, (64, 64, 3)), (32 * 32, (32, 32, 3))):
+        processor = sft.processor_of(base_dir, replace(SETTING, min_pixels=0, max_pixels=most))
+        assert data.Prepare(processor, pictures.__getitem__, 0, False).shown(vars(samples[0]))[0].shape == shape
 
 
 def test_a_broken_sample_is_named(train: Train, samples: Samples, tmp_path: Path, pictures: dict[str, bytes]):
@@ -285,3 +300,126 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, samples: Sam
     assert history[0]["eval_loss"] is None
     silent = train(samples, tmp_path / "b", replace(settings, log_every=10))
     assert (silent.steps, silent.history) == (2, [])
+
+
+def test_augmentation_is_off_unless_it_is_set(base_dir: Path, samples: Samples, pictures: dict[str, bytes]):
+    parts = data.split(data.dataset(samples), 0.0, 0.25, 42)
+    for augmentation, views in (("none", 1), ("mirror", 4)):
+        setting = replace(SETTING, augmentation=augmentation, workers=3)
+        nowhere = Path("none kept")
+        trainer, shown = sft.assemble(base_dir, parts, pictures.__getitem__, setting, nowhere, "cpu", None, print)
+        prepare = next(c for c in trainer.callback_handler.callbacks if isinstance(c, sft.Epochs)).prepare
+        seen = set()
+        for epoch in range(24):
+            prepare.epoch.fill_(epoch)
+            seen.add(prepare(parts[0][:1])["images"][0][0].tobytes())
+        assert len(seen) == views
+        assert len({shown(parts[1][:1])["images"][0][0].tobytes() for _ in range(3)}) == 1
+        held = 3 * (prepare.free + shown.free) + prepare.free + shown.free  # three workers' and this process's
+        assert 0 < held <= data.CACHE_BYTES
+
+
+def test_the_accuracy_is_that_of_greedy_decoding(samples: Samples, tmp_path: Path, png: Callable[..., bytes]):
+    """The template puts words behind the reply's end that the base would never say, and decoding never reaches."""
+    base = tmp_path / "base"
+    shutil.copytree(BASE, base)
+    template = (base / "chat_template.jinja").read_text()
+    behind = "<|im_end|>{{ 'Remove the cup' if message.role == 'assistant' }}"
+    (base / "chat_template.jinja").write_text(template.replace("<|im_end|>", behind))
+    rng = np.random.default_rng(0)
+    pictures = {sample.source: png(n, 96, 96) for n, sample in enumerate(samples)}
+    noise = {
+        name: images.decode(data).astype(int) + rng.integers(-9, 9, (96, 96, 3)) for name, data in pictures.items()
+    }
+    pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
+    parts = data.split(data.dataset(samples), 0.0, 0.25, 42)
+    rows = (base, parts, pictures.__getitem__, SETTING, tmp_path / "none", "cpu", None, print)
+    trainer, shown = sft.assemble(*rows)
+    trainer.model.eval()
+    judge = TransformersJudge(load_model(BASE), load_processor(BASE))
+    asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in samples]
+    right = [answer.winner == s.winner for answer, s in zip(compare(judge, asked), samples, strict=True)]
+    assert 0 < sum(right) < len(right)
+    assert trainer.accuracy(data.dataset(samples).with_transform(shown)) == pytest.approx(np.mean(right))
+
+
+def test_a_test_set_apart_from_the_rows_that_choose(train: Train, samples: Samples, tmp_path: Path):
+    settings = replace(SETTING, test_share=0.25, held_out_share=0.1)
+    trained = train(samples, tmp_path / "adapter", settings)
+    assert trained.rows == (8, 4, 4)
+    assert trained.tested is not None
+    assert trained.tested[0] == 0.0, "the base is untrained, and says nothing that can be read"
+    ruined = train(samples, tmp_path / "ruined", replace(settings, max_steps=2, eval_every=1, learning_rate=100.0))
+    assert ruined.tested == (0.0, 0.0)
+    assert train(samples, tmp_path / "none", replace(SETTING, max_steps=1)).tested is None
+
+
+def test_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
+    base_dir: Path, samples: Samples, pictures: dict[str, bytes], tmp_path: Path, png: Callable[..., bytes]
+):
+    """Trained at 1 to 3 patches an image, merged into a base in the hub's cache whose processor is published Qwen's."""
+    base = tmp_path / "models--own--tiny/snapshots" / ("a" * 40)
+    shutil.copytree(base_dir, base)
+    both = json.loads((base / "processor_config.json").read_text())
+    (base / "preprocessor_config.json").write_text(json.dumps(both["image_processor"] | {"max_pixels": 9}))
+    settings = replace(SETTING, max_steps=1, held_out_share=0.0, min_pixels=1024, max_pixels=3 * 1024)
+    made, judge = tmp_path / "adapter", tmp_path / "judge"
+    sft.train_adapter(base, data.dataset(samples), pictures.__getitem__, made, settings, tmp_path / "none")
+    config = json.loads((made / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("own/tiny", "a" * 40)
+    merge_adapter(base, made, judge)
+    assert json.loads((judge / "merge.json").read_text())["base"]["name"] == f"own/tiny@{'a' * 40}"
+    for file in ("processor_config.json", "preprocessor_config.json"):
+        content = json.loads((judge / file).read_text())
+        size = content.get("image_processor", content)["size"]
+        assert size == {"shortest_edge": 1024, "longest_edge": 3 * 1024}, file
+    assert "max_pixels" not in content
+    for height, width in ((64, 64), (31, 200), (3, 9), (300, 100)):
+        image = png(1, height, width)
+        trained = data.Prepare(sft.processor_of(base, settings), dict, 0, False).load(image).shape[:2]
+        for folder in (made, judge):
+            show = load_processor(folder).image_processor
+            grid = show([images.decode(image)], input_data_format="channels_last", return_tensors="pt")
+            assert tuple(16 * side for side in grid["image_grid_thw"][0, 1:].tolist()) == trained, folder
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 300_000), st.integers(10_000, 4_000_000))
+@example(1300, 900, 262_144, 1_310_720)
+def test_an_image_is_resized_once_and_alike_everywhere(width: int, height: int, least: int, most: int):
+    """What a client sends, the server's processor shows as training did."""
+    assume(max(width, height) <= 200 * min(width, height))
+    assume(most >= 4 * least)
+
+    def processor(width: int, height: int) -> tuple[int, int]:
+        return smart_resize(height, width, factor=32, min_pixels=least, max_pixels=most)[::-1]
+
+    trained = images.shown_size(width, height, least, most)
+    assert trained == processor(width, height)
+    sent = PixelLimits(least, most).size(width, height)
+    assume(max(sent) <= 200 * min(sent))
+    assert processor(*sent) == trained
+    assert sent in ((width, height), trained)
+
+
+def test_attention_and_kernels_that_cannot_run_here_are_named(train: Train, samples: Samples, base_dir: Path):
+    assert load_model(base_dir, attention="eager").config._attn_implementation == "eager"
+    for change, message in (
+        ({"attn_implementation": "flash_attention_2"}, r"attn_implementation: flash_attention_2: .*[Ff]lash"),
+        ({"liger": True}, "train_judge.liger: its kernels need a GPU"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(samples, Path("none"), replace(SETTING, **change))
+
+
+@pytest.mark.parametrize(
+    ("processes", "most", "found"),
+    [(1, 16, (16, 1)), (1, 2, (2, 8)), (2, 16, (8, 1)), (8, 2, (2, 1)), (4, 3, (2, 2)), (16, 2, (1, 1))],
+)
+def test_the_same_pairs_a_step_for_any_number_of_processes(processes: int, most: int, found: tuple[int, int]):
+    assert replace(SETTING, global_batch=16, batch_size=most).shares(processes) == found
+
+
+@pytest.mark.parametrize("processes", [3, 32])
+def test_pairs_that_cannot_be_shared_out_are_an_error_that_says_what_to_do(processes: int):
+    with pytest.raises(UserError, match=f"16 pairs cannot be shared out evenly over {processes} processes: give a mul"):
+        replace(SETTING, global_batch=16, batch_size=2).shares(processes)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from tiny_base import INSTRUCTIONS, SIZES
 
@@ -54,12 +53,6 @@ def test_the_loss_is_on_the_reply_only():
         assert TOKENS.decode(labels[labels >= 0]) == completion(pretrain.SIDES[side]) + "<|im_end|>\n"
     decided = batch.input_ids[torch.arange(3), batch.decision]
     assert torch.equal(decided, batch.sides[batch.winner])
-
-
-def test_images_off_the_grid():
-    images, winner, instructions = make_batch(np.random.default_rng(0), 2)
-    with pytest.raises(ValueError, match="multiples of 32"):
-        pretrain.collate(tiny.model(TOKENS, SIZES), TOKENS, (images[:, :, :50], winner, instructions))
 
 
 def test_it_learns():

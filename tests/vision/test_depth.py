@@ -35,7 +35,7 @@ def test_it_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarray]
     model = DepthAnythingForDepthEstimation.from_pretrained(folder).eval()
     processor = DPTImageProcessorPil.from_pretrained(folder)
     for rgb, depth in zip(pictures, found, strict=True):
-        assert depth.dtype == np.float32
+        assert depth.dtype == np.uint8
         assert depth.shape == rgb.shape[:2]
         if 1 in depth.shape:
             continue  # the published processor fails for these
@@ -44,16 +44,17 @@ def test_it_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarray]
         wanted = wanted["predicted_depth"].numpy().astype(np.float64)
         spread = wanted.max() - wanted.min()
         assert spread > 1e-3
-        np.testing.assert_allclose(depth, (wanted - wanted.min()) / spread * 255, atol=0.02)
+        cut = (wanted - wanted.min()) / spread * 255 - depth  # to whole numbers
+        assert -0.02 <= cut.min() <= cut.max() <= 1.02
         assert depth.min() == 0
-        assert depth.max() == pytest.approx(255, abs=1e-3)
+        assert depth.max() >= 254
 
 
 def test_a_batch_gives_what_each_gives_alone(folder: Path, pictures: list[np.ndarray]) -> None:
     many = DepthAnything(WHERE, str(folder), batch_size=8).maps(pictures)
     single = DepthAnything(WHERE, str(folder), batch_size=1)
     for rgb, depth in zip(pictures, many, strict=True):
-        np.testing.assert_allclose(single.maps([rgb])[0], depth, atol=0.02)
+        np.testing.assert_allclose(single.maps([rgb])[0], depth, atol=1)
     assert single.maps([]) == []
 
 

@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skimage.feature import hog as skimage_hog
 from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
 
+from editjudge.vision import resizing
+from editjudge.vision.encoders import hog
 from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, grid_cells
 
 SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
@@ -20,6 +24,16 @@ def pictures(rng: np.random.Generator) -> list[np.ndarray]:
     found = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in SHAPES]
     grey = np.repeat(rng.integers(0, 256, (50, 60, 1), dtype=np.uint8), 3, 2)
     return [*found, grey, np.zeros((30, 30, 3), np.uint8)]
+
+
+def test_gradients_are_scikit_images(rng: np.random.Generator) -> None:
+    smooth = np.add.outer(np.arange(64), 2 * np.arange(64))[..., None].repeat(3, 2).astype(np.uint8)
+    for rgb in (rng.integers(0, 256, (64, 64, 3), dtype=np.uint8), smooth, np.zeros((64, 64, 3), np.uint8)):
+        for cell in (8, 16):
+            size = {"pixels_per_cell": (cell, cell), "cells_per_block": (2, 2)}
+            theirs = skimage_hog(rgb, **size, channel_axis=-1, feature_vector=False)
+            ours = hog(rgb, cell)
+            np.testing.assert_allclose(ours, theirs.reshape(ours.shape), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +54,12 @@ def test_clip_is_the_model_called_by_hand(clip_folder: Path, pictures: list[np.n
     model = CLIPVisionModelWithProjection.from_pretrained(clip_folder).eval()
     square = {"height": 64, "width": 64}
     processor = CLIPImageProcessorPil.from_pretrained(clip_folder, size=square, do_center_crop=False)
-    norm = model.vision_model.post_layernorm
     for rgb, found in zip(pictures, encoder.encode(pictures), strict=True):
         wanted = model(**processor(rgb, return_tensors="pt", input_data_format="channels_last"))
-        tokens = wanted.last_hidden_state[0, 1:].numpy().astype(np.float64)
-        spread = np.sqrt(tokens.var(1, keepdims=True) + 1e-5)
-        tokens = (tokens - tokens.mean(1, keepdims=True)) / spread * norm.weight.numpy() + norm.bias.numpy()
+        tokens = wanted.last_hidden_state[0].numpy()  # before the last layer norm
         assert found.cls.dtype == found.patches.dtype == np.float32
-        np.testing.assert_allclose(found.cls, wanted.image_embeds[0], atol=1e-5)
-        np.testing.assert_allclose(found.patches, tokens, atol=1e-5)
+        np.testing.assert_allclose(found.cls, tokens[0], atol=1e-5)
+        np.testing.assert_allclose(found.patches, tokens[1:], atol=1e-5)
 
 
 @torch.inference_mode()
@@ -116,11 +127,27 @@ def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folde
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.5])
+    st.integers(1, 400), st.integers(1, 400), st.sampled_from([7, 14]), st.integers(0, 10**6), st.sampled_from([0, 0.1])
 )
-def test_cells_are_those_with_more_than_the_share(height: int, width: int, grid: int, seed: int, share: float) -> None:
-    region = np.random.default_rng(seed).random((height, width)) < 0.2
-    fine = region.repeat(grid, 0).repeat(grid, 1)  # each cell now has whole pixels: height x width of them
-    counts = fine.reshape(grid, height, grid, width).sum((1, 3))
-    wanted = counts > share * height * width + 1e-6
-    assert np.array_equal(grid_cells(region, grid, share), wanted.reshape(-1))
+def test_cells_are_those_of_the_boxes_scaled_and_cut_to_whole_pixels(
+    height: int, width: int, grid: int, seed: int, share: float
+) -> None:
+    rng, side = np.random.default_rng(seed), 224
+    region, square = np.zeros((height, width), bool), np.zeros((side, side), bool)
+    for _ in range(3):
+        (x0, x1), (y0, y1) = (np.sort(rng.integers(0, length + 1, 2)).tolist() for length in (width, height))
+        region[y0:y1, x0:x1] = True
+        corners = [x0 * side // width, y0 * side // height, x1 * side // width, y1 * side // height]
+        square[corners[1] : corners[3], corners[0] : corners[2]] = True
+    for own, wanted in ((region, square), (~region, ~square)):
+        shares = wanted.reshape(grid, side // grid, grid, side // grid).mean((1, 3))
+        assert np.array_equal(grid_cells(own, side, grid, share), (shares > share).reshape(-1))
+
+
+@pytest.mark.parametrize("side", [5, 57, 200, 224])
+def test_objects_grow_by_the_cubic_of_opencv(side: int, rng: np.random.Generator) -> None:
+    square = rng.integers(0, 256, (side, side, 3), np.uint8)
+    wanted = cv2.resize(square.astype(np.float64), (224, 224), interpolation=cv2.INTER_CUBIC).clip(0, 255)
+    found = resizing.cubic(square, 224)
+    assert np.abs(found - wanted).max() <= 0.51
+    assert side < 224 or np.array_equal(found, square)

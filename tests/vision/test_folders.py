@@ -132,6 +132,7 @@ def test_a_device_that_is_not_there_is_an_error_that_names_the_field(device: str
 
 
 def test_a_hub_id_in_the_cache_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # models.lock lies there
     commit = "0123456789abcdef0123456789abcdef01234567"
     snapshot = tmp_path / "hub/models--owner--clip/snapshots" / commit
     snapshot.parent.mkdir(parents=True)

@@ -73,16 +73,22 @@ def test_an_identical_image_has_every_measures_best_value(models: Models, source
         assert value == pytest.approx(BEST[DIRECTIONS[name]], abs=1e-5), f"{name}: {reason}"
 
 
+def cut(image: np.ndarray) -> np.ndarray:
+    """What is compared of a person: the image in its box."""
+    return image[PERSON[1] : PERSON[3], PERSON[0] : PERSON[2]]
+
+
 def test_values_are_those_of_what_each_model_sees(models: Models, source: np.ndarray) -> None:
     edit = (source * 0.8 + 20).astype(np.uint8)
     [values] = take(models, source, [edit])
     faces = models.faces.find([source, edit])
-    first, second = (own[identity.subject(own, PERSON)] for own in faces)
+    first, second = (identity.known_subject(own, PERSON, "") for own in faces)
     hairs = models.parsing.hair([source, edit], [first.box, second.box])
+    joints = models.pose.joints([source, edit], [PERSON, PERSON])
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
-        "hair_color_chi_square": hair.color_chi_square(*map(hair.cut, (source, edit), hairs, ("source", "edited"))),
-        "body_joint_error": body.joint_error(*models.pose.joints([source, edit], [PERSON, PERSON])),
+        "hair_color_distance": hair.color_distance(*map(cut, (source, edit, *hairs))),
+        "body_pose_position_error": body.pose_position_error(*(j.points for j in joints), *(j.seen for j in joints)),
     }
     for name, value in expected.items():
         assert values[name][0] == pytest.approx(value, abs=1e-5)
@@ -95,8 +101,8 @@ def test_a_damaged_person_is_worse_in_every_measure_that_looks_at_pixels(models:
     edited[y0:y1, x0:x1] = np.where(grey[..., :1] > 200, grey, grey * 0.5 + [40, 20, 0]).astype(np.uint8)
     [values] = take(models, source, [edited])
     seen = {name for name, (value, _) in values.items() if value is not None}
-    assert seen >= set(OF_ATTRIBUTES) - {"body_silhouette_iou"}
-    for name in seen & set(OF_ATTRIBUTES) - {"body_silhouette_iou", "body_joint_error", "face_geometry"}:
+    assert seen >= set(OF_ATTRIBUTES) - {"body_shape_iou"}
+    for name in seen & set(OF_ATTRIBUTES) - {"body_shape_iou", "body_pose_position_error", "face_geometry_L2_distance"}:
         assert abs(values[name][0] - BEST[DIRECTIONS[name]]) > 1e-4, name
     assert values["bg_faceID_sim"][0] == pytest.approx(1, abs=1e-4)
 
@@ -106,10 +112,10 @@ def test_an_edit_without_faces_is_unscored_with_a_reason_and_the_rest_is_measure
 ) -> None:
     faceless = np.repeat(source[..., 1:2], 3, 2)
     lost, kept = take(models, source, [faceless, source])
-    for name in ("face_ID_sim", "max_match_face_ID_sim", "face_geometry", "face_texture_histogram"):
-        assert lost[name] == (None, "no face in the edited image")
-    assert lost["bg_faceID_sim"] == (0.0, None)
-    assert lost["body_joint_error"][0] is not None
+    for name in ("face_ID_sim", "face_geometry_L2_distance", "face_texture_color_similarity"):
+        assert lost[name] == (None, "no face of the subject in the edited image")
+    assert lost["bg_faceID_sim"] == lost["max_match_face_ID_sim"] == (0.0, None)
+    assert lost["body_pose_position_error"][0] is not None
     assert kept["face_ID_sim"] == (1.0, None)
 
 
@@ -126,11 +132,16 @@ def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() ->
     rgb = np.ascontiguousarray(data.astronaut()[:230, 110:350])
     rng = np.random.default_rng(0)
     edits = [(rgb + rng.normal(0, sigma, rgb.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
-    recipe = Recipe("t", (("image", ("face_ID_sim", *attributes.MEASURES["face_texture"])),), "image")
+    recipe = Recipe(
+        "t", (("image", ("face_ID_sim", *attributes.MEASURES["face_texture"], "face_geometry_L2_distance")),), "image"
+    )
     asking = Asking(Models(SlotSetting(device="cpu")), {"faces": "lbp"}, features.FeatureStore(Path(), 0.0))
     asked = tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
     rows = batch.measure_group([batch.Prompt(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], asking)
-    for n, name in enumerate(recipe.areas[0][1]):
+    for n, name in enumerate(recipe.areas[0][1][:-1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name
         assert len(set(values)) == 3
+    geometry = rows[0]["measures"][-1]
+    assert (geometry["measure"], geometry["value"]) == ("face_geometry_L2_distance", None)
+    assert geometry["reason"] == "the faces have no landmarks"

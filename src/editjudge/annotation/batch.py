@@ -7,7 +7,6 @@ Models in torch run on all images of `measures.prompts` prompts together, in one
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from typing import Any
 
 import cv2
@@ -23,8 +22,9 @@ from editjudge.annotation.table import TABLE, needs
 from editjudge.core import images, resume
 from editjudge.core.code import upstream, version
 from editjudge.core.files import work
-from editjudge.core.workers import cores
-from editjudge.measures import attributes
+from editjudge.core.masks import png_mask
+from editjudge.core.workers import cores, fork_server
+from editjudge.measures import attributes, pixel
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
     slot: f"editjudge.vision.{module}"
@@ -59,12 +59,16 @@ class Edit:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A source image (encoded), the boxes in it of what was to be edited, and its edits that are to be measured."""
+    """A source image (encoded), the boxes in it of what was to be edited, and its edits that are to be measured.
+
+    masks: the record's own (PNG), which stand for its boxes in edit_area, unedit_area and object.
+    """
 
     source: bytes
     boxes: Boxes
     recipe: Recipe
     edits: tuple[Edit, ...]
+    masks: tuple[bytes, ...] = ()
 
 
 Shared = tuple[Prompt, ...]
@@ -111,7 +115,7 @@ def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, st
         used = slot_settings.used(prompt.recipe, setting)
         models = {slot: versions[slot] for slot in sorted(used)}
         recipe = asdict(shared[number].recipe)
-        common = resume.fingerprint(code, recipe, models, setting.emd_cells, prompt.boxes, prompt.source)
+        common = resume.fingerprint(code, recipe, models, prompt.boxes, prompt.source, *prompt.masks)
         for edit in prompt.edits:
             name = resume.fingerprint(common, edit.image, edit.boxes, edit.attributes)
             records.append((name, (number, edit)))
@@ -125,7 +129,7 @@ def _starter(used: Collection[str], setting: SlotSetting, versions: dict[str, st
         devices = slots.devices(used, setting, cores())[: max(most, 1)]
         heavy = slot_settings.torch_slots(used, setting)
         room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
-        context = get_context("forkserver")  # see workers.processes
+        context = fork_server()
         queue = context.SimpleQueue()
         for device in devices:
             queue.put(device)
@@ -160,30 +164,43 @@ def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Resu
 
 def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, Any]]:
     """The results of all edits of some prompts, prompt by prompt, in this process."""
+    pairs = looked_at(prompts, asking)
+    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
+
+
+def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[Pair, Recipe] | ValueError]:
+    """Each edit beside its source, with all that the models say of both; or why it cannot be measured."""
     pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
     sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
     for recipe in dict.fromkeys(recipe for _, recipe in sound):
         _look([pair for pair, own in sound if own == recipe], recipe, asking)
-    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
+    return pairs
 
 
 def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
     """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
         rgb, scale = shrunk(images.decode(prompt.source), prompt.recipe.image_side)
-        source = Picture(rgb, _scaled(prompt.boxes, scale))
+        source = Picture(rgb, _scaled(prompt.boxes, scale), [_fitted_mask(mask, rgb) for mask in prompt.masks])
     except ValueError as error:
         return [ValueError(f"source: {error}")] * len(prompt.edits)
     areas: dict[Boxes, Areas] = {}
     found: list[tuple[Pair, Recipe] | ValueError] = []
     for edit in prompt.edits:
         try:
-            edited = Picture(fitted(images.decode(edit.image), source), _scaled(edit.boxes, scale) or source.boxes)
+            own, _ = shrunk(images.decode(edit.image), prompt.recipe.image_side)
+            edited = Picture(fitted(own, source), _scaled(edit.boxes, scale) or source.boxes)
             pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
             found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
         except ValueError as error:
             found.append(error)
     return found
+
+
+def _fitted_mask(data: bytes, rgb: np.ndarray) -> np.ndarray:
+    """A record's own mask at the size of its image."""
+    mask = png_mask(data).astype(np.uint8)
+    return cv2.resize(mask, rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST).astype(bool)
 
 
 def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
@@ -212,11 +229,12 @@ def _look(pairs: Sequence[Pair], recipe: Recipe, asking: Asking) -> None:
 
 
 def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
-    """change: how much the image changed where the edit must show: mean ΔE over `changed_area`; near 0, nothing was
-    edited.
+    """change: how much the image changed where the edit must show (pixel.block_delta_e over `changed_area`); near 0,
+    nothing was edited.
     """
     try:
-        change = TABLE["delta_e"](pair, recipe.changed_area, models)
+        mask = pair.areas.mask(recipe.changed_area)
+        change = pixel.block_delta_e(pair.source.lab, pair.edited.lab, mask)
     except ValueError as error:
         return failed(str(error))
     figures = {"change": round(change, DECIMALS), "edited_area_ratio": round(pair.edited_area_ratio, DECIMALS)}

@@ -32,11 +32,15 @@ class Asking:
 
 
 def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None:
-    """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone."""
+    """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
+    person_dinov3 for the pictures cut to their persons.
+    """
+    persons = list({id(p): p for pair in pairs if pair.areas.boxes for p in pair.persons}.values())
     sources = list({id(pair.source): pair.source for pair in pairs}.values())
     pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
     for what, ask in LOOKS.items():
         asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
+        asked = asked + persons if f"person_{what}" in wanted else asked
         new = [picture for picture in asked if what not in picture.found]
         for picture, answer in zip(new, _each(partial(ask, asking), new), strict=True):
             picture.found[what] = answer
@@ -82,7 +86,7 @@ def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray]) -> list[Encod
 
 def _objects(asking: Asking, pictures: list[Picture], slot: str) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
-    cuts = [picture.objects for picture in pictures]
+    cuts = [picture.objects_at(asking.models.encoder(slot).side) for picture in pictures]
     found = iter(_encode(asking, slot, [cut for own in cuts for cut in own]))
     return [[next(found) for _ in own] for own in cuts]
 
@@ -106,9 +110,9 @@ def _pose(asking: Asking, pictures: list[Picture]) -> "list[Joints]":
 
 
 def subject_face(picture: Picture) -> Face | None:
-    """The subject's face; None where no face was looked for or found."""
-    faces = picture.said("faces") if "faces" in picture.found else []
-    return faces[identity.subject(faces, picture.subject_box)] if faces else None
+    """The subject's face; None where none was looked for or found."""
+    found = picture.found.get("faces", [])
+    return None if isinstance(found, ValueError) else identity.subject(found, picture.subject_box)
 
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
@@ -117,6 +121,9 @@ LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
     "dinov3": lambda asking, pictures: _encode(asking, "dinov3", [p.rgb for p in pictures]),
     "masks": lambda asking, pictures: asking.models.segmenter.masks(
         [p.rgb for p in pictures], [p.boxes for p in pictures]
+    ),
+    "source_boxes": lambda asking, pictures: asking.models.segmenter.masks(
+        [p.rgb for p in pictures], [p.source_boxes for p in pictures]
     ),
     "clip_objects": partial(_objects, slot="clip"),
     "dinov3_objects": partial(_objects, slot="dinov3"),

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
+from editjudge.vision import resizing
 from editjudge.vision.encoders import HogEncoder
 
 if TYPE_CHECKING:  # it loads torch
@@ -20,13 +22,16 @@ HOG = HogEncoder()  # has no weights and no state
 class Picture:
     """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
 
-    found: what the models said of it, by what was asked (see looking.LOOKS); a ValueError where they could not say.
+    own: the record's own masks, bool, (H, W), which no segmenter need be asked for. found: what the models said of it,
+    by what was asked (see looking.LOOKS); a ValueError where they could not say.
     """
 
-    def __init__(self, rgb: np.ndarray, boxes: Sequence[Sequence[float]]) -> None:
-        self.rgb = rgb
+    def __init__(self, rgb: np.ndarray, boxes: Sequence[Sequence[float]], own: Sequence[np.ndarray] = ()) -> None:
+        self.rgb, self.own = rgb, own
         self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)
-        self.found: dict[str, Any] = {}
+        self.source_boxes = self.boxes  # an edit's are those of its source, see Pair
+        self.found: dict[str, Any] = {"masks": list(own)} if own and self.boxes else {}
+        self._squares: dict[int, list[np.ndarray]] = {}
 
     def said(self, what: str) -> Any:
         """What the models said. Raises the ValueError that they raised."""
@@ -47,12 +52,12 @@ class Picture:
 
     @cached_property
     def lightness(self) -> np.ndarray:
-        return pixel.lightness(self.lab)
+        return pixel.lightness(self.rgb)
 
     @cached_property
     def moments(self) -> pixel.Moments:
         """Of the RGB channels."""
-        return pixel.Moments(self.rgb.astype(np.float64))
+        return pixel.Moments(self.rgb)
 
     @cached_property
     def hog(self) -> np.ndarray:
@@ -66,38 +71,62 @@ class Picture:
 
     @cached_property
     def objects(self) -> list[np.ndarray]:
-        """Each box's object: RGB, uint8, on white, cropped to it and padded to a square.
+        """Each box's object on white, see on_white."""
+        return [on_white(self.rgb, *each) for each in zip(self.said("masks"), self.boxes, strict=True)]
 
-        Raises ValueError where the segmenter saw none in a box.
-        """
-        return [on_white(self.rgb, mask) for mask in self.said("masks")]
+    def objects_at(self, side: int) -> list[np.ndarray]:
+        """The objects at an encoder's side."""
+        if side not in self._squares:
+            self._squares[side] = [at_side(square, side) for square in self.objects]
+        return self._squares[side]
 
 
 def fitted(rgb: np.ndarray, source: Picture) -> np.ndarray:
     """The edited image, resized to the source's shape where it differs."""
-    height, width = source.rgb.shape[:2]
-    return rgb if rgb.shape == source.rgb.shape else cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA)
+    return _resized(rgb, source.rgb.shape[1], source.rgb.shape[0])
 
 
 def shrunk(rgb: np.ndarray, side: int) -> tuple[np.ndarray, float]:
     """The image with its long side at most `side` pixels, and what its coordinates were multiplied with."""
     height, width = rgb.shape[:2]
     scale = min(side / max(height, width), 1.0)
-    if scale == 1.0:
-        return rgb, 1.0
-    size = max(round(width * scale), 1), max(round(height * scale), 1)
-    return cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), scale
+    return _resized(rgb, max(round(width * scale), 1), max(round(height * scale), 1)), scale
 
 
-def on_white(rgb: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The object on white, cropped to it and padded to a square. Raises ValueError for an empty mask."""
-    x0, y0, x1, y1 = regions.mask_box(mask)
-    cut = np.where(mask[..., None], rgb, np.uint8(255))[y0:y1, x0:x1]
+def _resized(rgb: np.ndarray, width: int, height: int) -> np.ndarray:
+    """By Pillow, bicubic, as published; the image itself where it has the size."""
+    if rgb.shape[:2] == (height, width):
+        return rgb
+    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def on_white(rgb: np.ndarray, mask: np.ndarray, box: regions.Box) -> np.ndarray:
+    """The object of a mask on white, cut to its box and padded to a square, in whose middle it is: RGB, uint8.
+
+    Raises ValueError where the segmenter saw none in the box.
+    """
+    x0, y0, x1, y1 = box
+    shown = mask[y0:y1, x0:x1, None]
+    if not shown.any():
+        raise ValueError("the mask is empty")
+    cut = np.where(shown, rgb[y0:y1, x0:x1], np.uint8(255))
     h, w = cut.shape[:2]
     side = max(h, w)
     top, left = (side - h) // 2, (side - w) // 2
     sides = (top, side - h - top, left, side - w - left)
     return cv2.copyMakeBorder(cut, *sides, cv2.BORDER_CONSTANT, value=(255, 255, 255))
+
+
+def at_side(square: np.ndarray, side: int) -> np.ndarray:
+    """A square image, RGB, uint8, at an encoder's side, as the published crops of objects are resized by OpenCV."""
+    if len(square) > side:
+        return cv2.resize(square, (side, side), interpolation=cv2.INTER_AREA)
+    return resizing.cubic(square, side)
+
+
+def mask_at_side(mask: np.ndarray, side: int) -> np.ndarray:
+    """A mask (H, W) at an encoder's side, by the nearest pixel, as the published silhouettes are resized."""
+    return cv2.resize(mask.astype(np.uint8), (side, side), interpolation=cv2.INTER_NEAREST) > 0
 
 
 class Areas:
@@ -120,6 +149,27 @@ class Areas:
             self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)
         return self._cells[area, name]
 
+    @cached_property
+    def person(self) -> Picture:
+        """The source cut to its person; see Pair.persons."""
+        return Picture(self.cut(self.source.rgb), ())
+
+    @cached_property
+    def person_box(self) -> regions.Box:
+        """The smallest box around all boxes of both images. Raises ValueError without boxes."""
+        if not self.boxes:
+            raise ValueError("the record has no box")
+        return regions.box_around(self.boxes)
+
+    @property
+    def person_corner(self) -> tuple[int, int]:
+        return self.person_box[:2]
+
+    def cut(self, image: np.ndarray) -> np.ndarray:
+        """The part of an image or mask, (H, W, ...), that shows the person. Raises ValueError without boxes."""
+        x0, y0, x1, y1 = self.person_box
+        return np.ascontiguousarray(image[y0:y1, x0:x1])
+
     def _mask(self, area: str) -> np.ndarray:
         height, width = self.source.rgb.shape[:2]
         if area == "image":
@@ -130,7 +180,8 @@ class Areas:
             if not self.source.boxes:
                 raise ValueError("the source has no box")
             return np.logical_or.reduce(self.source.said("masks"))
-        inside = regions.boxes_mask(self.boxes, height, width)
+        own = self.source.own
+        inside = np.logical_or.reduce(own) if own else regions.boxes_mask(self.boxes, height, width)
         return inside if area == "edit_area" else ~inside
 
 
@@ -139,9 +190,15 @@ class Pair:
 
     def __init__(self, source: Picture, edited: Picture, areas: Areas) -> None:
         self.source, self.edited, self.areas = source, edited, areas
+        edited.source_boxes = source.boxes
         self.both = (source, edited)
         self.named = (("source", source), ("edited", edited))
         self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
+
+    @cached_property
+    def persons(self) -> tuple[Picture, Picture]:
+        """Both images cut to the smallest box around all boxes of both. Raises ValueError without boxes."""
+        return self.areas.person, Picture(self.areas.cut(self.edited.rgb), ())
 
     @cached_property
     def delta_e(self) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Recipes: how each edit task is annotated, by which measures in which area, or by a VLM's verdicts on pairs.
 
 A recipe is a YAML file, `pipelines/<pipeline>/<task>.yaml`, in the form of pipelines/recipe.schema.json; the prompts it
-names are files in pipelines/prompts. Areas: `edit_area` is inside the boxes, `unedit_area` outside of them, `object`
+names are files of editjudge.prompts. Areas: `edit_area` is inside the boxes, `unedit_area` outside of them, `object`
 the segmenter's mask of the source's object in the boxes, `image` everything.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from editjudge import prompts
 from editjudge.core.lined_yaml import Lined, read_lined
 from editjudge.measures.names import KINDS
 
@@ -31,7 +32,7 @@ class Sought:
 
 @dataclass(frozen=True)
 class Judging:
-    """How a VLM compares two edits; prompt and dimension are those of judges.styles.style.
+    """How a VLM compares two edits; prompt is one of prompts/judges, dimension one of prompts/dimensions.
 
     in_group_pairs: the most pairs of one prompt's candidates that are asked.
     """
@@ -78,7 +79,7 @@ def load_recipe(path: Path) -> Recipe:
         if name in given:
             raise lined.error([name], f"{name} means nothing in the pipeline {given['pipeline']}")
     _check_measures(lined)
-    _check_regions(lined, path.absolute().parents[1] / "prompts")
+    _check_prompts(lined)
     values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
     return Recipe(
         **values,
@@ -103,15 +104,21 @@ def _check_measures(lined: Lined) -> None:
                 raise lined.error(place, f"{area}: {name} can be taken in {_listed(KINDS[name].areas)} only")
 
 
-def _check_regions(lined: Lined, prompts: Path) -> None:
+def _check_prompts(lined: Lined) -> None:
     """The prompts are there, and boxes are sought where an area needs them."""
     given = lined.value
+    if "judge" in given:
+        _check_prompt(lined, "judge", "prompt", "judges")
     if "regions" not in given:
         wanted = [area for area in (*given.get("areas", {}), given.get("changed_area", "image")) if area != "image"]
         if wanted:
             raise lined.error(["areas"], f"{wanted[0]} needs boxes: say in `regions` where they are sought")
         return
     for role in ("parser", "grounder"):
-        name, known = given["regions"][role], [file.stem for file in (prompts / f"{role}s").glob("*.yaml")]
-        if name not in known:
-            raise lined.error(("regions", role), f"regions: unknown prompt {name!r}; known: {_listed(known)}")
+        _check_prompt(lined, "regions", role, f"{role}s")
+
+
+def _check_prompt(lined: Lined, section: str, field: str, folder: str) -> None:
+    name, known = lined.value[section][field], prompts.names(f"prompts/{folder}")
+    if name not in known:
+        raise lined.error((section, field), f"{section}: unknown prompt {name!r}; known: {_listed(known)}")

@@ -24,8 +24,8 @@ class SlotSetting:
 
     device: auto is a GPU where there is one, else the CPU; or one of torch's, such as cuda:1. dtype: of the models,
     LPIPS and faces apart, which are float32. batch_size: images a model is given at a time. prompts: so many prompts'
-    images go through the models together. emd_cells: both sides masked, or the edited side alone, as in the reference
-    system. features_gigabytes: of encoders' features and depth maps kept in work/features; 0: none.
+    images go through the models together. features_gigabytes: of encoders' features and depth maps kept in
+    work/features; 0: none.
     clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
     hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
     """
@@ -34,7 +34,6 @@ class SlotSetting:
     dtype: Precision = "float32"
     batch_size: Images = 16
     prompts: Images = 1
-    emd_cells: Literal["both", "reference"] = "both"
     features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
     clip: Text = NONE
     dinov3: Text = NONE
@@ -55,7 +54,7 @@ def read(given: Any) -> SlotSetting:
 def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
     landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
-    if name == "face_geometry" and not landmarks:
+    if name == "face_geometry_L2_distance" and not landmarks:
         return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
 
@@ -65,8 +64,8 @@ def unconfigured(setting: SlotSetting) -> dict[str, str]:
     missing = {name: lacking(name, setting) for name in KINDS}
     why = {name: " and ".join(f"measures.{slot}" for slot in slots) for name, slots in missing.items() if slots}
     why = {name: f"{slots} {'are' if ' ' in slots else 'is'} {NONE}" for name, slots in why.items()}
-    without = setting.faces != NONE and missing["face_geometry"]
-    return why | ({"face_geometry": "measures.faces gives no landmarks"} if without else {})
+    without = setting.faces != NONE and missing["face_geometry_L2_distance"]
+    return why | ({"face_geometry_L2_distance": "measures.faces gives no landmarks"} if without else {})
 
 
 def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +18,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST = 256_000_000  # bytes of an image's file
 DEEPEST = 64  # parts of a path of another machine; every end of it is looked for
+SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 FORM = pa.schema(
     [
@@ -84,6 +86,13 @@ def candidate(key: str, task: str, model: str, found: bytes | str) -> records.Ro
         "status": "done" if done else "failed",
         "reason": None if done else found,
     }
+
+
+def aspect_change(source: np.ndarray, edited: np.ndarray) -> float | None:
+    """By what factor the edit is wider for its height than its source; None where it is not, but for whole pixels."""
+    (height, width), (own_height, own_width) = edited.shape[:2], source.shape[:2]
+    factor = (width * own_height) / (height * own_width)
+    return None if 1 / SAME_ASPECT <= factor <= SAME_ASPECT else round(factor, 4)
 
 
 def at_path(folder: Path, path: str) -> bytes | str:

@@ -32,7 +32,7 @@ class ArenaSetting:
 
 @dataclass(frozen=True, config=FORBID)
 class ImportedSetting:
-    """`imported.<model>` of params.yaml. path: a folder of images named by key, or a Parquet file of candidates."""
+    """`imported.<model>` of params.yaml. path: a folder of images named by key, a gallery or a table, see `given`."""
 
     path: Text
 

@@ -3,7 +3,6 @@
 Every record knows its file and its number there, so that whatever is wrong with it can be named.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -120,6 +119,10 @@ class Record:
             return value
         if not isinstance(value, str) or not value:
             raise RowError("an image is missing")
+        return self.file_bytes(value)
+
+    def file_bytes(self, value: str) -> bytes:
+        """The file of an image path, as `pictures` finds it. Raises RowError."""
         parts = [part for part in value.split("://")[-1].split("/") if part]
         starts = range(len(parts)) if "://" in value or value.startswith("/") else range(1)
         for file in (self.images.joinpath(*parts[start:]) for start in starts):
@@ -193,13 +196,8 @@ def _tables(root: Path, files: str | None) -> list[Path]:
 
 
 def json_map(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises TableError for a missing file and anything else than an object."""
-    if not file.is_file():
-        raise TableError(f"{file} not found: no such file")
-    try:
-        values = json.loads(file.read_bytes())
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise TableError(f"{file}: not JSON: {error}") from error
+    """A JSON object. Raises TableError, also for anything else than an object."""
+    values = tables.json_value(file)
     if not isinstance(values, dict):
         raise TableError(f"{file}: an object expected")
     return values

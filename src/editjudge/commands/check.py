@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting
 from editjudge.benchmarks import forms
-from editjudge.core import params
+from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
@@ -26,6 +24,7 @@ from editjudge.core.settings import known, read
 from editjudge.editors import settings as editors
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
 from editjudge.grounding.settings import read_grounding
 from editjudge.judges import settings as judges
@@ -54,7 +53,6 @@ SECTIONS: dict[str, type] = {
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
 }
-HUB = re.compile(r"(?!models/|data/|\.)[\w.-]+(/[\w.-]+)?")
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks")
 
 
@@ -82,9 +80,8 @@ class Check:
         yield from (self.attempt(where, read, where, dict[str, Any], node or {}) or {}).items()
 
     def there(self, where: str, path: str | None, local: bool = True) -> None:
-        """A file or folder that is there or that a stage makes. local: no; a hub's id, `owner/name`, is right, too."""
-        hub = not local and HUB.fullmatch(str(path))
-        if path is not None and not hub and not Path(path).exists() and not self._made(path):
+        """A file or folder that is there or that a stage makes. local: no; a hub id is right, too."""
+        if path is not None and (local or not hub.is_id(path)) and not Path(path).exists() and not self._made(path):
             self.lines.append(f"{where}: {path} not found")
 
     def _made(self, path: str) -> bool:
@@ -133,6 +130,8 @@ class Check:
                 self.there("filter.already_selected", chosen.already_selected.replace("{task}", task))
         if embed and embed.backend == "qwen3_vl":
             self.there("embed.model", embed.model, local=False)
+        if training := found.get("train_judge"):
+            self.there("train_judge.base", training.base, local=False)
         if arena:
             self.there("gedit_bench.path", arena.path)
             self.there("gedit_bench.images", arena.images)
@@ -176,6 +175,8 @@ class Check:
                     editor.key()
                 except ParamsError as error:
                     self.lines.append(f"editors.{name}.api_key_env gives {error}")
+            if isinstance(editor, FolderSetting):
+                self.there(f"editors.{name}.path", editor.path)
             if isinstance(editor, DiffusersSetting):
                 self.there(f"editors.{name}.model", editor.model, local=False)
 
@@ -186,7 +187,7 @@ class Check:
             for name, given in found.items():
                 setting = self.attempt(where, judges.read_setting, f"{where}.{name}", given)
                 if isinstance(setting, judges.TransformersSetting | judges.ServedSetting):
-                    self.there(f"{where}.{name}.model", setting.model)
+                    self.there(f"{where}.{name}.model", setting.model, local=False)
             if wanted and not found:
                 self.lines.append(f"{where} has no judge")
 
@@ -200,7 +201,7 @@ def made_by(graph: Mapping[str, Any]) -> list[str]:
 
 def run() -> None:
     """Ends with status 1 after a line for each mistake."""
-    made = made_by(yaml.load(Path("dvc.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    made = made_by(params.load(Path("dvc.yaml")))
     lines = Check(params.load(), made).all()
     print("\n".join(lines) if lines else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if lines else 0)

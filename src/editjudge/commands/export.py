@@ -1,20 +1,27 @@
 """Results as self-contained files, for the hub or another program.
 
     python -m editjudge.commands.export pairs --out pairs.parquet    data/train_pairs.parquet with the images inside
+    python -m editjudge.commands.export annotations --out grouped    TASK_grouped.jsonl, with the images beside them
+    python -m editjudge.commands.export grouped --from T_grouped.jsonl --out data/annotations/T.parquet    and back
 
 `pairs` are in VCReward-Bench's published form, which `datasets.load_dataset("parquet", ...)` loads with its images.
+`annotations` are in the published grouped form with its measures' names; `grouped` reads that form back.
 """
 
 import argparse
+import hashlib
 import json
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import records
-from editjudge.core.files import replacing
+from editjudge.annotation import grouped
+from editjudge.arena import pictures
+from editjudge.core import params, records, tables
+from editjudge.core.files import replacing, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
@@ -78,12 +85,78 @@ def export_pairs(out: Path) -> None:
             file.write_table(pa.Table.from_pylist(group, schema=FORM))
 
 
+def export_annotations(out: Path, tasks: list[str], with_images: bool) -> None:
+    """Writes TASK_grouped.jsonl of each task, and the images to which they point. Raises ContractError."""
+    for task in tasks or params.leaf(params.load(), "tasks"):
+        written: dict[tuple[str, str | None], str] = {}
+        instructions = {}
+        for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
+            instructions[row["key"]] = row["instruction"]
+            written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"], with_images)
+        for file in sorted(Path("data/candidates").glob(f"*/{task}.parquet")):
+            for row in (row for row in records.iterate(file, "candidates") if row["image"] is not None):
+                path = f"images/edited/{row['model']}/{row['key']}"
+                written[row["key"], row["model"]] = _image(out, path, row["image"], with_images)
+        with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+            for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
+                lines.write(grouped.dump(line))
+
+
+def _image(out: Path, path: str, data: bytes, write: bool) -> str:
+    """The image's path in the folder, where it is written as it is, under the ending of its form."""
+    named = f"{path}.{grouped.ending(data)}"
+    if write:
+        write_bytes(out / named, data)
+    return named
+
+
+def _lines(task: str, instructions: dict[str, str], paths: grouped.Paths) -> Iterator[dict]:
+    verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+    if verdicts:  # as published, without ties and failures
+        won = (row for row in verdicts if row["winner"] in ("Image A", "Image B"))
+        yield from (grouped.verdict_line(row, instructions[row["key"]], paths) for row in won)
+        return
+    rows = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+    for key, own in groupby(rows, lambda row: row["key"]):
+        yield grouped.line_of(key, instructions[key], own, paths)
+
+
+def read_grouped(file: Path, out: Path, folder: Path | None) -> None:
+    """The grouped form as a Parquet file of annotations. Raises TableError and ContractError."""
+    task = file.name.removesuffix(".jsonl").removesuffix("_grouped")
+
+    def sha256(path: str | None) -> str | None:
+        found = pictures.at_path(folder or file.parent, path) if path else ""
+        return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
+
+    with records.RowWriter(out, "annotations") as rows:
+        for number, line in enumerate(tables.jsonl(file), 1):
+            if isinstance(line, tables.RowError):
+                raise tables.TableError(f"{file}: line {number}: {line}")
+            for row in grouped.rows_of(line, task, f"{file}: line {number}", sha256):
+                rows.add(row)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["pairs"])
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
+    commands = parser.add_subparsers(dest="what", required=True)
+    pairs = commands.add_parser("pairs", help="training pairs with their images")
+    pairs.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
+    annotations = commands.add_parser("annotations", help="annotations in the published grouped form")
+    annotations.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    annotations.add_argument("--task", nargs="+", default=[], metavar="T", help="all of params.yaml, if not given")
+    annotations.add_argument("--no-images", action="store_true", help="write only the JSON lines")
+    back = commands.add_parser("grouped", help="annotations in the published grouped form, as ours")
+    back.add_argument("--from", type=Path, required=True, dest="file", metavar="FILE", help="TASK_grouped.jsonl")
+    back.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
+    back.add_argument("--images", type=Path, metavar="FOLDER", help="of the images' paths; the file's own")
     options = parser.parse_args()
-    guarded("export", export_pairs, options.out)
+    if options.what == "pairs":
+        guarded("export", export_pairs, options.out)
+    elif options.what == "annotations":
+        guarded("export", export_annotations, options.out, options.task, not options.no_images)
+    else:
+        guarded("export", read_grouped, options.file, options.out, options.images)
 
 
 if __name__ == "__main__":

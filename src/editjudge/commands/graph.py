@@ -14,64 +14,15 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from editjudge.core import params
+from editjudge.core import hub, params
 
 ROOT = Path(__file__).parents[3]
+NO_FOLDER = "stages/candidates.schema.json"  # a dep of every editor that has no folder of its own: DVC wants one
 JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
 PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
-RECIPES = "pipelines/{pipeline}/{task}.yaml"
-POOLS = "data/pools/{task}.parquet"
-# Stage and list: the whole list, as patterns that are filled with every task, editor and so on of params.yaml (see
-# `fillings`); ${key} is DVC's own.
-LISTS = {
-    ("code", "outs"): ["data/code/{stage}.json"],
-    ("raw_pairs", "deps"): ["data/code/raw_pairs.json", "{source}"],
-    ("embed", "deps"): ["data/code/embed.json", "data/raw_pairs/{task}.parquet", "{vectors}"],
-    ("embed", "outs"): ["data/embeddings/{task}.npy"],
-    ("filter", "deps"): [
-        "data/code/filter.json",
-        "data/raw_pairs/{task}.parquet",
-        "data/embeddings/{task}.npy",
-        "{selected}",
-    ],
-    ("filter", "outs"): [POOLS],
-    ("gedit_bench", "deps"): ["data/code/gedit_bench.json", "{published}"],
-    ("candidates", "deps"): ["data/code/candidates.json", POOLS, "data/gedit_bench.parquet"],
-    ("candidates", "outs"): ["data/candidates/${key}/{task}.parquet", "data/gallery/${key}.parquet"],
-    ("candidates_report", "deps"): ["data/code/candidates_report.json", "metrics/candidates/{editor}.json"],
-    ("annotate", "deps"): [
-        "data/code/annotate.json",
-        "pipelines/prompts",
-        "pipelines/recipe.schema.json",
-        "pipelines/${item}/${key}.yaml",
-        "models/base",
-        "data/pools/${key}.parquet",
-        "data/candidates/{editor}/${key}.parquet",
-    ],
-    ("train_pairs", "deps"): [
-        "data/code/train_pairs.json",
-        RECIPES,
-        "data/annotations/{task}.parquet",
-        "data/pair_verdicts/{task}.parquet",
-    ],
-    ("measure_response", "deps"): ["data/code/measure_response.json", RECIPES],
-    ("judge_benchmark", "deps"): [
-        "data/code/judge_benchmark.json",
-        RECIPES,
-        "models/base",
-        "models/judge",
-        "{benchmark}",
-    ],
-    ("compare_models", "deps"): [
-        "data/code/compare_models.json",
-        RECIPES,
-        "models/judge",
-        "data/gedit_bench.parquet",
-        "data/gallery/{model}.parquet",
-    ],
-}
+LISTS = Path(__file__).with_suffix(".yaml")
 
 
 def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dict[str, str]]]:
@@ -81,7 +32,12 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     entries = [entry for task in _mappings(sources) for entry in _mappings(task)]
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
     vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
+    judges = _mappings(values.get("judges"))
     found = {
+        "base": _models([{"model": (values.get("train_judge") or {}).get("base")}]),
+        "judge": _models(judges),
+        "arena": _models([judge for judge in judges if judge.get("arena")]),
+        "pairwise": _models(_mappings((values.get("pairwise") or {}).get("judges"))),
         "editor": editors,
         "model": [*editors, *imported],
         "stage": [stage for stage in stages if stage != "code"],
@@ -105,6 +61,12 @@ def _files(entries: list[Any], fields: tuple[str, ...]) -> list[str]:
     return [path for path in paths if isinstance(path, str) and path]
 
 
+def _models(entries: list[Any]) -> list[str]:
+    """The folders among the entries' models; of a hub id models.lock holds the commit."""
+    asked = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("backend") != "endpoint"]
+    return [model for model in _files(asked, ("model",)) if not hub.is_id(model)]
+
+
 def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> list[str]:
     """The list that the patterns stand for, each entry once."""
     listed = []
@@ -122,7 +84,8 @@ def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> 
 def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     """Puts every list right in place; the names of what was not."""
     stale, filling = [], fillings(values, list(graph["stages"]))
-    for (stage, kind), patterns in LISTS.items():
+    lists = [(stage, kind, each) for stage, own in params.load(LISTS).items() for kind, each in own.items()]
+    for stage, kind, patterns in lists:
         body = graph["stages"][stage]
         listed, right = body.get("do", body)[kind], expand(patterns, filling)
         # Outs and metrics with settings of their own are written by hand, behind the list.
@@ -130,6 +93,10 @@ def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
         if right + by_hand != list(listed):
             stale.append(f"{stage}.{kind}")
             listed[:] = right + by_hand
+    candidates, folders = graph["stages"]["candidates"], folders_of(values)
+    if list(folders.items()) != list(candidates["foreach"].items()):
+        stale.append("candidates.foreach")
+        candidates["foreach"] = folders
     [plot] = [entry[JUDGES_PLOT] for entry in graph["plots"] if JUDGES_PLOT in entry]
     [(file, columns)] = plot["y"].items()
     right = [column for judge in values["judges"] for column in (judge, f"{judge}_fit")]
@@ -139,11 +106,17 @@ def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     return stale
 
 
+def folders_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Each editor with the path of the images that a user has of it, so that it alone depends on them."""
+    editors = values.get("editors") or {}
+    return {name: next(iter(_files([given], ("path",))), NO_FOLDER) for name, given in editors.items()}
+
+
 def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     """The entries of params.yaml that DVC cannot find: it takes a dot in a stage's params for a step further down."""
-    stages = [entry for entry in graph["stages"].values() if "foreach" in entry]
-    params_of = [(entry["foreach"].strip("${}"), entry["do"].get("params", [])) for entry in stages]
-    sections = dict.fromkeys(section for section, given in params_of if f"{section}.${{key}}" in given)
+    bodies = [entry["do"] for entry in graph["stages"].values() if "foreach" in entry]
+    given = [name for body in bodies for name in body.get("params", []) if name.endswith(".${key}")]
+    sections = dict.fromkeys(name.partition(".")[0] for name in given)
     return [f"{section}.{name}" for section in sections for name in values.get(section) or {} if "." in str(name)]
 
 

@@ -8,7 +8,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from editjudge.core import params
+from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.endpoints import launch
 
@@ -17,14 +17,15 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
     how = launch.read_serving(values)
     if judge is None:
-        return launch.Checkpoint(str(model), how.dtype, how.max_num_seqs)
+        return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
     backend = params.leaf(values, f"judges.{judge}.backend")
     if backend not in ("served", "transformers"):
         raise params.ParamsError(
             f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
         )
     names = [field.name for field in dataclasses.fields(launch.Checkpoint)]
-    return launch.Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+    found = launch.Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
+    return dataclasses.replace(found, model=str(hub.checkpoint(f"judges.{judge}.model", found.model)))
 
 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
@@ -47,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--judge", help="a judge of params.yaml")
-    which.add_argument("--model", help="folder of a checkpoint")
+    which.add_argument("--model", help="folder or hub id of a checkpoint")
     parser.add_argument("--engine", choices=sorted(launch.COMMANDS), help="instead of serve.engine")
     parser.add_argument("--port", type=int, help="instead of serve.port; 0: a free one")
     guarded("serve", serve, parser.parse_args())

@@ -1,21 +1,43 @@
 """Does this machine give what is committed? Runs the graph and compares dvc.lock, metrics and plots with git's.
 
     make verify
+    python -m editjudge.commands.verify --small      # a small setting of the graph, in a copy: three minutes
 
 Stages whose results differ though all that they read is as committed are where a difference begins; the others only
 follow. Exit 0: everything came out as committed. 1: something differs, and the first such stage is named.
+
+The small setting's results are committed as tests/small_graph.json; `--small --write` writes it. `make test` compares
+them too.
 """
 
 import argparse
+import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ruamel.yaml import YAML
 
 Lock = Mapping[str, Mapping[str, Any]]
+
+SMALL_RESULTS = Path("tests/small_graph.json")
+SMALL_TASKS = ("color_alter", "subject_add", "background_change")
+SMALL_NUMBERS = {
+    "raw_pairs.per_task": 12,
+    "filter.sample_num": 5,
+    "train_judge.max_steps": 4,
+    "train_judge.eval_every": 2,
+    "probe_bench.per_task": 3,
+    "gedit_bench.per_task": 2,
+    "measure_response.per_task": 1,
+    "leaderboard.bootstrap": 20,
+}
 
 
 def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
@@ -56,6 +78,77 @@ def report(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
     return "\n".join(lines), False
 
 
+def small_copy(root: Path, folder: Path) -> None:
+    """A repository of its own with git's files of `root` as they are now, few tasks and small numbers."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    _edit(folder / "params.yaml", _reduce)
+    _edit(folder / "dvc.lock", _forget_all_but_the_base)
+    command = [sys.executable, "-m", "editjudge.commands.graph", "--write"]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
+
+
+def _edit(file: Path, change: Callable[[Any], None]) -> None:
+    text = YAML()
+    values = text.load(file.read_text())
+    change(values)
+    with file.open("w") as out:
+        text.dump(values, out)
+
+
+def _reduce(values: dict[str, Any]) -> None:
+    for task in [task for task in values["tasks"] if task not in SMALL_TASKS]:
+        del values["tasks"][task], values["train_pairs"]["thresholds"][task]
+    for key, value in SMALL_NUMBERS.items():
+        section, _, leaf = key.partition(".")
+        values[section][leaf] = value
+
+
+def _forget_all_but_the_base(lock: dict[str, Any]) -> None:
+    for name in [name for name in lock["stages"] if name != "base_model"]:
+        del lock["stages"][name]
+
+
+def results(lock: Lock) -> dict[str, str]:
+    """Every file that the stages wrote with its MD5; the code's versions are none."""
+    return {path: md5 for name, stage in lock.items() if name != "code" for path, md5 in hashes(stage, "outs").items()}
+
+
+def small_report(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
+    """What to tell of the small graph, and whether all is as committed. now: in the order in which the stages ran."""
+    found = results(now)
+    files = [path for path in {**found, **committed} if found.get(path) != committed.get(path)]
+    if not files:
+        return f"verify: {len(found)} files of the small graph are as committed, to the byte", True
+    first = next(
+        (name for name, stage in now.items() if hashes(stage, "outs").keys() & set(files)), "no stage that ran"
+    )
+    return f"verify: {first} is the first stage that differs; {len(files)} files in all: {', '.join(files)}", False
+
+
+def _small(write: bool) -> tuple[str, bool]:
+    with tempfile.TemporaryDirectory() as name:
+        small_copy(Path(), Path(name))
+        subprocess.run(["dvc", "repro"], cwd=name, check=True)
+        lock = yaml.safe_load(Path(name, "dvc.lock").read_text())["stages"]
+    if write:
+        SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
+    return small_report(json.loads(SMALL_RESULTS.read_text()), lock)
+
+
+def _whole(run: bool) -> tuple[str, bool]:
+    if run:
+        subprocess.run(["dvc", "repro"], check=True)
+    committed = yaml.safe_load(_git("show", "HEAD:dvc.lock"))["stages"]
+    now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
+    status = _git("status", "--porcelain", "--", "metrics", "plots").splitlines()
+    return report(committed, now, [line[3:] for line in status])
+
+
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout
 
@@ -63,12 +156,13 @@ def _git(*words: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compare-only", action="store_true", help="compare what is there; run nothing")
-    if not parser.parse_args().compare_only and (code := subprocess.run(["dvc", "repro"], check=False).returncode):
-        sys.exit(code)
-    committed = yaml.safe_load(_git("show", "HEAD:dvc.lock"))["stages"]
-    now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
-    status = _git("status", "--porcelain", "--", "metrics", "plots").splitlines()
-    text, same = report(committed, now, [line[3:] for line in status])
+    parser.add_argument("--small", action="store_true", help="a small setting of the graph instead, in a copy")
+    parser.add_argument("--write", action="store_true", help="with --small: take its results as those to commit")
+    given = parser.parse_args()
+    try:
+        text, same = _small(given.write) if given.small else _whole(run=not given.compare_only)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
     print(text)
     sys.exit(0 if same else 1)
 

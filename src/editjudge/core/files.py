@@ -1,5 +1,6 @@
 """Where resume state lies, and files that are there whole or not at all. Runs may use the same folder at a time."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Of the file's content, hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -1,12 +1,14 @@
 """Safe decoding and deterministic encoding of images; everything in memory is RGB, uint8, (H, W, 3)."""
 
 import io
+import math
 
 import cv2
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 Image.MAX_IMAGE_PIXELS = None  # the limit below is ours: an error by name, not a warning
+PATCHES = 32  # pixels of the side of what becomes one token of a Qwen3-VL
 MAX_PIXELS = 64_000_000
 FORMATS = ("PNG", "JPEG", "WEBP")
 
@@ -43,6 +45,22 @@ def _flatten(image: Image.Image) -> Image.Image:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
     return image.convert("RGB")
+
+
+def shown_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:
+    """Width and height in which a Qwen3-VL is shown an image: multiples of 32, of `least` to `most` pixels.
+
+    That of transformers' smart_resize, and so of the processors in training, judging and serving; an image that has
+    such a size keeps it.
+    """
+    wide, high = (round(side / PATCHES) * PATCHES for side in (width, height))
+    if wide * high > most:
+        shrink = math.sqrt(height * width / most)
+        wide, high = (max(PATCHES, math.floor(side / shrink / PATCHES) * PATCHES) for side in (width, height))
+    elif wide * high < least:
+        grow = math.sqrt(least / (height * width))
+        wide, high = (math.ceil(side * grow / PATCHES) * PATCHES for side in (width, height))
+    return wide, high
 
 
 def encode_png(rgb: np.ndarray) -> bytes:

@@ -21,7 +21,7 @@ def load(path: Path = Path("params.yaml")) -> dict[str, Any]:
     if not path.is_file():
         raise ParamsError(f"{path} not found: run from the root of the repository")
     try:
-        values = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        values = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):

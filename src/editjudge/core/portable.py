@@ -4,6 +4,9 @@ These libraries choose their code by the CPU, and two codes of one function diff
 have each take the code that AVX2 machines share. The libraries read them when they are loaded, so `set_up` must come
 first: the package calls it before any module of ours is imported, and child processes inherit the environment.
 
+`torch.sqrt` has no such setting: MKL computes it from an instruction that is approximate, and differs between CPUs. Use
+norms, and the fused AdamW.
+
 `EDITJUDGE_PORTABLE=0` leaves the CPU's own code; a variable that is set already stays as it is. onnxruntime, GPUs and
 other architectures (ARM) have no such setting: their last bits are their own.
 """

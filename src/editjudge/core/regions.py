@@ -1,6 +1,7 @@
 """Regions of an image: boxes (x0, y0, x1, y1; pixels, x1 and y1 exclusive), polygons and boolean masks (H, W)."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,6 +24,19 @@ def pad_box(box: Sequence[float], share: float, height: int, width: int) -> Box:
     """`box` grown on each side by `share` of its own width and height (negative: shrunk), clipped to the image."""
     dx, dy = (box[2] - box[0]) * share, (box[3] - box[1]) * share
     return clip_box((box[0] - dx, box[1] - dy, box[2] + dx, box[3] + dy), height, width)
+
+
+def grow_box(box: Sequence[float], share: float, height: int, width: int) -> Box:
+    """As `pad_box`, but by whole pixels, as the published measures of people have it: what is over is cut off."""
+    dx, dy = int((box[2] - box[0]) * share), int((box[3] - box[1]) * share)
+    x0, y0, x1, y1 = map(int, box)
+    return clip_box((x0 - dx, y0 - dy, x1 + dx, y1 + dy), height, width)
+
+
+def box_around(boxes: Iterable[Sequence[float]]) -> tuple[Any, Any, Any, Any]:
+    """The smallest box around all of some boxes, in their own numbers."""
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 def intersections(first: Boxes, second: Boxes) -> np.ndarray:

@@ -6,7 +6,7 @@ Several runs may use one at a time.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,26 +111,16 @@ def run(
     processes than those, such as one on each GPU, of which at most `most` are of use.
     """
     found = {name: cache.get(name) for job in jobs for name, _ in job.records}
-    missing = _missing(jobs, found)
-    wanted = [(job.shared, records) for job, records in zip(jobs, missing, strict=True) if records]
+    seen, wanted = {name for name, known in found.items() if known is not None}, []
+    for job in jobs:  # a record that stands twice is computed where it stands first
+        missing = {name: payload for name, payload in job.records if name not in seen}
+        seen |= missing.keys()
+        wanted += [(job.shared, missing)] if missing else []
     if wanted:
         with start(len(wanted)) as pool:
-            waiting = {
-                pool.submit(compute, shared, [payload for _, payload in records]): records for shared, records in wanted
-            }
+            waiting = {pool.submit(compute, shared, [*records.values()]): records for shared, records in wanted}
             for done in progress(as_completed(waiting), len(wanted), what):
-                for (name, _), result in zip(waiting[done], done.result(), strict=True):
+                for name, result in zip(waiting[done], done.result(), strict=True):
                     cache.put(name, *result)
                     found[name] = result
     return [[known for name, _ in job.records if (known := found[name]) is not None] for job in jobs]
-
-
-def _missing(jobs: Sequence[Job], found: Mapping[str, Result | None]) -> list[list[tuple[str, Any]]]:
-    """Each job's records that are not found, one that stands twice only where it stands first."""
-    seen: set[str] = set()
-    missing = []
-    for job in jobs:
-        new = {name: payload for name, payload in job.records if found[name] is None and name not in seen}
-        seen |= new.keys()
-        missing.append(list(new.items()))
-    return missing

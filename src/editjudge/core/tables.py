@@ -1,4 +1,4 @@
-"""Rows of published files, one after the other: no file is in memory as a whole.
+"""Rows of published files, one after the other: no file is in memory as a whole, but for JSON that is no JSONL.
 
 A row that cannot be read is a RowError in its place. A file that cannot be read is a TableError.
 """
@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 from editjudge.core.errors import UserError
 
 BATCH = 64  # rows of a Parquet file in memory at a time
-CHUNK = 1 << 16
-LONGEST = 1 << 24  # bytes of a line or of an item of a JSON list
-SPACE = " \t\r\n"
+LONGEST = 1 << 24  # bytes of a line
 TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
 BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
@@ -77,62 +75,28 @@ def _mapping(value: Any) -> Values:
 
 def json_list(file: Path) -> Iterator[Values]:
     """The items of a list, or one object. A break in it is an error of the file: nothing after it can be trusted."""
-    for value in _items(file):
-        yield _mapping(value)
+    value = json_value(file)
+    return map(_mapping, value if isinstance(value, list) else [value])
 
 
 def json_map(file: Path) -> Iterator[Values]:
-    """The values of an object of objects, each with its `key`; such files are small."""
-    for objects in _items(file):
+    """The values of an object of objects, or of a list of such, each with its `key`."""
+    value = json_value(file)
+    for objects in value if isinstance(value, list) else [value]:
         if not isinstance(objects, dict):
             raise TableError(f"{file}: an object expected, not {type(objects).__name__}")
-        for key, value in objects.items():
-            yield {"key": key} | value if isinstance(value, dict) else _mapping(value)
+        for key, each in objects.items():
+            yield {"key": key} | each if isinstance(each, dict) else _mapping(each)
 
 
-def _items(file: Path) -> Iterator[Any]:
-    """The items of a list, one in memory at a time; or the one value that there is."""
-    number = 0
-    with file.open(encoding="utf-8-sig") as stream:
-        try:
-            text = _next(stream, "")
-            listed = text.startswith("[")
-            text = _next(stream, text[listed:])
-            while not (listed and text.startswith("]")):
-                value, text = _value(stream, text)
-                yield value
-                number += 1
-                text = _next(stream, text)
-                if not listed:
-                    break
-                if text[:1] not in (",", "]"):
-                    raise ValueError("a comma or the list's end expected")
-                if text.startswith(","):
-                    text = _next(stream, text[1:])
-            if _next(stream, text[listed:]):
-                raise ValueError("something follows the end")
-        except (ValueError, RecursionError) as error:
-            raise TableError(f"{file}: row {number}: not JSON: {error}") from error
-
-
-def _next(stream: TextIO, text: str) -> str:
-    """The text without leading white space; where nothing is left, what comes next; empty at the end."""
-    while not (text := text.lstrip(SPACE)) and (text := stream.read(CHUNK)):
-        pass
-    return text
-
-
-def _value(stream: TextIO, text: str) -> tuple[Any, str]:
-    """The next value, and the text behind it; what is in memory is doubled until it holds it. Raises ValueError."""
-    while True:
-        try:
-            value, end = json.JSONDecoder().raw_decode(text)
-            return value, text[end:]
-        except ValueError:
-            more = stream.read(max(CHUNK, len(text)))
-            if not more or len(text) > LONGEST:
-                raise
-            text += more
+def json_value(file: Path) -> Any:
+    """What a JSON file holds. Raises TableError."""
+    if not file.is_file():
+        raise TableError(f"{file} not found: no such file")
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise TableError(f"{file}: not readable as JSON: {error}") from error
 
 
 def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
 from typing import TypeVar
 
 import cv2
@@ -20,11 +21,20 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def processes(most: int) -> ProcessPoolExecutor:
-    """A pool of a process on each core that this one may use, and no more than `most`."""
+def fork_server(*modules: str) -> ForkServerContext:
+    """Processes that start in milliseconds: a server imports once what this process has of ours, and `modules`.
+
+    Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
+    return context
+
+
+def processes(most: int, *modules: str) -> ProcessPoolExecutor:
+    """A pool of a process on each core that this one may use, and no more than `most`, which have the modules."""
     workers = max(1, min(cores(), most))
-    # Not forked: a process with threads (torch, OpenMP) deadlocks in its forked children.
-    return ProcessPoolExecutor(workers, get_context("forkserver"), initializer=_one_thread)
+    return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_one_thread)
 
 
 def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:

@@ -19,12 +19,12 @@ from editjudge.editors.outcomes import Editor, Keep, Outcome
 from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Requests
-from editjudge.editors.settings import Setting
+from editjudge.editors.settings import Making
 
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
-def make(model: str, setting: Setting, requests: Requests, count: int, keep: Keep) -> dict[str, Any]:
+def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep) -> dict[str, Any]:
     """Have all edits made, with a progress bar; figures of this run, such as its seconds.
 
     `requests` has `count` edits, each with a name, and is read as they are made; `keep` is called with each name and
@@ -71,10 +71,7 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
 
 
 def places(model: str, setting: ProceduralSetting | DiffusersSetting) -> list[pool.Gpus]:
-    """The GPUs of each worker. An embedded editor has a worker on each core, a diffusers one without GPUs has one.
-
-    Raises ParamsError where there are fewer GPUs than a worker needs.
-    """
+    """The GPUs of each worker; embedded editors have none. ParamsError: a worker needs more than there are."""
     if isinstance(setting, ProceduralSetting):
         return [()] * (setting.workers or cores())
     return groups(model, visible_gpus(), setting.gpus_per_worker)

@@ -14,13 +14,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 import cv2
 
 from editjudge.core.errors import UserError
+from editjudge.core.workers import fork_server
 from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Keep, Outcome, attempt, describe, failed
 from editjudge.editors.request import EditFailed, Request, Requests
 
@@ -30,9 +31,6 @@ TRIES = 2  # of an edit whose worker died, or that ran out of memory
 LOADING_DEATHS = 3  # workers in a row that died before their editor was there
 DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
-# What the fork server imports once, so that a worker starts in milliseconds: all that the stage imports. Not the stage
-# itself: a worker runs the main module again, and Python warns where it is imported already.
-PRELOADED = [__name__, "editjudge.editors.making", "editjudge.editors.settings", "editjudge.core.records"]
 
 
 class _Said(Enum):
@@ -59,7 +57,7 @@ class _Worker:
 
     def __init__(self, load: Load, gpus: Gpus, timeout: float) -> None:
         # Not forked from this process: threads and torch do not survive it.
-        context = get_context("forkserver")
+        context = fork_server()
         self.connection, theirs = context.Pipe()
         self.gpus, self._timeout = gpus, timeout
         self.ready, self._deadline = False, float("inf")
@@ -84,7 +82,6 @@ class _Worker:
         return self._deadline - time.monotonic()
 
     def said(self) -> _Said | Outcome | str:
-        """Its next message."""
         alive = self.process.is_alive()  # asked before: what it said last may still be in the pipe
         try:
             return self.connection.recv() if self.connection.poll() else _Said.NOTHING if alive else _Said.DEAD
@@ -203,7 +200,6 @@ def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, time
     loading an editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where
     worker after worker dies.
     """
-    get_context("forkserver").set_forkserver_preload(PRELOADED)
     shift = _Shift(load, places, requests, keep, timeout)
     try:
         while shift.unfinished():

@@ -32,10 +32,7 @@ class Edited:
 
 
 class EditFailed(ValueError):
-    """The edit cannot be made; the message is the record's reason.
-
-    kind: short word that metrics count (safety_checker, not_finite, wrong_size, exception, refused, ...).
-    """
+    """The edit cannot be made; the message is the record's reason. kind: a short word that metrics count."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)

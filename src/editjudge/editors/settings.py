@@ -1,22 +1,23 @@
 """The table `editors` of params.yaml: an entry for each editing model, dispatched on its `kind`."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from editjudge.core import params
 from editjudge.core.code import version
+from editjudge.core.keys import FILE_NAME
 from editjudge.core.settings import read_kind
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.folder import FolderSetting
 from editjudge.editors.procedural.settings import ProceduralSetting
 
-Setting: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
+Making: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
+Setting: TypeAlias = Making | FolderSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
-KINDS: dict[str, type] = dict.fromkeys(get_args(get_type_hints(ProceduralSetting)["kind"]), ProceduralSetting)
-KINDS |= {"diffusers": DiffusersSetting, "api": ApiSetting}
-NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+KINDS: dict[str, type] = dict.fromkeys(PROCEDURAL, ProceduralSetting)
+KINDS |= {"diffusers": DiffusersSetting, "api": ApiSetting, "folder": FolderSetting}
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
 # The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
@@ -30,7 +31,7 @@ PROCEDURAL_CODE += ("editjudge.core.regions",)
 
 def read(values: Mapping[str, Any], model: str) -> Setting:
     """The setting of one model; the other entries are not looked at. Raises ParamsError that names the field."""
-    if not NAME.fullmatch(model):
+    if not FILE_NAME.fullmatch(model):
         raise params.ParamsError(f"editors: a model's name has 1 to 200 of A-Z a-z 0-9 . _ -, not {model!r}")
     entries = params.leaf(dict(values), "editors")
     if not isinstance(entries, Mapping) or model not in entries:
@@ -38,7 +39,7 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
     return read_kind(f"editors.{model}", "kind", KINDS, entries[model])
 
 
-def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, Any]:
+def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:
     """What an image for this use depends on in the setting."""
     if isinstance(setting, ApiSetting):
         return setting.decides(use)
@@ -46,7 +47,7 @@ def decides(setting: Setting, use: Literal["data", "benchmark"]) -> dict[str, An
     return {name: value for name, value in asdict(setting).items() if name not in left_out}
 
 
-def code(setting: Setting) -> str:
+def code(setting: Making) -> str:
     """The version of the code that an image depends on."""
     if isinstance(setting, ProceduralSetting):
         return version(SHARED_CODE + PROCEDURAL_CODE)

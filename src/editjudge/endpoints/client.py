@@ -8,26 +8,22 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 
 import asyncio
 import email.utils
-import os
 import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from aiolimiter import AsyncLimiter
-from pydantic import AfterValidator, Field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from editjudge.core.errors import UserError
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import Positive, Real, Text
 
 AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
@@ -40,7 +36,6 @@ TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
 # Refusals of a first request that are everyone's; later ones may be about what a single request shows.
 FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
-NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
 T = TypeVar("T")
 Body: TypeAlias = bytes | aiohttp.FormData  # JSON as bytes, or a form with files, sent as multipart/form-data
 
@@ -226,34 +221,6 @@ class Endpoint:
 
     def _count(self, state: RetryCallState) -> None:
         self.retries[cast(Any, state.outcome).exception().kind] += 1
-
-
-def key_from(variable: str, model: str) -> str | None:
-    """The API key in an environment variable; None where none is wanted. ParamsError where it is wanted and not set."""
-    if variable == NO_KEY:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ParamsError(f"no API key for {model}: set the environment variable {variable}")
-    return key
-
-
-def _check_url(base_url: str) -> str:
-    wrong = ValueError("must be like http://127.0.0.1:8000/v1, without a key in it")
-    try:
-        url = urlsplit(base_url)
-        _ = url.port
-    except ValueError:  # brackets without an address, or a port above 65535
-        raise wrong from None
-    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
-        raise wrong
-    return base_url
-
-
-# Fields of the settings of what is asked over HTTP.
-Address: TypeAlias = Annotated[Text, AfterValidator(_check_url)]
-Seconds: TypeAlias = Annotated[Real, Field(ge=0.001, le=86_400)]
-Tries: TypeAlias = Annotated[Positive, Field(le=100)]
 
 
 def proxy_of(url: str) -> str | None:

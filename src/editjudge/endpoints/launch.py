@@ -76,7 +76,6 @@ class Running:
 
 
 def read_serving(values: dict[str, Any]) -> Serving:
-    """The section `serve`. ParamsError: a field is missing or unknown, or has a value that cannot be."""
     return read("serve", Serving, params.leaf(values, "serve"))
 
 
@@ -85,7 +84,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     """Serves a checkpoint as long as the block lasts; the model's name there is its folder.
 
     The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread).
-    FileNotFoundError: no such folder. ServingError: vLLM is not installed, the port is taken, or the server ends, or is
+    FileNotFoundError: no such folder. ServingError: no vLLM is there, the port is taken, or the server ends, or is
     not healthy after `start_seconds`, with the last lines of its log.
     """
     if not Path(checkpoint.model, "config.json").is_file():
@@ -111,8 +110,7 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     """
     program = shutil.which("vllm")
     if program is None:
-        install = 'pip install -e ".[serve]" (it needs a GPU)'
-        raise ServingError(f"vLLM is not installed: {install}, or serve.engine=transformers")
+        raise ServingError("no vllm on the PATH: it needs an environment of its own; or serve.engine=transformers")
     flags: dict[str, Any] = {
         "host": how.host,
         "port": port,

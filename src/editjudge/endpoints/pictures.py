@@ -3,11 +3,11 @@
 import asyncio
 import base64
 import io
-import math
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 
-import cv2
+import numpy as np
 from PIL import Image
 
 from editjudge.core import images
@@ -26,19 +26,19 @@ class PixelLimits:
     most: int = 0
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """The width and height in which an image of these is sent, in the same aspect as far as that goes."""
-        wanted = max(width * height, self.least)
-        scale = math.sqrt((min(wanted, self.most) if self.most else wanted) / (width * height))
-        if scale > 1.0:
-            return math.ceil(width * scale), math.ceil(height * scale)
-        return max(1, math.floor(width * scale)), max(1, math.floor(height * scale))
+        """The width and height in which an image of these is sent: its own, or those that a Qwen3-VL with these limits
+        is shown, which its processor then leaves as they are. The slenderest, which it would not, are sent as stored.
+        """
+        most = self.most or sys.maxsize
+        wide, high = images.shown_size(width, height, self.least, most)
+        return (width, height) if self.least <= width * height <= most or wide * high > most else (wide, high)
 
 
 def data_url(data: bytes, limits: PixelLimits) -> bytes:
     """The image as a data URL, ASCII.
 
     The bytes as they are stored if they are a PNG, JPEG or WebP image inside the limits that every reader shows alike:
-    upright, opaque, 8 bits. Otherwise resized (same aspect) and laid on white, as PNG, which adds no artefacts of its
+    upright, opaque, 8 bits. Otherwise resized and laid on white, as PNG, which adds no artefacts of its
     own. Raises images.ImageError for an image that cannot be decoded whole.
     """
     rgb = images.decode(data)
@@ -49,8 +49,7 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
     height, width = rgb.shape[:2]
     size = limits.size(width, height)
     if size != (width, height):
-        how = cv2.INTER_AREA if size < (width, height) else cv2.INTER_CUBIC
-        rgb, plain = cv2.resize(rgb, size, interpolation=how), False
+        rgb, plain = np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.BICUBIC)), False
     if not plain:
         data, kind = images.encode_png(rgb), "png"
     return b"data:image/%s;base64,%s" % (kind.encode(), base64.b64encode(data))

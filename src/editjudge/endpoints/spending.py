@@ -51,7 +51,6 @@ class Price:
     image: Amount = 0.0
 
     def of(self, usage: Usage) -> float:
-        """What an answer cost."""
         tokens = usage.tokens_in * self.input + usage.tokens_out * self.output
         return tokens / MILLION + usage.images * self.image
 
@@ -126,7 +125,6 @@ class Account:
         return min((int(left / most + SLIP) if most else int(left > 0) for left, most in rest), default=sys.maxsize)
 
     def closed(self) -> str:
-        """Why nothing more is asked."""
         if (self.budget.tokens or self.budget.money) and self._unknown:
             why = "the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
             return f"budget spent: {why}"

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from PIL import Image
 
 from editjudge.annotation.recipe import Recipe, Sought, Where
 from editjudge.core import images, records, regions, resume
+from editjudge.core.masks import of_rows
 from editjudge.core.regions import Box
 from editjudge.endpoints.pictures import ORIENTATION, PixelLimits
 from editjudge.endpoints.spending import Account, Usage
@@ -25,11 +25,12 @@ from editjudge.grounding import instructions
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
+    BOXES_SCHEMA,
+    SCHEMAS,
     FractionBox,
     grounder_text,
     load_grounder,
     load_parser,
-    parser_text,
     read_boxes,
     read_named,
 )
@@ -37,7 +38,6 @@ from editjudge.grounding.settings import GrounderSetting, GroundingSetting, Pars
 from editjudge.judges.asking import answers
 from editjudge.judges.protocol import Said
 
-PROMPTS = Path("pipelines/prompts")
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
 ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
 QUOTED = 300  # characters of a reason
@@ -82,12 +82,11 @@ def ground(
     recipe: Recipe,
     setting: GroundingSetting,
     cache: resume.RecordCache,
-    folder: Path = PROMPTS,
 ) -> Grounding:
     """Where the edit of each candidate that is done is; a record whose regions are not found has a reason.
 
     prompts, candidates: rows of a pool and of the candidates, of one task. A recipe without `regions` gives no boxes.
-    Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, lined_yaml.FileError
+    Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, FileError
     for a broken prompt.
     """
     done = [row for row in candidates if row["status"] == "done"]
@@ -95,7 +94,7 @@ def ground(
         return Grounding({(row["key"], row["model"]): Grounded() for row in done})
     wanted = {row["key"] for row in done}
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
-    run = _Run(recipe.regions, setting, cache, folder, Grounding())
+    run = _Run(recipe.regions, setting, cache, Grounding())
     named = run.named(asked, recipe.pipeline == "human_centric")
     if setting.grounder is None:
         own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
@@ -109,10 +108,11 @@ def _own(prompt: records.Row, where: Where, named: Named | Grounded) -> Grounded
     """The record's own boxes, in the images in which the recipe seeks them."""
     if isinstance(named, Grounded):
         return named
-    boxes = tuple(tuple(region["box"]) for region in prompt["regions"])
+    boxes, masks = of_rows(prompt["regions"])
     if not boxes:
         return _failed("no box", "the record has no box")
-    return Grounded(boxes if where != "edited" else (), boxes if where != "source" else (), named.attributes)
+    sides = boxes if where != "edited" else (), boxes if where != "source" else ()
+    return Grounded(*sides, named.attributes, masks)
 
 
 def _failed(kind: str, reason: str) -> Grounded:
@@ -153,6 +153,7 @@ class Turn:
 
     images: tuple[str, ...]
     max_new_tokens: int
+    schema: dict[str, Any]
 
     def messages(self, instruction: str) -> list[dict]:
         image = [{"type": "image"} for _ in self.images]
@@ -172,10 +173,11 @@ class _Run:
     sought: Sought
     setting: GroundingSetting
     cache: resume.RecordCache
-    folder: Path
     result: Grounding
 
-    def ask(self, role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry]) -> dict[Any, Finding]:
+    def ask(
+        self, role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
+    ) -> dict[Any, Finding]:
         """What came of each inquiry; equal ones are asked once. All show an image or none does.
 
         A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has
@@ -184,7 +186,7 @@ class _Run:
         """
         account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
-        turn, how = Turn(tuple(seen), setting.max_new_tokens), endpoint_setting(f"grounding.{role}", setting)
+        turn, how = Turn(tuple(seen), setting.max_new_tokens, schema), endpoint_setting(f"grounding.{role}", setting)
         found = answers(how, turn, list(inquiries.values()), self.cache, account)
         return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
 
@@ -194,11 +196,11 @@ class _Run:
             return {prompt["key"]: Named() for prompt in prompts}
         if self.setting.parser is None:
             return {prompt["key"]: _embedded_named(prompt, self.sought.parser) for prompt in prompts}
-        asked = load_parser(self.folder / f"parsers/{self.sought.parser}.yaml")
+        asked = load_parser(self.sought.parser)
         read = partial(read_named, asked.form)
-        texts = {prompt["key"]: parser_text(asked, prompt["instruction"]) for prompt in prompts}
+        texts = {prompt["key"]: asked.text(prompt["instruction"]) for prompt in prompts}
         inquiries = {key: Inquiry(key, text, {}, read) for key, text in texts.items()}
-        found = self.ask("parser", self.setting.parser, inquiries)
+        found = self.ask("parser", self.setting.parser, inquiries, SCHEMAS[asked.form])
         return {key: _read("parser", finding) for key, finding in found.items()}
 
     def find(
@@ -221,7 +223,7 @@ class _Run:
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, bytes]], how: GrounderSetting
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
-        prompt = load_grounder(self.folder / f"grounders/{self.sought.grounder}.yaml")
+        prompt = load_grounder(self.sought.grounder)
         form, limits = how.coordinates, PixelLimits(how.min_pixels, how.max_pixels)
         inquiries: dict[Any, Inquiry] = {}
         found: dict[Any, Boxes] = {}
@@ -238,7 +240,7 @@ class _Run:
                 read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
                 text = grounder_text(prompt, instruction, labels, sent, form)
                 inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
-        findings = self.ask("grounder", how, inquiries)
+        findings = self.ask("grounder", how, inquiries, BOXES_SCHEMA)
         return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
 
 

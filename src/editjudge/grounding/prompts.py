@@ -1,20 +1,19 @@
 """What instruction parsers and grounders are asked, and how their replies are read: strictly, never guessed.
 
-The prompts are files, pipelines/prompts/{parsers,grounders}/<name>.yaml; what every prompt ends with, the form of the
-reply and its coordinates, stands here.
+The prompts are files, prompts/{parsers,grounders}; in which coordinates a grounder answers stands here.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from editjudge.core.lined_yaml import read_lined
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.settings import FORBID
 from editjudge.endpoints.replies import read_object
 from editjudge.grounding.instructions import Named
-from editjudge.judges.styles import plain
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.prompts import Prompt
 
 Form: TypeAlias = Literal["objects", "replacement", "either", "subject"]
 Coordinates: TypeAlias = Literal["absolute", "thousandths"]
@@ -46,12 +45,6 @@ SCHEMAS: dict[Form, dict[str, Any]] = {
         {"subject": _LABEL, "changes": {"type": "array", "items": {"enum": list(ATTRIBUTES)}, "uniqueItems": True}}
     ),
 }
-ANSWERS: dict[Form, str] = {
-    "objects": '{"objects": ["...", "..."]}',
-    "replacement": '{"edited": ["..."], "generated": ["..."]}',
-    "either": '{"edited": ["..."], "generated": ["..."]}',
-    "subject": '{"subject": "...", "changes": ["..."]}',
-}
 # A flat list of plain texts in double quotes: what read_object may mend around it leaves it as it is.
 _PLAIN_LIST = r'\[\s*"[^"\\\[\]{}]{1,120}"(?:\s*,\s*"[^"\\\[\]{}]{1,120}")*\s*\]'
 _CORNERS = {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4}
@@ -61,49 +54,37 @@ COORDINATES: dict[Coordinates, str] = {
     "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
     "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",
 }
-ANSWER = "Answer with one JSON object and nothing else:"
-BOXES_ANSWER = '{"objects": [{"label": "...", "bbox_2d": [left, top, right, bottom]}]}'
-
-_TEXT = {"type": "string", "pattern": r"\S"}
 
 
-@dataclass(frozen=True)
-class ParserPrompt:
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ParserPrompt(Prompt):
     """How an instruction parser is asked. form: of the reply, see SCHEMAS."""
 
     form: Form
-    text: str
 
 
-@dataclass(frozen=True)
-class GrounderPrompt:
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class GrounderPrompt(Prompt):
     """How a grounder is asked. one: exactly one box is wanted."""
 
     one: bool
-    text: str
 
 
-def load_parser(path: Path) -> ParserPrompt:
-    """Raises lined_yaml.FileError that names file and line, as load_grounder does."""
-    return ParserPrompt(**read_lined(path, _schema({"form": {"enum": list(SCHEMAS)}, "text": _TEXT})).value)
+def load_parser(name: str) -> ParserPrompt:
+    """Raises FileError and ParamsError, as load_grounder does."""
+    return ParserPrompt.load(f"prompts/parsers/{name}.yaml")
 
 
-def load_grounder(path: Path) -> GrounderPrompt:
-    return GrounderPrompt(**read_lined(path, _schema({"one": {"type": "boolean"}, "text": _TEXT})).value)
-
-
-def parser_text(prompt: ParserPrompt, instruction: str) -> str:
-    """The turn of an instruction parser; markers of special tokens in the instruction lose their bars."""
-    return f"{prompt.text.strip()}\n{plain(instruction)}{ANSWER}\n{ANSWERS[prompt.form]}"
+def load_grounder(name: str) -> GrounderPrompt:
+    return GrounderPrompt.load(f"prompts/grounders/{name}.yaml")
 
 
 def grounder_text(
     prompt: GrounderPrompt, instruction: str, labels: Sequence[str], size: tuple[int, int], coordinates: Coordinates
 ) -> str:
     """The turn of a grounder beside the image, whose (width, height) as it is sent is `size`."""
-    names = json.dumps(list(labels), ensure_ascii=False)
     where = COORDINATES[coordinates].format(width=size[0], height=size[1])
-    return f"{prompt.text.strip()}\n{plain(instruction)}Names: {names}\n{where}\n{ANSWER}\n{BOXES_ANSWER}"
+    return prompt.text(instruction, names=json.dumps(list(labels), ensure_ascii=False), coordinates=where)
 
 
 def read_named(form: Form, text: str) -> tuple[Named | None, str | None]:

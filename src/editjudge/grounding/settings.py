@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, read, read_kind
-from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries
+from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries
 from editjudge.endpoints.spending import Budget, Price
 from editjudge.grounding.prompts import Coordinates
 from editjudge.judges.settings import EndpointSetting

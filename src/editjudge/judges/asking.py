@@ -7,24 +7,27 @@ in a folder is known by its weights and precision, and in this process by the co
 by the engine, its arguments and what it does to the sizes of images. One behind an endpoint is known by its name only:
 other weights behind the same name are another judge, with a name of its own in params.yaml.
 
-A judge is asked about one dimension, in the words that `styles` and `viescore` have for it. What is asked about visual
-consistency is what the prompt of that name asks everywhere else, so that its answers serve for both.
+A judge is asked about one dimension, in the words of its prompt (editjudge.prompts), which are part of the request: a
+changed prompt asks anew.
 """
 
 import functools
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from editjudge.core import params, resume
+from editjudge.core import hub, params, resume
+from editjudge.core.files import sha256
+from editjudge.core.progress import progress
+from editjudge.core.workers import cores, processes
 from editjudge.endpoints.launch import Checkpoint, read_serving, running
 from editjudge.endpoints.spending import Account, Usage
-from editjudge.judges.endpoint_judge import EndpointJudge, Keep
+from editjudge.judges import measures_judge
 from editjudge.judges.majority import majority, mean_score
-from editjudge.judges.measures_judge import Context, MeasuresJudge
+from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import (
     Asked,
     BothOrders,
@@ -43,33 +46,42 @@ from editjudge.judges.settings import (
     EndpointSetting,
     ModelSetting,
     ServedSetting,
+    Setting,
     TransformersSetting,
     read_setting,
 )
-from editjudge.judges.styles import Dimension, Style, style
+from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
 from editjudge.judges.viescore import SCALES, PointStyle, pointwise, winner_of
 
-CHUNK = 256  # questions between two writes to the cache, of a model in this process
+if TYPE_CHECKING:  # they load the HTTP client and torch
+    from editjudge.judges.endpoint_judge import Keep
+    from editjudge.qwen.chat_model import ChatModel
+
+CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 LOCAL_CODE = ("editjudge.qwen.chat_model", "editjudge.qwen.checkpoint", "editjudge.qwen.processor")
-CONSISTENCY: Dimension = "visual_consistency"
 
 
 def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Account]:
-    """An account for each judge of params.yaml, after all their settings, keys and folders were checked (ParamsError).
-
-    where: the section that the judges stand in.
-    """
+    """An account for each judge of the section `where`, after their settings, keys and folders were checked."""
     if not (isinstance(judges, Mapping) and judges):
         why = f"`{where}` has none, or the arena takes none of them"
         raise params.ParamsError(f"params.yaml: there is no judge to ask: {why}")
     accounts = {}
     for name, given in judges.items():
-        setting = read_setting(f"{where}.{name}", given)
+        setting = _read(f"{where}.{name}", given)
         if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
             raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
         limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
         accounts[name] = Account(name, *limits)
     return accounts
+
+
+def _read(where: str, given: Any) -> Setting:
+    """The judge's setting, its model being a folder that is there. ParamsError."""
+    setting = read_setting(where, given)
+    if isinstance(setting, ServedSetting | TransformersSetting):
+        return replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
+    return setting
 
 
 def ask(
@@ -87,10 +99,10 @@ def ask(
     knows visual consistency only, whatever the dimension.
     EndpointError: an endpoint that refuses key or model.
     """
-    setting = read_setting(f"judges.{account.judge}", given)
+    setting = _read(f"judges.{account.judge}", given)
     both = in_both_orders(questions)
     if not isinstance(setting, ModelSetting):
-        verdicts = MeasuresJudge(contexts, cache).compare_many(both)
+        verdicts = measures_judge.compare_many(both, contexts, cache)
         for n, verdict in enumerate(verdicts):
             account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
     else:
@@ -102,7 +114,7 @@ def ask(
 
 
 def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
-    """How the prompt that `judges.<name>.prompt` names asks about one dimension; KeyError for an unknown one."""
+    """How the prompt that `judges.<name>.prompt` names asks about one dimension; FileError for an unknown one."""
     return pointwise(SCALES[prompt], dimension) if prompt in SCALES else style(prompt, dimension)
 
 
@@ -123,10 +135,7 @@ def _by_scores(
 def answers(
     setting: ModelSetting, way: Form, questions: Sequence[Asked], cache: resume.RecordCache, account: Account
 ) -> list[list[Any]]:
-    """The answers to each question, one a pass: from kept replies, or asked for; equal requests are asked once.
-
-    EndpointError: an endpoint that refuses key or model.
-    """
+    """The answers to each question, one a pass: kept replies, or asked for; equal requests once. See EndpointJudge."""
     tasks = tasks_of(setting, way, questions)
     found, missing = _kept(tasks, setting, way, cache, account)
 
@@ -197,9 +206,11 @@ def _kept(
     return found, missing
 
 
-def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account) -> list[Any]:
+def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: "Keep", account: Account) -> list[Any]:
     if isinstance(setting, TransformersSetting):
-        return _in_process(setting, way, tasks, keep, account)
+        return _in_processes(setting, way, tasks, keep, account)
+    from editjudge.judges.endpoint_judge import EndpointJudge
+
     if isinstance(setting, EndpointSetting):
         return EndpointJudge(setting, setting.base_url, setting.key(), way, account, keep).answer_all(tasks)
     assert isinstance(setting, ServedSetting)
@@ -208,43 +219,56 @@ def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: Keep
         return EndpointJudge(setting, server.url, None, way, account, keep).answer_all(tasks)
 
 
-def _in_process(
-    setting: TransformersSetting, way: Form, tasks: Sequence[Task], keep: Keep, account: Account
+def _in_processes(
+    setting: TransformersSetting, way: Form, tasks: Sequence[Task], keep: "Keep", account: Account
 ) -> list[Any]:
-    """A chunk of CHUNK questions at a time."""
-    from editjudge.judges.transformers_judge import TransformersJudge
-    from editjudge.qwen.chat_model import load
-
-    start, loaded = time.monotonic(), load(setting.model, setting.dtype)
-    sampled = (setting.temperature, setting.seed)
-    judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
-    found: list[Any] = []
-    while size := min(CHUNK, account.left(), len(tasks) - len(found)):
-        part = tasks[len(found) : len(found) + size]
-        replies = judge.ask_many([task.question for task in part], [task.number for task in part])
-        for task, said in zip(part, replies, strict=True):
-            answer = way.answer(task.question, said)
-            if isinstance(said, str):  # not asked: its images cannot be used
-                account.failures["image"] += 1
-            else:
-                keep(task.name, said)
-                account.asked += 1
-                account.use(task.name, answer.usage, answered(answer))
-            found.append(answer)
+    """Chunks of CHUNK questions, each answered by itself, so that the number of processes changes no reply."""
+    start, found = time.monotonic(), list[Any]()
+    reply = functools.partial(_replies, setting, way)
+    with processes(setting.workers or cores(), "editjudge.judges.transformers_judge") as pool:
+        while size := min(ROUND, account.left(), len(tasks) - len(found)):
+            part = tasks[len(found) : len(found) + size]
+            chunks = [part[n : n + CHUNK] for n in range(0, size, CHUNK)]
+            replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
+            for task, said in zip(part, chain.from_iterable(replies), strict=True):
+                answer = way.answer(task.question, said)
+                if isinstance(said, str):  # not asked: its images cannot be used
+                    account.failures["image"] += 1
+                else:
+                    keep(task.name, said)
+                    account.asked += 1
+                    account.use(task.name, answer.usage, answered(answer))
+                found.append(answer)
     unasked = tasks[len(found) :]
     account.unasked += len(unasked)
     account.seconds += time.monotonic() - start
     return found + [way.answer(task.question, account.closed()) for task in unasked]
 
 
+def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> list[Said | str]:
+    """In a process: the replies to a chunk, of a judge that has seen no other."""
+    import torch
+
+    from editjudge.judges.transformers_judge import TransformersJudge
+
+    if setting.workers != 1:
+        torch.set_num_threads(1)
+    loaded = _loaded(setting.model, setting.dtype)
+    sampled = (setting.temperature, setting.seed)
+    judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
+    return judge.ask_many([task.question for task in tasks], [task.number for task in tasks])
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(model: str, dtype: Literal["float32", "bfloat16"]) -> "ChatModel":
+    from editjudge.qwen.chat_model import load
+
+    return load(model, dtype)
+
+
 def weights_hash(model_dir: Path) -> str:
     """SHA-256 over all files of a checkpoint."""
-    digest = hashlib.sha256()
-    for path in _files(model_dir):
-        digest.update(str(path.relative_to(model_dir)).encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return resume.fingerprint({str(path.relative_to(model_dir)): sha256(path) for path in _files(model_dir)})
 
 
 def _files(model_dir: Path) -> list[Path]:

@@ -36,6 +36,7 @@ WAITING = 4  # questions under way for each place in flight: one that waits befo
 DOWN = 100  # questions in a row without an answer after which no more are asked
 # Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
+STRUCTURE = "response_format"  # another: a server that takes none, or not this schema, may refuse without naming it
 Keep: TypeAlias = Callable[[str, Said], None]
 """Gets each reply as soon as it has come, usable or not, under its record's name, in the thread that asks."""
 
@@ -58,6 +59,7 @@ class EndpointJudge:
         self.under_way = 0
         self.one_done = asyncio.Event()
         self.failed_in_a_row = 0
+        self.structured = False  # whether a reply in the form of the schema has come
 
     def answer_all(self, tasks: Sequence[Task]) -> list[Any]:
         """The answers to the tasks, in their order. Nothing is done for a task before its turn has come."""
@@ -84,7 +86,6 @@ class EndpointJudge:
         return [answers[n] for n in range(len(tasks))]
 
     async def _work(self, waiting: Iterator[tuple[int, Task]], answers: dict[int, Any], bar: tqdm) -> None:
-        """Answers tasks until there are none left."""
         for n, task in waiting:
             if not await self._room():
                 answers[n] = self._unasked(task)
@@ -156,7 +157,7 @@ class EndpointJudge:
             chosen = {"model": self.setting.model}
             chosen |= sampling(self.setting, self.form, task.number, len(task.said))
             for name in left_out & set(chosen):
-                value, instead = chosen.pop(name), REFUSABLE[name]
+                value, instead = chosen.pop(name), REFUSABLE.get(name)
                 chosen |= {} if instead is None else {instead: value}
             try:
                 came = await self.endpoint.post("chat/completions", partial(self._body, task, chosen), read_completion)
@@ -164,6 +165,7 @@ class EndpointJudge:
                 if not self.account.used and refusal.everyones():
                     raise EndpointError(refusal.reason) from None
                 named = {name for name in REFUSABLE if name in chosen and re.search(rf"\b{name}\b", refusal.text)}
+                named = named or (set() if self.structured else {STRUCTURE} & set(chosen))
                 if not named:
                     refusal.requests += refused
                     raise
@@ -171,6 +173,7 @@ class EndpointJudge:
                 refused += refusal.requests
             else:
                 self.account.left_out |= left_out
+                self.structured |= STRUCTURE in chosen
                 return replace(came, requests=came.requests + refused)
 
     async def _body(self, task: Task, chosen: Mapping[str, Any]) -> bytes:
@@ -183,7 +186,6 @@ class EndpointJudge:
         return write_body(chosen, self.form.messages(task.question.instruction), urls)
 
     def _said(self, came: Answered[Completion]) -> Said:
-        """What is kept of a completion."""
         reply, usage = came.value, None
         if reply.tokens_in is not None and reply.tokens_out is not None:
             usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)

@@ -18,70 +18,79 @@ Measures = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Context:
-    """What the measures need to know of a question beside its images. setting: the models, the same for all."""
+    """What the measures need to know of a question beside its images.
+
+    boxes, masks: the record's own, see `core.masks.of_rows`. setting: the models, the same for all.
+    """
 
     recipe: Recipe
     boxes: tuple[tuple[int, int, int, int], ...]
     setting: SlotSetting = field(default=SlotSetting(), hash=False)
+    masks: tuple[bytes, ...] = ()
 
 
-class MeasuresJudge:
-    """Compares two edits by the primary measure of each area: the first one that the recipe names there of those whose
-    models are configured.
+def compare_many(
+    questions: Sequence[Question], contexts: Mapping[str, Context], cache: resume.RecordCache
+) -> list[Verdict]:
+    """Compares two edits by the primary measure of each area: the first configured one that the recipe names there.
 
     The sides' sums of primary measures (times their direction) decide; where those are equal, the votes of all
     measures; where those are, it is a Tie. A question whose images cannot be measured, or that has no context (the
     published benchmarks say no regions), has no winner and a reason. Each image is measured once, whatever the order.
     """
+    groups: dict[tuple[bytes, Context], dict[bytes, None]] = {}
+    for q in questions:
+        if q.key in contexts:
+            groups.setdefault((q.source, contexts[q.key]), {}).update({q.a: None, q.b: None})
+    prompts = [
+        batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)), c.masks)
+        for (source, c), edits in groups.items()
+    ]
+    setting = next((c.setting for _, c in groups), SlotSetting())
+    taken = batch.measure_all(prompts, setting, cache, "measures")
+    found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
+    known = {q.key: found[q.source, contexts[q.key]] for q in questions if q.key in contexts}
+    return [_verdict(question, known.get(question.key)) for question in questions]
 
-    def __init__(self, contexts: Mapping[str, Context], cache: resume.RecordCache) -> None:
-        self.contexts, self.cache = contexts, cache
 
-    def compare_many(self, questions: Sequence[Question]) -> list[Verdict]:
-        groups: dict[tuple[bytes, Context], dict[bytes, None]] = {}
-        for q in questions:
-            if q.key in self.contexts:
-                groups.setdefault((q.source, self.contexts[q.key]), {}).update({q.a: None, q.b: None})
-        prompts = [
-            batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)))
-            for (source, c), edits in groups.items()
-        ]
-        setting = next((c.setting for _, c in groups), SlotSetting())
-        taken = batch.measure_all(prompts, setting, self.cache, "measures")
-        found = {
-            group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)
-        }
-        return [self._verdict(question, found) for question in questions]
-
-    def _verdict(self, question: Question, found: Mapping[tuple[bytes, Context], Mapping[bytes, Any]]) -> Verdict:
-        if question.key not in self.contexts:
-            return Verdict(question.key, None, None, "", "the question says no regions to measure")
-        edits = found[question.source, self.contexts[question.key]]
-        first, second = edits[question.a], edits[question.b]
-        for side in (first, second):
-            if side["status"] == "failed":
-                return Verdict(question.key, None, None, "", side["reason"])
-        return compare(question.key, first["measures"], second["measures"])
+def _verdict(question: Question, edits: Mapping[bytes, Any] | None) -> Verdict:
+    if edits is None:
+        return Verdict(question.key, None, None, "", "the question says no regions to measure")
+    first, second = edits[question.a], edits[question.b]
+    for side in (first, second):
+        if side["status"] == "failed":
+            return Verdict(question.key, None, None, "", side["reason"])
+    return compare(question.key, first["measures"], second["measures"])
 
 
 def compare(key: str, first: Measures, second: Measures) -> Verdict:
-    """The verdict on two sides' measures (rows of batch.take); those count that were taken of both."""
+    """The verdict on two sides' measures (rows of batch.take); those count that were taken of both.
+
+    An area whose primary measure neither side has does not count, as in pairs.tiers.
+    """
     other = {(row["area"], row["measure"]): row for row in second}
     pairs = [(row, other[row["area"], row["measure"]]) for row in first if (row["area"], row["measure"]) in other]
     if not pairs:
         return Verdict(key, None, None, "", "no measure of the task is configured")
     seen: set[str] = set()
+    lacking: dict[str, str] = {}
     primary, votes = 0.0, 0
     for a, b in pairs:
         leads = a["area"] not in seen
         seen.add(a["area"])
+        if a["area"] in lacking:
+            continue
         if a["value"] is None or b["value"] is None:
             if leads:
-                return Verdict(key, None, None, "", f"{a['measure']} in {a['area']}: {a['reason'] or b['reason']}")
+                lacking[a["area"]] = f"{a['measure']} in {a['area']}: {a['reason'] or b['reason']}"
+                if a["value"] != b["value"]:
+                    return Verdict(key, None, None, "", lacking[a["area"]])
             continue
         better = DIRECTIONS[a["measure"]] * (a["value"] - b["value"])
         primary += better if leads else 0.0
         votes += (better > TOLERANCE) - (better < -TOLERANCE)
+    if len(lacking) == len(seen):
+        return Verdict(key, None, None, "", next(iter(lacking.values())))
     decision = primary if abs(primary) > TOLERANCE else votes
     winner: Winner = "Tie" if decision == 0 else ("Image A" if decision > 0 else "Image B")
     return Verdict(key, winner, None, f"primary {primary:+.6f}, votes {votes:+d}", None)

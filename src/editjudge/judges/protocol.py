@@ -106,7 +106,7 @@ class Form(Protocol):
     """A way of asking.
 
     images: which images of a question the chat's `{"type": "image"}` placeholders stand for, in this order.
-    messages: the chat for an instruction. max_new_tokens: how much a reply may take.
+    messages: the chat for an instruction. max_new_tokens: how much a reply may take. schema: of the reply's object.
     """
 
     @property
@@ -115,6 +115,8 @@ class Form(Protocol):
     def messages(self) -> Callable[[str], list[dict]]: ...
     @property
     def max_new_tokens(self) -> int: ...
+    @property
+    def schema(self) -> dict[str, Any]: ...
     def answer(self, question: Any, said: Said | str) -> Any:
         """What a reply says to the question, with its cost; or the answer for none, `said` being the reason why."""
         ...
@@ -169,12 +171,10 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     - "agreement": the side that both name (a Tie that both name included), else Tie;
     - "probability": with p the mean of forward.p_a and 1 - backward.p_a: Tie if p is 0.5 or |p - 0.5| < tie_margin,
       else the side that p favours. Where one of the two has no p_a, "agreement".
-    p_a is that mean under both rules, None where one is missing. ValueError: the keys differ, a margin outside 0..0.5.
+    p_a is that mean under both rules, None where one is missing. tie_margin: 0..0.5. ValueError: the keys differ.
     """
     if forward.key != backward.key:
         raise ValueError(f"verdicts on different questions: {forward.key!r} and {backward.key!r}")
-    if not 0.0 <= tie_margin <= 0.5:
-        raise ValueError(f"tie_margin must be in 0..0.5, not {tie_margin}")
     back = mirrored(backward)
     p_a = None if forward.p_a is None or back.p_a is None else (forward.p_a + back.p_a) / 2
     orders = {"forward": forward, "backward": back}

@@ -16,11 +16,7 @@ AGAIN = 1_000_003  # between the seeds of the replies to one question
 
 @dataclass(frozen=True)
 class Task:
-    """One answer that is wanted: to a question, in one pass.
-
-    name: the fingerprint of all that decides the first reply, and its record's name. said: the replies so far, none of
-    which could be used.
-    """
+    """One answer that is wanted, in pass `number`. name: of the first reply's record; said: unusable replies so far."""
 
     name: str
     question: Asked
@@ -39,13 +35,14 @@ def sampling(setting: ModelSetting, form: Form, number: int, tried: int = 0) -> 
         chosen["seed"] = setting.seed + number + AGAIN * tried
     if isinstance(setting, ChatSetting):
         chosen["max_tokens"] = setting.max_new_tokens or form.max_new_tokens
+        wanted = {"name": "reply", "strict": True, "schema": form.schema}
+        chosen["response_format"] = {"type": "json_schema", "json_schema": wanted}
         if setting.logprobs:
             chosen |= {"logprobs": True, "top_logprobs": setting.logprobs}
     return chosen
 
 
 def record_name(setting: ModelSetting, form: Form, task: Task) -> str:
-    """The name of the record of the task's next reply."""
     tried = len(task.said)
     return resume.fingerprint(task.name, sampling(setting, form, task.number, tried)) if tried else task.name
 

@@ -4,17 +4,17 @@ Its comments say what the fields mean; those without a default here must be give
 """
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
-from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
 from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
-from editjudge.judges.styles import STYLES
+from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.judges.viescore import SCALES
 
 
@@ -22,6 +22,9 @@ def _prompt(name: str) -> str:
     if name not in (names := [*STYLES, *SCALES]):
         raise ValueError(f"is {name!r}; {known(name, names)}")
     return name
+
+
+Prompt: TypeAlias = Annotated[Text, AfterValidator(_prompt)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -38,7 +41,7 @@ class ModelSetting(MeasuresSetting):
     """What all models share: how they are asked, how often, and for how much."""
 
     model: Text
-    prompt: Annotated[Text, AfterValidator(_prompt)] = "decision"
+    prompt: Prompt = TRAINED
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
     passes: Annotated[Positive, Field(le=1000)] = 1
@@ -55,10 +58,11 @@ class ModelSetting(MeasuresSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TransformersSetting(ModelSetting):
-    """A model in this process. model: its folder."""
+    """A model on this machine. model: its folder or hub id. workers: processes, each with it; 0: one on each core."""
 
     dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[Positive, Field(le=10_000)]
+    workers: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -87,6 +91,7 @@ class EndpointSetting(ChatSetting):
     """A model behind an endpoint that runs already. model: its name there."""
 
     base_url: Address
+    prompt: Prompt = GENERAL
     api_key_env: Text = NO_KEY
 
     def __post_init__(self) -> None:
@@ -103,10 +108,15 @@ class EndpointSetting(ChatSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ServedSetting(ChatSetting):
-    """A model that is served on this machine as long as it is asked. model: its folder."""
+    """A model that is served on this machine as long as it is asked. model: its folder or hub id.
 
+    Its own processor bounds the pixels. workers: not used, so that an entry can change its backend alone.
+    """
+
+    max_pixels: Count = 0
     dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[Positive, Field(le=10_000)]
+    workers: Count = 1
 
 
 Setting = MeasuresSetting | TransformersSetting | EndpointSetting | ServedSetting

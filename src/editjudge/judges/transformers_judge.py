@@ -1,11 +1,9 @@
 """A judge that runs a Qwen3-VL checkpoint in this process, on the CPU or a GPU, through transformers."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from editjudge.core import images
@@ -13,9 +11,11 @@ from editjudge.core.winner import SIDES
 from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import Asked, Form, Said, Tokens
 from editjudge.judges.request import shown
-from editjudge.judges.styles import STYLES
+from editjudge.judges.styles import TRAINED, style
 from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode
 from editjudge.qwen.prompt import completion
+
+PVC = style(TRAINED)
 
 
 class TransformersJudge:
@@ -30,7 +30,7 @@ class TransformersJudge:
         model: Qwen3VLForConditionalGeneration,
         processor: Qwen3VLProcessor,
         batch_size: int = 16,
-        form: Form = STYLES["decision"],
+        form: Form = PVC,
         temperature: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -39,23 +39,12 @@ class TransformersJudge:
         a, b = (processor.tokenizer(completion(side))["input_ids"] for side in SIDES)
         self.sides = next((x, y) for x, y in zip(a, b, strict=False) if x != y)
 
-    def compare_many(self, questions: Sequence[Asked], passes: Sequence[int] | None = None) -> list[Any]:
-        """One answer a question, in the same order: a Verdict, or what else the form gives.
-
-        A question with a broken image gets none, and the reason, and the others are answered. passes: 0, 1, ... for a
-        question that is asked several times; another draw each, where there is a temperature.
-        """
-        replies = self.ask_many(questions, passes or [0] * len(questions))
-        return list(map(self.form.answer, questions, replies))
-
     def ask_many(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
-        """The replies as they come, or the words that say why a question could not be asked; with a progress bar."""
+        """The replies as they come, or the words that say why a question could not be asked."""
         replies: list[Said | str] = []
-        with tqdm(total=len(questions), desc="judge", unit="question", file=sys.stderr) as bar:
-            for start in range(0, len(questions), self.batch_size):
-                batch = slice(start, start + self.batch_size)
-                replies += self._batch(questions[batch], passes[batch])
-                bar.update(len(replies) - bar.n)
+        for start in range(0, len(questions), self.batch_size):
+            batch = slice(start, start + self.batch_size)
+            replies += self._batch(questions[batch], passes[batch])
         return replies
 
     def _batch(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:

@@ -1,6 +1,7 @@
 """The measures by name, apart from the code that takes them: what a recipe may ask for, and which side is better."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 AREAS = ("edit_area", "unedit_area", "object", "image")
 
@@ -11,42 +12,46 @@ class Kind:
 
     direction: +1 higher is better, -1 lower is better. slots: the models of params.yaml's `measures` that it needs; it
     is not configured where one of them is `none`. areas: where it makes sense. helped: models that it asks where they
-    are configured, and does without where they are not. objects: its encoder sees the objects in the boxes, cut out.
+    are configured, and does without where they are not. sees: what its encoder or segmenter is shown: the image, the
+    objects in the boxes, cut out, the image cut to its person, or the image with the source's boxes.
     """
 
     direction: int
     slots: tuple[str, ...] = ()
     areas: tuple[str, ...] = AREAS
     helped: tuple[str, ...] = ()
-    objects: bool = False
+    sees: Literal["image", "objects", "person", "source_boxes"] = "image"
 
 
 _OBJECT = ("edit_area", "object", "image")
 _PERSON = ("edit_area", "image")  # of whom the boxes show
+_CLOTHED = ("parsing", "segmenter")  # a body without hair and face
 KINDS: dict[str, Kind] = {
     "L_channel_ssim": Kind(1),
+    "L_channel_ssim_in_region": Kind(1),
     "bg_faceID_sim": Kind(1, ("faces",), ("unedit_area",)),
-    "body_appearance_dino_cosine_sim": Kind(1, ("dinov3", "parsing", "segmenter"), _PERSON, ("faces",)),
-    "body_joint_error": Kind(-1, ("pose",), _PERSON),
-    "body_silhouette_iou": Kind(1, ("pose", "segmenter"), _PERSON),
+    "body_appearance_dino_cosine_sim": Kind(1, ("dinov3", *_CLOTHED), _PERSON, ("faces",), "person"),
+    "body_pose_position_error": Kind(-1, ("pose",), _PERSON),
+    "body_shape_iou": Kind(1, ("pose", *_CLOTHED), _PERSON, ("faces",)),
     "delta_e": Kind(-1),
     "depth_ssim": Kind(1, ("depth",)),
     "dinov3_structure_similarity": Kind(1, ("dinov3",)),
-    "emd": Kind(-1, helped=("clip",)),  # HOG stands for it
+    "emd": Kind(-1, ("clip",)),
+    "emd_both_sides": Kind(-1, helped=("clip",)),  # HOG stands for it
     "face_ID_sim": Kind(1, ("faces",), _PERSON),
-    "face_geometry": Kind(-1, ("faces",), _PERSON),
+    "face_geometry_L2_distance": Kind(-1, ("faces",), _PERSON),
+    "face_texture_color_similarity": Kind(1, ("faces",), _PERSON),
     "face_texture_energy_ratio": Kind(1, ("faces",), _PERSON),
     "face_texture_high_frequency_diff": Kind(-1, ("faces",), _PERSON),
-    "face_texture_histogram": Kind(1, ("faces",), _PERSON),
-    "hair_color_chi_square": Kind(-1, ("parsing",), _PERSON, ("faces",)),
+    "hair_color_distance": Kind(-1, ("parsing",), _PERSON, ("faces",)),
     "hair_high_frequency_diff": Kind(-1, ("parsing",), _PERSON, ("faces",)),
-    "hair_sobel_diff": Kind(-1, ("parsing",), _PERSON, ("faces",)),
-    "iou": Kind(1, ("segmenter",), _OBJECT),
+    "hair_texture_energy_diff": Kind(-1, ("parsing",), _PERSON, ("faces",)),
+    "iou": Kind(1, ("segmenter",), _OBJECT, sees="source_boxes"),
     "lpips": Kind(-1, ("lpips",)),
     "max_match_face_ID_sim": Kind(1, ("faces",), _PERSON),
     "object_similarity": Kind(1, ("segmenter",), _OBJECT),
-    "sam_clip_cls_sim": Kind(1, ("clip", "segmenter"), _OBJECT, objects=True),
-    "sam_dino_cls_sim": Kind(1, ("dinov3", "segmenter"), _OBJECT, objects=True),
+    "sam_clip_cls_sim": Kind(1, ("clip", "segmenter"), _OBJECT, sees="objects"),
+    "sam_dino_cls_sim": Kind(1, ("dinov3", "segmenter"), _OBJECT, sees="objects"),
     "ssim": Kind(1),
     "structure_similarity": Kind(1),
     "tone_residual": Kind(-1),

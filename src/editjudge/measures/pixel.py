@@ -1,7 +1,8 @@
 """Measures on pixels: structural similarity and colour difference over a region.
 
 What is computed once for an image and used for many pairs is given in place of the image: `Moments`, `lightness`,
-CIELAB. Both are of one shape; a region is a boolean mask (H, W). All raise ValueError for an empty region.
+CIELAB. Both are of one shape; a region is a boolean mask (H, W). All raise ValueError for an empty region. Formulas of
+published names are GEditBench v2's (arXiv 2603.28547); stages/README.md says where ours differ.
 """
 
 import cv2
@@ -13,42 +14,39 @@ from editjudge.core import regions
 SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
 WINDOW = _BELL / _BELL.sum()
+BLOCKS, BLOCK_QUANTILE = 16, 0.995
 C1, C2 = (0.01 * 255.0) ** 2, (0.03 * 255.0) ** 2
 
 
 def ssim(reference: "Moments", edited: np.ndarray, region: np.ndarray) -> float:
-    """Structural similarity (Wang et al. 2004, Gaussian window) of the RGB channels, mean over region and channels.
+    """Structural similarity (Wang et al. 2004, Gaussian window), mean over the region and the channels.
 
-    The reference comes as its moments, which serve all of its edits. In -1..1, higher is better, 1 for identical
-    images; symmetric. A window at the region's edge also sees the RADIUS pixels around it.
+    The reference comes as its moments, which serve all of its edits; the edited image is (H, W) or (H, W, c), in
+    0..255. Pixels count around which the window lies wholly in the image, though it may look out of the region. In
+    -1..1, higher is better, 1 for identical images; symmetric. Of depth maps: depth_ssim. Raises ValueError where no
+    pixel counts.
     """
-    around = surroundings(region)
-    maps = ssim_map(reference.part(around), Moments(edited[around].astype(np.float64)))[region[around]]
+    counted = inner(region)
+    around = surroundings(counted)
+    maps = ssim_map(reference.part(around), Moments(edited[around]))[counted[around]]
     # A channel at a time, as NumPy's sums depend on the order.
-    return float(np.mean([np.ascontiguousarray(maps[:, channel]).mean() for channel in range(3)]))
+    return float(np.mean([np.ascontiguousarray(channel).mean() for channel in maps.reshape(len(maps), -1).T]))
 
 
-def l_channel_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
-    """`ssim` of two images' `lightness` after the edited region's histogram was matched to the reference's.
+def l_channel_ssim(
+    reference: np.ndarray, edited: np.ndarray, region: np.ndarray, matched: np.ndarray | None = None
+) -> float:
+    """`ssim` of two images' `lightness` after the edited one's histogram was matched to the reference's.
 
-    Sees a change of structure, not one of colour or overall lightness. In -1..1, higher is better; not symmetric.
+    matched: the pixels whose histograms are matched, bool, (H, W); None: the whole image, as published, whose
+    histogram another object's lightness moves. Sees a change of structure, not one of colour. In -1..1, higher is
+    better; not symmetric.
     """
-    around = surroundings(region)
-    inside = region[around]
-    first, second = reference[around], edited[around].copy()
-    own, aim = (steps[inside].astype(np.uint8) for steps in (second, first))  # of bytes it counts, and need not sort
-    second[inside] = match_histograms(own, aim)
-    return float(ssim_map(Moments(first), Moments(second))[inside].mean())
-
-
-def depth_ssim(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
-    """`ssim` of two depth maps, (H, W), in 0..255, as depth.DepthAnything gives them.
-
-    In -1..1, higher is better, 1 for identical maps; symmetric.
-    """
-    around = surroundings(region)
-    first, second = (Moments(depth[around].astype(np.float64)) for depth in (reference, edited))
-    return float(ssim_map(first, second)[region[around]].mean())
+    within = slice(None) if matched is None else matched
+    other = edited.copy()
+    other[within] = match_histograms(edited[within], reference[within]).astype(np.uint8)  # cut to whole numbers
+    part = surroundings(inner(region))
+    return ssim(Moments(reference[part]), other[part], region[part])
 
 
 def delta_e(differences: np.ndarray, region: np.ndarray) -> float:
@@ -56,6 +54,26 @@ def delta_e(differences: np.ndarray, region: np.ndarray) -> float:
     if not region.any():
         raise ValueError("the region is empty")
     return float(differences[region].mean())
+
+
+def block_delta_e(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
+    """How much the most changed parts of the region changed: the BLOCK_QUANTILE of the blocks' colour differences.
+
+    Both images are in CIELAB, (H, W, 3). The region's box is cut into squares, BLOCKS along its longer side (of 4
+    pixels or more); a block's difference is that of its mean colours (CIE 1976), over its pixels in the region, and
+    blocks count of which half lies in it. So a small edit shows as a large one does, while noise, blur and re-encoding
+    leave mean colours as they are. 0 or more; symmetric.
+    """
+    if not region.any():
+        raise ValueError("the region is empty")
+    x0, y0, x1, y1 = regions.mask_box(region)
+    inside = region[y0:y1, x0:x1].astype(np.float64)
+    difference = (edited[y0:y1, x0:x1].astype(np.float64) - reference[y0:y1, x0:x1]) * inside[..., None]
+    side = max(4, -(-max(inside.shape) // BLOCKS))
+    size = max(round(inside.shape[1] / side), 1), max(round(inside.shape[0] / side), 1)
+    share, means = (cv2.resize(each, size, interpolation=cv2.INTER_AREA) for each in (inside, difference))
+    counted = share >= min(0.5, share.max())
+    return float(np.quantile(np.linalg.norm(means[counted], axis=-1) / share[counted], BLOCK_QUANTILE))
 
 
 def tone_residual(reference: np.ndarray, edited: np.ndarray, region: np.ndarray) -> float:
@@ -81,10 +99,10 @@ def _polynomial(lab: np.ndarray) -> np.ndarray:
 
 
 class Moments:
-    """The values of an image, float64, (H, W) or (H, W, c), their local mean and variance under SSIM's window."""
+    """The values of an image, (H, W) or (H, W, c), as float64, their local mean and variance under SSIM's window."""
 
-    def __init__(self, values: np.ndarray, mean: np.ndarray | None = None, variance: np.ndarray | None = None) -> None:
-        self.values = values
+    def __init__(self, image: np.ndarray, mean: np.ndarray | None = None, variance: np.ndarray | None = None) -> None:
+        self.values = values = image.astype(np.float64, copy=False)
         self.mean = _blur(values) if mean is None else mean
         self.variance = _blur(values * values) - self.mean * self.mean if variance is None else variance
 
@@ -111,17 +129,26 @@ def iou(first: np.ndarray, second: np.ndarray) -> float:
     return int((first & second).sum()) / union
 
 
-def surroundings(region: np.ndarray) -> tuple[slice, slice]:
-    """The part of both images that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider."""
+def inner(region: np.ndarray) -> np.ndarray:
+    """The pixels of a region around which SSIM's window lies wholly in the image: bool, (H, W), not empty."""
     if not region.any():
         raise ValueError("the region is empty")
+    counted, middle = np.zeros_like(region), (slice(RADIUS, -RADIUS),) * 2
+    counted[middle] = region[middle]
+    if not counted.any():
+        raise ValueError("the region lies at the image's border, where no window of SSIM does")
+    return counted
+
+
+def surroundings(region: np.ndarray) -> tuple[slice, slice]:
+    """The part of both images that SSIM of a region, (H, W), sees: the region's box, RADIUS pixels wider."""
     x0, y0, x1, y1 = regions.mask_box(region)
     return slice(max(y0 - RADIUS, 0), y1 + RADIUS), slice(max(x0 - RADIUS, 0), x1 + RADIUS)
 
 
-def lightness(lab: np.ndarray) -> np.ndarray:
-    """L of CIELAB, (H, W, 3), in whole steps of 0..255: float64, (H, W)."""
-    return np.round(lab[..., 0].astype(np.float64) * 2.55)
+def lightness(rgb: np.ndarray) -> np.ndarray:
+    """L of OpenCV's 8-bit CIELAB of an RGB, uint8, (H, W, 3) image: uint8, (H, W), in 0..255."""
+    return np.ascontiguousarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB)[..., 0])
 
 
 def _blur(values: np.ndarray) -> np.ndarray:

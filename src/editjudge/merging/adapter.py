@@ -93,10 +93,7 @@ def _check_finite(name: str, tensor: Stored) -> None:
 
 
 def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
-    """What becomes of the base's tensors, by name; those that are not there stay as they are.
-
-    tied: whether the base ties its output layer to its embeddings. ValueError names what does not fit.
-    """
+    """What becomes of the base's tensors. tied: its output layer is its embeddings. FileError: what does not fit."""
     _check_embeddings(adapter, tied)
     made: dict[str, Change] = dict(adapter.replaced)
     shapes = {name: tensor.shape for name, tensor in adapter.replaced.items()}

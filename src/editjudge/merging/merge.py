@@ -21,10 +21,12 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import torch
 from tqdm import tqdm
 
+from editjudge.core import hub
+from editjudge.core.files import sha256
 from editjudge.core.workers import cores
 from editjudge.merging.adapter import Adapter, Change, Delta, changes, read_adapter
 from editjudge.merging.folder import whole
-from editjudge.merging.tensors import FLOATS, INDEX, Base, Stored, header_of, read_base, read_rows
+from editjudge.merging.tensors import FLOATS, INDEX, PROCESSOR, Base, Stored, header_of, read_base, read_rows
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
@@ -33,50 +35,14 @@ MADE = {INDEX, "config.json", "merge.json", "README.md"}
 PIECE = 1 << 24  # bytes that are read at once
 MOST_WORKERS = 8
 AHEAD = 2 * MOST_WORKERS  # pieces
-CARD = """---
-library_name: transformers
-pipeline_tag: image-text-to-text
-base_model: {base}
-tags:
-- editjudge
----
-
-# {base} with the LoRA adapter {adapter}
-
-A judge of image edits: it is shown a source image and two edits of it, and says which one better preserves the rest of
-the source. It is a whole Qwen3-VL checkpoint; nothing of peft is needed to load it.
-
-| | |
-|---|---|
-| base | {base} |
-| adapter | {adapter}: rank {rank}, alpha {alpha}{form} |
-| merged | {merged} of {total} tensors, summed in float32 and stored in {dtype} |
-
-`merge.json` has the adapter's settings, how it was trained where the adapter says so, and the SHA-256 of every file of
-both that this was made from. The same files give the same bytes again:
-
-```
-python -m editjudge.stages.merge_judge --base {base} --adapter {adapter} --out FOLDER --dtype {option}
-```
-
-## Loading
-
-```python
-from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
-
-model = Qwen3VLForConditionalGeneration.from_pretrained(FOLDER, dtype="auto")
-processor = AutoProcessor.from_pretrained(FOLDER)
-```
-
-or `vllm serve FOLDER`. As a judge of editjudge it is an entry under `judges` in `params.yaml`, whose `model` is this
-folder; the prompt that it was trained with is in `editjudge.qwen.prompt`.
-"""
+CARD = Path(__file__).with_name("card.md").read_text()
 
 
 def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype = "base") -> None:
     """Writes the base with the adapter merged in as a checkpoint, in `dtype` ("base": each tensor in its own).
 
-    Beside the weights lie the base's processor, a model card and merge.json, which has the SHA-256 of what was merged.
+    Beside the weights lie the base's processor with the adapter's bounds on pixels, a model card, and merge.json with
+    the SHA-256 of what was merged.
     An out_dir that exists is replaced; the new one appears whole, or not at all. Raises before anything is written:
     FileNotFoundError, TypeError and ValueError where base and adapter cannot be merged (`read_base`, `read_adapter`,
     `changes`); FileExistsError: out_dir is something else than an old result; OSError: the disk is too small.
@@ -91,13 +57,14 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
         hashes = _write_weights(base, made, dtype, size, folder)
         for file in files:
             shutil.copyfile(file, folder / file.name)
+        _bound_pixels(folder, adapter_dir)
         _write_config(base, dtype, size, folder)
         written = [base_dir / "config.json"] + ([] if base.index is None else [base_dir / INDEX])
         read = {"base": [*files, *written], "adapter": filter(Path.is_file, adapter_dir.iterdir())}
         found = {side: {file.name: sha256(file) for file in paths} for side, paths in read.items()}
         found["base"] |= hashes
         counts = {"all": len(base.tensors), "changed": len(made)}
-        record = provenance(base_dir.resolve().name, adapter, found, counts, dtype)
+        record = provenance(hub.name_of(base_dir) or base_dir.resolve().name, adapter, found, counts, dtype)
         (folder / "merge.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
         (folder / "README.md").write_text(card(record))
 
@@ -225,9 +192,19 @@ def _bytes(values: torch.Tensor) -> memoryview:
     return values.view(-1).view(torch.uint8).numpy().data
 
 
-def sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
+    """Has the processor in the folder show images in the sizes of the adapter's, where that has one."""
+    if not (adapter_dir / PROCESSOR[0]).is_file():
+        return
+    size = json.loads((adapter_dir / PROCESSOR[0]).read_text())["image_processor"]["size"]
+    for file in (folder / name for name in PROCESSOR):  # Qwen's own checkpoints have the second, others the first
+        content = json.loads(file.read_text()) if file.is_file() else {}
+        images = content.get("image_processor") if file.name == PROCESSOR[0] else content
+        if images and images.get("size") != size:
+            images["size"] = size
+            for older in {"min_pixels", "max_pixels"} & set(images):  # which would be taken before size
+                del images[older]
+            file.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _write_config(base: Base, dtype: Dtype, size: int, folder: Path) -> None:
@@ -267,10 +244,10 @@ def provenance(
 
 
 def card(record: Mapping[str, Any]) -> str:
-    """The model card of a merge, from its `provenance`."""
     config = record["adapter"]["config"]
     return CARD.format(
         base=record["base"]["name"],
+        model=record["base"]["name"].partition("@")[0],
         adapter=record["adapter"]["name"],
         rank=config["r"],
         alpha=config["lora_alpha"],

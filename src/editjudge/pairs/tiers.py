@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -76,11 +76,29 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Graded:
+class Graded:
+    """A candidate among those of its prompt."""
+
     candidate: Candidate
     tier: Tier
     z: float  # global
+    zs: Mapping[str, float]  # by area that varies
     primary: np.ndarray  # (areas,) times direction: higher is better
+
+
+def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Counter) -> list[Candidate]:
+    """The candidates of a prompt's annotations that were measured and changed by `least_change` where the edit must
+    show; the others are counted. A change that is not known, of annotations made elsewhere, is taken for one.
+    """
+    found = []
+    for row in rows:
+        if row["status"] == "failed":
+            counts["candidates_failed"] += 1
+        elif row["change"] is not None and row["change"] < least_change:
+            counts["candidates_unedited"] += 1
+        else:
+            found.append(Candidate(row["model"], {(m["area"], m["measure"]): m["value"] for m in row["measures"]}))
+    return found
 
 
 def build_pairs(
@@ -94,11 +112,11 @@ def build_pairs(
     Raises ValueError for a value that is NaN or infinite.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.model)
-    scored = [c for c in ordered if all(_value(c, rule.area, rule.primary) is not None for rule in rules)]
+    scored, rules = counted(ordered, rules)
     unscored = tuple(c.model for c in ordered if c not in scored)
     if len(scored) < 2:
         return Outcome(reason="fewer_than_two_candidates", unscored=unscored)
-    graded = _grade(scored, rules)
+    graded = grade(scored, rules)
     if not graded:
         return Outcome(reason="no_area_varies", unscored=unscored)
     pairs, dropped = [], Counter[str]()
@@ -111,6 +129,15 @@ def build_pairs(
         else:
             dropped[objection] += 1
     return Outcome(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+
+
+def counted(candidates: Sequence[Candidate], rules: Sequence[AreaRule]) -> tuple[list[Candidate], Sequence[AreaRule]]:
+    """The candidates that have every primary measure, and the rules of the areas that count.
+
+    An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person.
+    """
+    rules = [r for r in rules if any(_value(c, r.area, r.primary) is not None for c in candidates)] or rules
+    return [c for c in candidates if all(_value(c, r.area, r.primary) is not None for r in rules)], rules
 
 
 def z_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +170,10 @@ def votes(winner: Candidate, loser: Candidate, rules: Sequence[AreaRule]) -> lis
     return cast
 
 
-def _grade(scored: Sequence[Candidate], rules: Sequence[AreaRule]) -> list[_Graded]:
-    """Tier and global z of each candidate, over the areas that vary; empty if none does."""
+def grade(scored: Sequence[Candidate], rules: Sequence[AreaRule]) -> list[Graded]:
+    """Tier and z of each candidate, over the areas that vary; empty if none does. See `counted` for what is given."""
+    if len(scored) < 2:
+        return []
     values = np.array([[_value(c, rule.area, rule.primary) for rule in rules] for c in scored], float)
     signed = values * [rule.direction for rule in rules]
     z, varies = z_scores(signed)
@@ -152,10 +181,14 @@ def _grade(scored: Sequence[Candidate], rules: Sequence[AreaRule]) -> list[_Grad
         return []
     counted = [rule for rule, counts in zip(rules, varies, strict=True) if counts]
     rows = zip(scored, z[:, varies], signed, strict=True)
-    return [_Graded(c, tier(row, counted), float(row.mean()), primary) for c, row, primary in rows]
+    areas = [rule.area for rule in counted]
+    return [
+        Graded(c, tier(row, counted), float(row.mean()), dict(zip(areas, map(float, row), strict=True)), primary)
+        for c, row, primary in rows
+    ]
 
 
-def _objection(better: _Graded, worse: _Graded, rules: Sequence[AreaRule], mode: str, margin: float) -> str | None:
+def _objection(better: Graded, worse: Graded, rules: Sequence[AreaRule], mode: str, margin: float) -> str | None:
     """Why the pair does not stand; None if it does."""
     tiers = (better.tier, worse.tier)
     if better.tier == worse.tier:

@@ -151,10 +151,7 @@ def _status(verdict: Verdict, answers: Mapping[str, BothOrders]) -> str:
 
 
 def counts(prompts: Rows, candidates: Rows, rows: Rows, accounts: Mapping[str, Account]) -> dict[str, Any]:
-    """For metrics/annotate/<task>.json: what became of the pairs, overall and by judge, and what the asking cost.
-
-    Nothing where no VLM judges. Lists, which `dvc metrics` leaves out, hold the details.
-    """
+    """For metrics/annotate/<task>.json: what became of the pairs, and what they cost; nothing without VLM judges."""
     if not accounts:
         return {}
     done = Counter(row["key"] for row in candidates if row["status"] == "done")

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ class Region:
     name: str
     phrase: str
     noun: str
-    polygon: tuple[tuple[float, float], ...]
-    tasks: tuple[str, ...]
+    polygon: Sequence[Sequence[float]]
+    tasks: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Place:
 
     name: str
     phrase: str
-    box: tuple[float, float, float, float]
+    box: Sequence[float]
 
 
 @functools.cache
@@ -34,14 +35,8 @@ def _table() -> dict[str, dict[str, dict[str, dict]]]:
 
 
 def regions(photo: str) -> tuple[Region, ...]:
-    """The photo's regions, by name."""
-    entries = sorted(_table()[photo]["regions"].items())
-    return tuple(
-        Region(name, e["phrase"], e["noun"], tuple(map(tuple, e["polygon"])), tuple(e["tasks"])) for name, e in entries
-    )
+    return tuple(Region(name, **entry) for name, entry in sorted(_table()[photo]["regions"].items()))
 
 
 def places(photo: str) -> tuple[Place, ...]:
-    """The photo's free spots, by name."""
-    entries = sorted(_table()[photo]["places"].items())
-    return tuple(Place(name, e["phrase"], tuple(e["box"])) for name, e in entries)
+    return tuple(Place(name, **entry) for name, entry in sorted(_table()[photo]["places"].items()))

@@ -56,7 +56,6 @@ def resize(source: np.ndarray, mask: np.ndarray, factor: float) -> np.ndarray:
 
 
 def resized_mask(mask: np.ndarray, factor: float) -> np.ndarray:
-    """Where the object lies after `resize`."""
     size = mask.shape[::-1]
     return cv2.warpAffine(mask.astype(np.uint8), _scaling(mask, factor), size, flags=cv2.INTER_NEAREST).astype(bool)
 
@@ -70,7 +69,6 @@ def add(source: np.ndarray, box: regions.Box, donor: np.ndarray, alpha: np.ndarr
 
 
 def added_mask(shape: tuple[int, int], box: regions.Box, alpha: np.ndarray) -> np.ndarray:
-    """Where `add` pastes the object."""
     mask = np.zeros(shape, bool)
     size = (box[2] - box[0], box[3] - box[1])
     scaled = cv2.resize(alpha.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)

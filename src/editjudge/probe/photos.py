@@ -5,41 +5,12 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from editjudge.core import images
 
-SKIMAGE, SKLEARN, MATPLOTLIB = "skimage/data", "sklearn/datasets/images", "matplotlib/mpl-data/sample_data"
-
-# Photo: the file it lies in. The three roles share no photo.
-TRAIN = {
-    "astronaut": f"{SKIMAGE}/astronaut.png",
-    "camera": f"{SKIMAGE}/camera.png",
-    "china": f"{SKLEARN}/china.jpg",
-    "coffee": f"{SKIMAGE}/coffee.png",
-    "coins": f"{SKIMAGE}/coins.png",
-    "hubble_deep_field": f"{SKIMAGE}/hubble_deep_field.jpg",
-    "ihc": f"{SKIMAGE}/ihc.png",
-    "moon": f"{SKIMAGE}/moon.png",
-    "motorcycle_left": f"{SKIMAGE}/motorcycle_left.png",
-    "rocket": f"{SKIMAGE}/rocket.jpg",
-}
-BENCHMARK = {
-    "chelsea": f"{SKIMAGE}/chelsea.png",
-    "flower": f"{SKLEARN}/flower.jpg",
-    "grace_hopper": f"{MATPLOTLIB}/grace_hopper.jpg",
-    "retina": f"{SKIMAGE}/retina.jpg",
-}
-BASE = {
-    "brick": f"{SKIMAGE}/brick.png",
-    "cell": f"{SKIMAGE}/cell.png",
-    "clock_motion": f"{SKIMAGE}/clock_motion.png",
-    "color": f"{SKIMAGE}/color.png",
-    "grass": f"{SKIMAGE}/grass.png",
-    "gravel": f"{SKIMAGE}/gravel.png",
-    "page": f"{SKIMAGE}/page.png",
-    "text": f"{SKIMAGE}/text.png",
-}
-ROLES = {"train": TRAIN, "benchmark": BENCHMARK, "base": BASE}
+ROLES: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("photos.yaml").read_text())
+TRAIN, BENCHMARK, BASE = (ROLES[role] for role in ("train", "benchmark", "base"))
 
 
 @functools.lru_cache(maxsize=4)

@@ -9,10 +9,13 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
+from editjudge.core.lined_yaml import read_lined
 from editjudge.probe import drawings, operations, photos
+from editjudge.prompts import PACKAGE
 
 SHARE = (0.05, 0.30)  # of a crop's area that the region's box takes, where the photo allows
 ASPECTS = (0.75, 1.0, 1.34)
+WORDS: dict[str, list[str]] = read_lined(PACKAGE / "prompts/instructions/probe.yaml", {}).value["tasks"]
 FACTORS = {0.7: "much smaller", 0.82: "slightly smaller", 1.15: "slightly larger", 1.3: "much larger"}
 
 
@@ -26,7 +29,6 @@ class Crop:
     y: int
 
     def points(self, polygon: Sequence[Sequence[float]]) -> list[list[float]]:
-        """Points of the photo, in the crop's pixels."""
         return [[round((x - self.x) * self.scale, 1), round((y - self.y) * self.scale, 1)] for x, y in polygon]
 
 
@@ -118,20 +120,20 @@ def _color_alter(crop: Crop, subject: drawings.Region, _role: str, _photo: str, 
     now = images.to_lab(crop.pixels)[mask, 1:].mean(0)
     far = [name for name, ab in operations.COLOURS.items() if np.linalg.norm(now - ab) > 40]
     colour = str(rng.choice(far))
-    words = rng.choice(["Change the colour of {} to {}.", "Make {} {}.", "Recolour {} in {}."])
+    words = rng.choice(WORDS["color_alter"])
     return _local(crop, subject, {"operation": "recolour", "colour": colour}, words.format(subject.phrase, colour))
 
 
 def _material_alter(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     material = str(rng.choice(operations.MATERIALS))
-    words = rng.choice(["Turn {} into {}.", "Make {} out of {}.", "Change the material of {} to {}."])
+    words = rng.choice(WORDS["material_alter"])
     edit = {"operation": "change_material", "material": material, "seed": int(rng.integers(2**31))}
     return _local(crop, subject, edit, words.format(subject.phrase, material))
 
 
 def _size_adjustment(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     factor = float(rng.choice(list(FACTORS)))
-    words = rng.choice(["Make {} {}.", "Change the size of {}: {}."])
+    words = rng.choice(WORDS["size_adjustment"])
     instruction, edit, region = _local(
         crop, subject, {"operation": "resize", "factor": factor}, words.format(subject.phrase, FACTORS[factor])
     )
@@ -141,20 +143,20 @@ def _size_adjustment(crop: Crop, subject: drawings.Region, _role: str, _photo: s
 
 
 def _subject_remove(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
-    words = rng.choice(["Remove {}.", "Take {} out of the picture.", "Erase {}."])
+    words = rng.choice(WORDS["subject_remove"])
     return _local(crop, subject, {"operation": "remove"}, words.format(subject.phrase))
 
 
 def _object_extraction(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     colour = str(rng.choice(["white", "black", "grey"]))
-    words = rng.choice(["Extract {} onto a plain {} background.", "Cut out {} and put it on {}."])
+    words = rng.choice(WORDS["object_extraction"])
     edit = {"operation": "replace_background", "background": colour, "seed": 0}
     return _local(crop, subject, edit, words.format(subject.phrase, colour))
 
 
 def _background_change(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     background = str(rng.choice(operations.BACKGROUNDS))
-    words = rng.choice(["Change the background behind {} to {}.", "Put {} in front of {}."])
+    words = rng.choice(WORDS["background_change"])
     edit = {"operation": "replace_background", "background": background, "seed": int(rng.integers(2**31))}
     return _local(crop, subject, edit, words.format(subject.phrase, background))
 
@@ -168,7 +170,7 @@ def _subject_add(crop: Crop, place: drawings.Place, role: str, photo: str, rng: 
     w, h = max(pixels.shape[1] * scale, 4), max(pixels.shape[0] * scale, 4)
     cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
     box = list(regions.clip_box((cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2), height, width))
-    words = rng.choice(["Add a {} {}.", "Put a {} {}."])
+    words = rng.choice(WORDS["subject_add"])
     edit = {"operation": "add", "box": box, "donor": donor_photo, "donor_region": donor_region.name}
     region = [{"label": donor_region.noun, "box": box}]
     return words.format(donor_region.noun, place.phrase), edit, region
@@ -186,7 +188,7 @@ def _donor(role: str, photo: str, rng: np.random.Generator) -> tuple[str, drawin
 
 def _tone_transfer(crop: Crop, _subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     tone, other = (str(t) for t in rng.choice(operations.TONES, 2, replace=False))
-    words = rng.choice(["Give the photo {} tone.", "Apply {} look to the whole picture."])
+    words = rng.choice(WORDS["tone_transfer"])
     return words.format(tone), {"operation": "tone", "tone": tone, "tone_of_box": other}, []
 
 

@@ -6,6 +6,7 @@ orders that is 3 images instead of 6, and instruction and source once instead of
 one source, each image once and little more than a third of the tokens.
 """
 
+import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -194,16 +195,17 @@ class ChatModel:
         layout = self._layout(chats)
         width, limits = layout.ids.shape[1], [chat.max_new_tokens for chat in chats]
         chooser = Chooser(chats, watch, self.model.device)
+        generation = copy.copy(self.generation)
+        generation.max_new_tokens = max(limits)
         sequences = cast(Any, self.model).generate(  # the annotations of generate do not admit this class
             input_ids=layout.ids,
             attention_mask=layout.mask,
             position_ids=layout.positions,
             past_key_values=self._prefilled(chats, layout),
             mm_encoder_outputs=self._encoded(chats, layout.spans[-1]),
-            generation_config=self.generation,
+            generation_config=generation,
             logits_processor=LogitsProcessorList([chooser]),
             stopping_criteria=StoppingCriteriaList([OwnLimits(limits, width)]),
-            max_new_tokens=max(limits),
         )
         rows = [row[:limit] for row, limit in zip(sequences[:, width:].tolist(), limits, strict=True)]
         lengths, places = layout.mask.sum(dim=1).tolist(), chooser.places()

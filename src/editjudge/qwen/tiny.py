@@ -24,25 +24,7 @@ from editjudge.qwen.settings import TinySettings
 PATCH, MERGE, FRAMES = 16, 2, 2
 _SPECIAL = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "vision_pad", "image_pad", "video_pad")
 SPECIAL_TOKENS = [f"<|{name}|>" for name in _SPECIAL]
-CHAT_TEMPLATE = """{%- for message in messages -%}
-<|im_start|>{{ message.role }}
-{% if message.content is string -%}
-{{ message.content }}
-{%- else -%}
-{%- for part in message.content -%}
-{%- if part.type == 'image' -%}
-<|vision_start|><|image_pad|><|vision_end|>
-{%- elif part.type == 'text' -%}
-{{ part.text }}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}
-<|im_start|>assistant
-{% endif -%}
-"""
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text()
 
 
 def tokenizer(instructions: Sequence[str] = (), vocab_size: int = 768) -> PreTrainedTokenizerFast:
@@ -74,9 +56,7 @@ def tokenizer(instructions: Sequence[str] = (), vocab_size: int = 768) -> PreTra
 
 
 def processor(tokens: PreTrainedTokenizerFast, image_size: int = 96) -> Qwen3VLProcessor:
-    """Tokenizer and image processor as one; ValueError unless image_size is a positive multiple of 32."""
-    if image_size <= 0 or image_size % (PATCH * MERGE):
-        raise ValueError(f"image_size must be a positive multiple of {PATCH * MERGE}, not {image_size}")
+    """Tokenizer and image processor as one; image_size is a multiple of 32."""
     image_processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": image_size**2, "longest_edge": image_size**2 * 3 // 2},
         patch_size=PATCH,

@@ -16,17 +16,12 @@ def products_for(device: str, operations: float) -> Products:
         return largest_products
     import torch
 
-    if device == "auto":
-        return products_on("cuda") if torch.cuda.is_available() else largest_products
-    return products_on(device)
-
-
-def products_on(device: str) -> Products:
-    """`largest_products` on a device of torch's, in float64 as well."""
-    import torch
+    if device == "auto" and not torch.cuda.is_available():
+        return largest_products
+    where = torch.device("cuda" if device == "auto" else device)
 
     def products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-        block = torch.from_numpy(np.ascontiguousarray(rows)).to(device).double()
-        return (block @ torch.from_numpy(centres).to(device).T).amax(dim=1).cpu().numpy()
+        block = torch.from_numpy(np.ascontiguousarray(rows)).to(where).double()
+        return (block @ torch.from_numpy(centres).to(where).T).amax(dim=1).cpu().numpy()
 
     return products

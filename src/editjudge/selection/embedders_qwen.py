@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub import snapshot_download
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
+from editjudge.core import hub
 from editjudge.core.errors import FileError
 from editjudge.qwen.processor import Qwen3VLProcessor
 
@@ -24,7 +24,7 @@ class Qwen3VLEmbedder:
     def __init__(self, model: str, dtype: str, batch_size: int) -> None:
         """`model`: a local folder or a hub id. dtype: torch's name of it.
 
-        Raises FileNotFoundError where there is no such model, FileError for another kind of model.
+        Raises ParamsError where there is no such model, FileError for another kind of model.
         """
         self.batch_size = batch_size
         devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
@@ -59,12 +59,7 @@ class Qwen3VLEmbedder:
 
 def _folder(model: str) -> Path:
     """The model's folder, fetched from the hub where it is none of this machine's."""
-    folder = Path(model)
-    if not folder.is_dir():
-        try:
-            folder = Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
-        except (OSError, ValueError) as error:
-            raise FileNotFoundError(f"embed.model: no folder {model}, and the hub gives none: {error}") from error
+    folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
     if not (folder / "modules.json").is_file():
         raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
     kind = json.loads((folder / "config.json").read_text())["model_type"]

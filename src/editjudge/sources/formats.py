@@ -1,17 +1,18 @@
 """The published formats: which fields hold what, and what an upstream row becomes.
 
-Rows carry no truth of their edit, and no regions but ImgEdit's grounded ones: the embedded editors and the measures
-that need boxes take them as failed records with a reason.
+Rows carry no truth of their edit, and no regions but ImgEdit's grounded ones and those of one's own tables: the
+embedded editors and the measures that need boxes take them as failed records with a reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from editjudge.core import tables
 from editjudge.core.tables import RowError
+from editjudge.sources import own_regions
 from editjudge.sources.record import Draft, Record, box, number, picture, text
 from editjudge.sources.settings import Source
 
@@ -22,6 +23,7 @@ GROUNDED = {
     "object_extraction": "Extract the {} onto a plain white background.",
 }
 OBJECT = "segmentation.object"
+Build: TypeAlias = Callable[[Record, Source, str], Draft]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Format:
     none: all. readers: by the ending of the file.
     """
 
-    build: Callable[[Record, Source, str], Draft]
+    build: Build
     name: Callable[[Record], str | None]
     fields: tuple[str, ...]
     readers: Mapping[str, tables.Reader]
@@ -52,9 +54,15 @@ def _nano(record: Record, source: Source, _task: str) -> Draft:
     return Draft(key, record.text(source.instruction or "instruction"), image.removeprefix(NANO_PREFIX))
 
 
-def _unicedit(record: Record, source: Source, _task: str) -> Draft:
-    image = picture(record.get("src_image"), "src_image")
-    return Draft(record.text("key"), record.text(source.instruction or "prompt_en"), image)
+def _held(key: str, instruction: str, image: str) -> Build:
+    """Rows that hold all three under these names; a key with {} is made of the row's number in the source."""
+
+    def build(record: Record, source: Source, _task: str) -> Draft:
+        shown = picture(record.get(image), image)
+        name = key.format(f"{record.index:08d}") if "{}" in key else record.text(key)
+        return Draft(name, record.text(source.instruction or instruction), shown)
+
+    return build
 
 
 def _imgedit(record: Record, source: Source, _task: str) -> Draft:
@@ -110,23 +118,11 @@ def _objects(record: Record) -> list[tuple[str, list[float], float]]:
     return found
 
 
-def _magicbrush(record: Record, source: Source, _task: str) -> Draft:
-    key = f"magicbrush_{record.index:08d}"
-    return Draft(key, record.text(source.instruction or "instruction"), record.text("input"))
-
-
-def _unicbench(record: Record, source: Source, _task: str) -> Draft:
-    return Draft(record.text("key"), record.text(source.instruction or "en"), record.text("image_path"))
-
-
-def _gedit(record: Record, source: Source, _task: str) -> Draft:
-    return Draft(record.text("key"), record.text(source.instruction or "prompt"), record.text("id"))
-
-
 def _plain(record: Record, source: Source, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names."""
     image = picture(record.get(source.image or "image"), source.image or "image")
-    return Draft(_key(record, source), record.text(source.instruction or "instruction"), image)
+    instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
+    return Draft(_key(record, source), instruction, image, own=own)
 
 
 def _key(record: Record, source: Source) -> str:
@@ -171,13 +167,13 @@ UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 FORMATS: dict[str, Format] = {
     "pico_banana": Format(_pico, _field("edit_type"), (), LINES),
     "nano_consistent": Format(_nano, _stem, (), LINES),
-    "unicedit": Format(_unicedit, _field("edit_subtask"), UNICEDIT, TABLES),
+    "unicedit": Format(_held("key", "prompt_en", "src_image"), _field("edit_subtask"), UNICEDIT, TABLES),
     "imgedit": Format(_imgedit, _stem, (), TABLES),
     "imgedit_grounded": Format(_grounded, lambda _: None, (), LISTS),
-    "magicbrush": Format(_magicbrush, _optional_task, (), LISTS),
-    "unicbench": Format(_unicbench, _field("subtask"), (), LINES),
-    "gedit": Format(_gedit, _field("edit_type"), (), {".json": tables.json_map}),
-    "plain": Format(_plain, lambda _: None, (), PLAIN),
+    "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, (), LISTS),
+    "unicbench": Format(_held("key", "en", "image_path"), _field("subtask"), (), LINES),
+    "gedit": Format(_held("key", "prompt", "id"), _field("edit_type"), (), {".json": tables.json_map}),
+    "plain": Format(_plain, _optional_task, (), PLAIN),
     "datasets": Format(_plain, lambda _: None, (), {}),
 }
 

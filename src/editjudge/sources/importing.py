@@ -33,20 +33,25 @@ AHEAD = 4  # rows in flight a thread
 
 
 @dataclass
-class Tally:
-    """What became of a source's rows: rows = kept + refused + other_task + unmapped."""
+class Intake:
+    """Where the rows of one source of a task are kept or refused, and how many were: rows = kept + refused + others."""
 
+    task: str
+    name: str
+    source: Source
+    keep: Callable[[Row], None]
+    refuse: Callable[[Row], None]
     rows: int = 0
     kept: int = 0
     other_task: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     unmapped: Counter[str] = field(default_factory=Counter)
 
-    def report(self, name: str, form: str) -> dict[str, Any]:
-        """The counts as metrics; of an unmapped name also whether `names.py` lists it as one."""
+    def report(self) -> dict[str, Any]:
+        """The counts as metrics; of an unmapped name also whether `names.yaml` lists it as one."""
         return {
-            "source": name,
-            "format": form,
+            "source": self.name,
+            "format": self.source.format,
             "rows": self.rows,
             "kept": self.kept,
             "other_task": self.other_task,
@@ -57,6 +62,46 @@ class Tally:
                 for name, n in sorted(self.unmapped.items())
             ],
         }
+
+    def take_probe(self, rows: Iterable[Row]) -> None:
+        """The probe set is made to measure: its crops of few photos would fall to the filters."""
+        for row in rows:
+            self.keep(row | {"source": self.name})
+            self.rows += 1
+            self.kept += 1
+
+    def take(self, rows: Iterable[tuple[Record, "Found"]], seen: Seen) -> None:
+        """Keeps, refuses or counts each row in turn, until `most` are kept."""
+        for record, found in rows:
+            self.rows += 1
+            if isinstance(found, OtherTask):
+                self._count_other(found.name)
+                continue
+            try:
+                self.keep(self._row(record, *found.result(), seen))
+            except RowError as error:
+                self.reasons[error.reason] += 1
+                values = (self.name, str(record.file), record.number, error.reason, error.detail[:DETAIL])
+                self.refuse(dict(zip(REFUSED, values, strict=True)))
+                continue
+            self.kept += 1
+            if self.kept == self.source.most:
+                return
+
+    def _row(self, record: Record, draft: Draft, picture: Picture, seen: Seen) -> Row:
+        """A pair that is kept. Raises RowError where it stands already."""
+        key = plain(f"{self.task}.{self.name}.{draft.key}", LONGEST_KEY)
+        seen.add(key, draft.instruction, picture.data, picture.hashed)
+        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
+        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data, "edit": None}
+        return row | {"origin": origin, "regions": list(picture.regions), "source": self.name}
+
+    def _count_other(self, name: str | None) -> None:
+        if name is None or self.source.names is not None or task_of(name) is not None:
+            self.other_task += 1
+            return
+        known = name[:SHOWN] in self.unmapped or len(self.unmapped) < MOST_NAMES
+        self.unmapped[name[:SHOWN] if known else "(other names)"] += 1
 
 
 @dataclass(frozen=True)
@@ -77,29 +122,20 @@ def collect(
     probe: makes the probe set's pairs. work: the folder of downloads and, for the time of the run, of what was seen.
     Raises TableError for a source that cannot be read.
     """
-    tallies = {name: Tally() for name in plan.sources}
+    intakes = [Intake(plan.task, name, source, keep, refuse) for name, source in plan.sources.items()]
     downloads = Downloads(work / "downloads", plan.limits)
     pictures = Pictures(downloads, plan.filters)
     with Seen(work / "raw_pairs" / f"{plan.task}.sqlite", plan.filters.near_bits) as seen:
-        for name, source in plan.sources.items():
-            if source.format == PROBE:
-                _keep_probe(name, probe(), tallies[name], keep)
+        for intake in intakes:
+            if intake.source.format == PROBE:
+                intake.take_probe(probe())
                 continue
-            rows = _rows(source, plan, pictures)
-            with tqdm(rows, f"{plan.task} of {name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
-                _settle(bar, tallies[name], source, Sink(plan.task, name, seen, keep, refuse))
+            rows = _rows(intake.source, plan, pictures)
+            with tqdm(rows, f"{plan.task} of {intake.name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
+                intake.take(bar, seen)
             rows.close()  # where `most` are kept, rows are still ahead
     downloads.close()
-    reports = [tallies[name].report(name, source.format) for name, source in plan.sources.items()]
-    return {"records": sum(tally.kept for tally in tallies.values()), "sources": reports}
-
-
-def _keep_probe(name: str, rows: Iterable[Row], tally: Tally, keep: Callable[[Row], None]) -> None:
-    """The probe set is made to measure: its crops of few photos would fall to the filters."""
-    for row in rows:
-        keep(row | {"source": name})
-        tally.rows += 1
-        tally.kept += 1
+    return {"records": sum(each.kept for each in intakes), "sources": [each.report() for each in intakes]}
 
 
 def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
@@ -144,53 +180,3 @@ def _taken(record: Record, source: Source, plan: Plan, pictures: Pictures, folde
         word = "short" if length < filters.instruction_least else "long"
         raise RowError(f"instruction too {word}", f"{length} characters")
     return draft, pictures.take(draft, folder)
-
-
-@dataclass(frozen=True)
-class Sink:
-    """Where the rows of one source of a task are kept or refused."""
-
-    task: str
-    source: str
-    seen: Seen
-    keep: Callable[[Row], None]
-    refuse: Callable[[Row], None]
-
-    def accept(self, record: Record, draft: Draft, picture: Picture) -> None:
-        """Keep a pair. Raises RowError where it stands already."""
-        key = plain(f"{self.task}.{self.source}.{draft.key}", LONGEST_KEY)
-        self.seen.add(key, draft.instruction, picture.data, picture.hashed)
-        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
-        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data, "edit": None}
-        self.keep(row | {"origin": origin, "regions": list(picture.regions), "source": self.source})
-
-    def reject(self, record: Record, error: RowError) -> None:
-        """Write down a row that is not kept, and why."""
-        values = (self.source, str(record.file), record.number, error.reason, error.detail[:DETAIL])
-        self.refuse(dict(zip(REFUSED, values, strict=True)))
-
-
-def _settle(rows: Iterable[tuple[Record, Found]], tally: Tally, source: Source, sink: Sink) -> None:
-    """Keeps, refuses or counts each row in turn, until `most` are kept."""
-    for record, found in rows:
-        tally.rows += 1
-        if isinstance(found, OtherTask):
-            _count_other(found.name, source, tally)
-            continue
-        try:
-            sink.accept(record, *found.result())
-        except RowError as error:
-            tally.reasons[error.reason] += 1
-            sink.reject(record, error)
-            continue
-        tally.kept += 1
-        if tally.kept == source.most:
-            return
-
-
-def _count_other(name: str | None, source: Source, tally: Tally) -> None:
-    if name is None or source.names is not None or task_of(name) is not None:
-        tally.other_task += 1
-        return
-    known = name[:SHOWN] in tally.unmapped or len(tally.unmapped) < MOST_NAMES
-    tally.unmapped[name[:SHOWN] if known else "(other names)"] += 1

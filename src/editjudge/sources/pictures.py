@@ -12,6 +12,7 @@ from PIL import Image
 from editjudge.core import images, regions
 from editjudge.core.tables import RowError
 from editjudge.core.workers import cores
+from editjudge.sources import own_regions
 from editjudge.sources.downloads import Downloads
 from editjudge.sources.record import Draft
 from editjudge.sources.settings import Filters
@@ -44,7 +45,8 @@ class Pictures:
                     self.downloads.forget(draft.image)
                 raise RowError("broken image", str(error)) from error
             hashed = int(str(imagehash.phash(Image.fromarray(rgb))), 16)
-        return Picture(data, hashed, tuple(_in_pixels(region, *rgb.shape[:2]) for region in draft.regions))
+        own = own_regions.read(draft.own, lambda path: local(path, folder, self.downloads.most), *rgb.shape[:2])
+        return Picture(data, hashed, (*(_in_pixels(region, *rgb.shape[:2]) for region in draft.regions), *own))
 
     def _bytes(self, image: bytes | str, folder: Path) -> bytes:
         if _is_address(image):
@@ -73,25 +75,21 @@ def _is_address(image: bytes | str) -> TypeGuard[str]:
 def local(path: str, folder: Path, most: int) -> bytes:
     """A file in the folder, of at most so many bytes. Raises RowError, also where path or link leave the folder."""
     parts = Path(path).parts
-    if ".." in parts or Path(path).is_absolute() or "\\" in path:
-        raise RowError("path leaves the folder", f"{path:.200}")
     try:
         file = (folder / path).resolve()
-        if not file.is_relative_to(folder.resolve()):
+        if ".." in parts or Path(path).is_absolute() or "\\" in path or not file.is_relative_to(folder.resolve()):
             raise RowError("path leaves the folder", f"{path:.200}")
         if not file.is_file() or not file.stat().st_size:
             raise RowError("image missing", f"{path:.200}")
         if file.stat().st_size > most:
             raise RowError("image too large", f"{file.stat().st_size} bytes")
         return file.read_bytes()
-    except OSError as error:  # a name too long, a folder closed to us
-        raise RowError("image missing", f"{path:.200}: {error.strerror}") from error
-    except ValueError as error:  # a null byte, or half of a surrogate pair
-        if isinstance(error, RowError):
-            raise
-        raise RowError("image missing", f"{path!a:.200}: no path") from error
-    except RuntimeError as error:  # links in a loop, as `resolve` says it
-        raise RowError("image missing", f"{path:.200}: links in a loop") from error
+    except RowError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        # A name too long, a folder closed to us; a null byte, half of a surrogate pair; links in a loop.
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RowError("image missing", f"{path!a:.200}: {why}") from error
 
 
 def _in_pixels(region: dict, height: int, width: int) -> dict:

@@ -1,7 +1,7 @@
 """Rows of a published data set: as they are read, as a pair of image and instruction, and as they are refused."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,14 @@ class Draft:
     """A pair before its image is had.
 
     image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
-    of the image's width and height.
+    of the image's width and height. own: cells of a user's own regions, see `own_regions`.
     """
 
     key: str
     instruction: str
     image: bytes | str
     regions: tuple[dict[str, Any], ...] = ()
+    own: Mapping[str, Any] = field(default_factory=dict)
 
 
 def text(value: Any, field: str) -> str:

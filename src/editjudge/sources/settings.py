@@ -28,7 +28,7 @@ class Source:
 
     format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
     disk, its split. images: the folder of image paths (`path` where not given). names: the upstream task names taken,
-    whatever `names.py` says of them. instruction, image, key: the fields that hold them, where they are others.
+    whatever `names.yaml` says of them. instruction, image, key: the fields that hold them, where they are others.
     most: rows kept at most.
     """
 

@@ -18,6 +18,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.masks import of_rows
 from editjudge.endpoints.spending import Account, run_report
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
@@ -64,19 +65,20 @@ def sha256(data: bytes | None) -> str | None:
 
 def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:
     """The record's own boxes for every candidate: they hold for the source and for each edit of it."""
-    boxes = {p["key"]: tuple(tuple(region["box"]) for region in p["regions"] or ()) for p in prompts}
-    return {(row["key"], row["model"]): Grounded(boxes[row["key"]], boxes[row["key"]]) for row in candidates}
+    found = {p["key"]: of_rows(p["regions"]) for p in prompts}
+    where = {key: Grounded(boxes, boxes, masks=masks) for key, (boxes, masks) in found.items()}
+    return {(row["key"], row["model"]): where[row["key"]] for row in candidates}
 
 
 def _measurable(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> bool:
-    """Whether the candidate is done and its regions are known."""
     return row["status"] == "done" and where[row["key"], row["model"]].reason is None
 
 
 def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
     own = [where[row["key"], row["model"]] for row in rows]
     edits = (batch.Edit(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
-    return batch.Prompt(p["image"], own[0].source if own else (), recipe, tuple(edits))
+    first = own[0] if own else Grounded()
+    return batch.Prompt(p["image"], first.source, recipe, tuple(edits), first.masks)
 
 
 def _annotation(
@@ -144,7 +146,6 @@ def unanswered(task: str, accounts: Iterable[Account]) -> str:
 
 
 def run(task: str) -> None:
-    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
     setting = slot_settings.read(params.leaf(values, "measures"))
@@ -169,9 +170,5 @@ def run(task: str) -> None:
     print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
 
 
-def main() -> None:
-    stage(__doc__, run, "task")
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run, "task")

@@ -17,12 +17,11 @@ from editjudge.qwen import tiny
 from editjudge.training import pretrain
 from editjudge.training.settings import BaseModelSetting
 
-OUT = Path("models/base")
+OUT = Path("models/tiny_base")
 
 
 def run() -> None:
-    """The stage on its files."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
     setting = read("base_model", BaseModelSetting, params.leaf(params.load(), "base_model"))
     sizes = setting.sizes
     samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting.pool, sizes.seed)
@@ -39,9 +38,5 @@ def run() -> None:
     records.write_json(Path("metrics/base_model.json"), last)
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

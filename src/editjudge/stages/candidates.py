@@ -1,25 +1,29 @@
 """Stage candidates: one editing model's edits of all pools, a file a task, and of the arena's prompts.
 
 A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
-reason, and the run goes on. Images are in memory a row group at a time.
+reason, and the run goes on. Images are in memory a row group at a time. A model whose images a user has (kind folder)
+makes none: they are taken by key, as they are.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from editjudge.core import params, records, resume
+from editjudge.arena import pictures
+from editjudge.arena.given import Given
+from editjudge.core import images, params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
 from editjudge.editors import making, settings
+from editjudge.editors.folder import FolderSetting
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import Request, Requests
-from editjudge.editors.settings import Setting
+from editjudge.editors.settings import Making
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
 
@@ -65,7 +69,7 @@ class Made:
     figures: dict[str, Any]
 
 
-def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: resume.RecordCache) -> Made:
+def edit_all(prompts: Iterable[Prompt], model: str, setting: Making, cache: resume.RecordCache) -> Made:
     """One candidate for each prompt; `prompts` is read twice, and the images are in the cache.
 
     A failure that another try would only repeat is in the cache too; the others are tried again by the next run.
@@ -89,7 +93,7 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Setting, cache: res
     return Made([Candidate(*place, metas[place[-1]]) for place in places], figures)
 
 
-def name_of(prompt: Prompt, model: str, setting: Setting, code: str) -> str:
+def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
     row, decides = prompt.row, settings.decides(setting, prompt.use)
     return resume.fingerprint(
@@ -97,7 +101,7 @@ def name_of(prompt: Prompt, model: str, setting: Setting, code: str) -> str:
     )
 
 
-def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Setting) -> Requests:
+def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Making) -> Requests:
     """The edits that are missing, each once."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:
@@ -111,10 +115,43 @@ def seed_of(seed: int, model: str, key: str) -> int:
     return int(resume.fingerprint(seed, model, key)[:16], 16) >> 1
 
 
-def rows(candidates: Iterable[Candidate], model: str, cache: resume.RecordCache) -> Iterator[records.Row]:
-    """The candidates' rows, the images from the cache one at a time."""
+def take_all(prompts: Iterable[Prompt], given: Given) -> Made:
+    """One candidate for each prompt from a user's own images; a candidate's name is the one that its image has there.
+
+    An image is named by the prompt's key, or by the key that the prompt has in the user's own table, if no other prompt
+    has that one. What is missing or cannot be decoded has failed with its reason.
+    """
+    found = [Candidate(p.row["key"], p.row["task"], p.use, *_taken(p, given)) for p in prompts]
+    asked = Counter(c.name for c in found if c.name != c.key)
+    twice = {"status": "failed", "kind": "ambiguous", "damage": None}
+    candidates = []
+    for c in found:
+        if c.name != c.key and asked[c.name] > 1 and c.meta["status"] == "done":
+            reason = f"{asked[c.name]} prompts have the own key {c.name}: name their images by the whole key, {c.key}"
+            c = replace(c, meta=twice | {"reason": reason})
+        candidates.append(c)
+    return Made(candidates, {})
+
+
+def _taken(prompt: Prompt, given: Given) -> tuple[str, dict[str, Any]]:
+    key, task = prompt.row["key"], prompt.row["task"]
+    own = key.removeprefix(f"{task}.").partition(".")[2] if key.startswith(f"{task}.") else ""
+    name = own if own and given(key) == pictures.NO_IMAGE != given(own) else key
+    meta = pictures.candidate(key, task, "", given(name))
+    known: dict[str, Any] = {field: meta[field] for field in ("status", "reason", "damage")}
+    if meta["status"] == "failed":
+        return name, known | {"kind": "missing" if meta["reason"] == pictures.NO_IMAGE else "unusable"}
+    try:
+        changed = pictures.aspect_change(images.decode(prompt.row["image"]), images.decode(meta["image"]))
+    except images.ImageError as error:
+        return name, known | {"status": "failed", "kind": "bad_source", "reason": f"source: {error}"}
+    return name, known | {"kind": None, "aspect_change": changed}
+
+
+def rows(candidates: Iterable[Candidate], model: str, image_of: Callable[[str], Any]) -> Iterator[records.Row]:
+    """The candidates' rows, the images by the candidates' names, one at a time."""
     for c in candidates:
-        image = cache.data(c.name) if c.meta["status"] == "done" else None
+        image = image_of(c.name) if c.meta["status"] == "done" else None
         row = {"key": c.key, "task": c.task, "model": model, "image": image}
         yield row | {field: c.meta[field] for field in ("status", "reason", "damage")}
 
@@ -133,6 +170,7 @@ def counts(candidates: list[Candidate]) -> dict[str, Any]:
     failed = [c.meta for c in candidates if c.meta["status"] == "failed"]
     known = [c.meta["damage"] for c in candidates if c.meta["damage"] is not None]
     reasons = _tally(meta["reason"] for meta in failed)
+    changed = [(c.key, c.meta["aspect_change"]) for c in candidates if c.meta.get("aspect_change") is not None]
     return {
         "records": len(candidates),
         "failed": len(failed),
@@ -140,7 +178,23 @@ def counts(candidates: list[Candidate]) -> dict[str, Any]:
         "reasons": [{"reason": reason, "records": number} for reason, number in reasons[:REASONS]],
         "reasons_left_out": max(len(reasons) - REASONS, 0),
         "mean_known_damage": [round(float(np.mean(known)), 4)] if known else [],
+        **({"aspect_changed": [{"key": key, "factor": factor} for key, factor in changed]} if changed else {}),
     }
+
+
+def lacking(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
+    """Of a user's own images, those that are missing or cannot be used, by name."""
+    failed = (c for c in candidates if c.meta["status"] == "failed")
+    return [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
+
+
+def write(made: Made, model: str, tasks: Iterable[str], image_of: Callable[[str], Any]) -> dict[str, Any]:
+    """The files of a model's candidates; what metrics say of them."""
+    for file, part in files(made.candidates, model, tasks).items():
+        with RowWriter(file, "candidates") as out:
+            for row in rows(part, model, image_of):
+                out.add(row)
+    return counts(made.candidates)
 
 
 def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
@@ -149,25 +203,22 @@ def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def run(model: str) -> None:
-    """The stage on its files. Raises ParamsError, ContractError and EditorBroken; what is finished is kept."""
     values = params.load()
     setting = settings.read(values, model)
     tasks = params.leaf(values, "tasks")
     prompts = Prompts(tasks, Path("data"))
+    report = Path(f"metrics/candidates/{model}.json")
+    if isinstance(setting, FolderSetting):
+        given = Given(Path(setting.path), setting.model or model)
+        made = take_all(prompts, given)
+        records.write_json(report, write(made, model, tasks, given) | {"lacking": lacking(made.candidates)})
+        return
     with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
         made = edit_all(prompts, model, setting, cache)
-        for file, part in files(made.candidates, model, tasks).items():
-            with RowWriter(file, "candidates") as out:
-                for row in rows(part, model, cache):
-                    out.add(row)
-        last = made.figures | cache.counts()
-    records.write_json(Path(f"metrics/resume/candidates_{model}.json"), last)
-    records.write_json(Path(f"metrics/candidates/{model}.json"), counts(made.candidates))
-
-
-def main() -> None:
-    stage(__doc__, run, "model")
+        told = write(made, model, tasks, cache.data)
+        records.write_json(Path(f"metrics/resume/candidates_{model}.json"), made.figures | cache.counts())
+    records.write_json(report, told)
 
 
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run, "model")

@@ -15,15 +15,10 @@ def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def run() -> None:
-    """The stage on its files."""
     models = params.leaf(params.load(), "editors")
     counts = {model: json.loads(Path(f"metrics/candidates/{model}.json").read_text()) for model in models}
     records.write_json(Path("metrics/candidates.json"), report(counts))
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

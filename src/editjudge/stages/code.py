@@ -13,20 +13,14 @@ FOLDER = Path(__file__).parent
 
 
 def stages() -> list[str]:
-    """The names of all stages but this one."""
     return sorted(file.stem for file in FOLDER.glob("[!_]*.py") if file.stem != Path(__file__).stem)
 
 
 def run() -> None:
-    """The stage on its files."""
     for name in stages():
         values = code.describe(f"editjudge.stages.{name}", Path("stages").absolute())
         records.write_json(Path(f"data/code/{name}.json"), values)
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
@@ -23,6 +23,7 @@ from editjudge.arena.settings import ArenaPlan
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.masks import of_rows
 from editjudge.core.settings import read
 from editjudge.core.winner import SIGNS
 from editjudge.endpoints.spending import Account, cost_rows, run_report
@@ -113,7 +114,7 @@ def interval_width(rows: Rows) -> float | None:
     if len({row["prompt"] for row in scored}) < 2:
         return None
     columns = ("prompt", "dimension", "model_a", "model_b", "winner")
-    return round(choosing.width(numbered(pa.table({name: [row[name] for row in scored] for name in columns}))), 2)
+    return round(choosing.width(numbered(pd.DataFrame(scored, columns=columns))), 2)
 
 
 def match_key(prompt: str, a: str, b: str) -> str:
@@ -136,8 +137,8 @@ def ask(
         key, (first, second) = match_key(p["key"], a, b), (gallery[m][p["key"]]["image"] for m in (a, b))
         questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second))
         if p.get("regions") is not None and p["task"] in recipes:
-            boxes = tuple(tuple(region["box"]) for region in p["regions"])
-            contexts[key] = Context(recipes[p["task"]], boxes, models)
+            boxes, masks = of_rows(p["regions"])
+            contexts[key] = Context(recipes[p["task"]], boxes, models, masks)
     return asking.ask(setting, questions, contexts, cache, account)
 
 
@@ -184,7 +185,6 @@ def report(
 def ask_judges(
     values: Mapping[str, Any], plan: ArenaPlan, pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
 ) -> Rows:
-    """The matches of every judge of the arena."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
@@ -199,7 +199,6 @@ def ask_judges(
 
 
 def run() -> None:
-    """The stage on its files. Raises ParamsError and ContractError."""
     values = params.load()
     judges = params.leaf(values, "judges")
     plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
@@ -218,9 +217,5 @@ def run() -> None:
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

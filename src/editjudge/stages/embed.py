@@ -78,10 +78,7 @@ def shard(
     folder: Path | None,
     counts: Counter[str],
 ) -> np.ndarray:
-    """The rows' vectors (n, d), of the dtype of the settings, counted in `counts`; kept in the folder, if there is one.
-
-    load: gives the embedder; called where the folder does not have them.
-    """
+    """The rows' vectors (n, d), counted in `counts`, from the folder or by `load()`, which gives the embedder."""
     file = None
     if folder is not None:
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
@@ -113,7 +110,6 @@ def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embe
 
 
 def run() -> None:
-    """The stage on its files. Raises ValueError, and FileNotFoundError for a model that is not there."""
     values = params.load()
     setting = vars(read("embed", EmbedSetting, params.leaf(values, "embed")))
     counts = Counter(computed=0, reused=0)
@@ -123,9 +119,5 @@ def run() -> None:
     records.write_json(Path("metrics/resume/embed.json"), counts)
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

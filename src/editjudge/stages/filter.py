@@ -25,10 +25,7 @@ AHEAD = 2  # the curves go on to so many times the rows kept, to show what more 
 def choose(
     embeddings: np.ndarray, sources: Sequence[str | None] | None, setting: FilterSetting, task: str
 ) -> np.ndarray:
-    """The pool's rows in order of choice, on to AHEAD times `sample_num` of them (those kept come first).
-
-    Raises ParamsError, and ValueError as `k_center_greedy`, after the name of the embeddings.
-    """
+    """The pool's rows in order of choice, on to AHEAD times `sample_num`, those kept first. ParamsError, FileError."""
     if setting.quotas and sources is None:
         raise params.ParamsError("filter.quotas needs the column source, which the raw pairs do not have")
     wanted, selected = AHEAD * setting.sample_num, already_selected(setting, task)
@@ -80,10 +77,7 @@ def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]
 
 
 def sources_of(path: Path, rows: int) -> list[str | None] | None:
-    """Where each raw pair comes from; None where no pair says it.
-
-    Raises ContractError for a file that is missing or another, and for another count of rows.
-    """
+    """Where each raw pair comes from; None where no pair says it. ContractError: another file, or count of rows."""
     next(records.iterate(path, "raw_pairs"), None)
     file = pq.ParquetFile(path)
     if file.metadata.num_rows != rows:
@@ -121,7 +115,6 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
 
 
 def run() -> None:
-    """The stage on its files. Raises ValueError."""
     values = params.load()
     setting = read("filter", FilterSetting, params.leaf(values, "filter"))
     tasks = params.leaf(values, "tasks")
@@ -130,9 +123,5 @@ def run() -> None:
     records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

@@ -19,6 +19,7 @@ from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError, TableError
 from editjudge.probe import scenes
+from editjudge.sources import own_regions
 from editjudge.sources.settings import RawPairs
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
@@ -41,10 +42,9 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
 
 
 def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
-    """The prompts of the published benchmark, in its order, the tasks under their published names.
+    """The published prompts in order; of a row that is none, REFUSED's columns. TableError: no such file, field.
 
-    A row that is no prompt has the columns REFUSED: its file, its number there, from 0, and why.
-    Raises TableError for a file that cannot be read or has not the fields.
+    Rows of one's own may say regions, see sources.own_regions.
     """
     seen: set[str] = set()
     for record in reading.read(setting.table()):
@@ -65,11 +65,17 @@ def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
     [data], missing = record.pictures(record[image])
     if missing:
         raise RowError(missing)
-    images.decode(data)
+    height, width = images.decode(data).shape[:2]
+    own = own_regions.read(own_regions.given(record.values.get), record.file_bytes, height, width) or None
     row = {"key": key, "task": _text(record, task), "instruction": _text(record, instruction)}
     seen.add(key)
     origin = f"{record.file}: row {record.number}"
-    return row | {"source_image": {"bytes": data, "path": None}, "origin": origin, "regions": None, "edit": None}
+    return row | {
+        "source_image": {"bytes": data, "path": None},
+        "origin": origin,
+        "regions": own and list(own),
+        "edit": None,
+    }
 
 
 def _text(record: reading.Record, field: str) -> str:
@@ -85,7 +91,6 @@ def _field(record: reading.Record, names: tuple[str, ...]) -> str:
 
 
 def run() -> None:
-    """The stage on its files. Raises ParamsError and TableError; the prompts there were before then stay."""
     values = params.load()
     setting = read("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"))
     published = bool(setting.path or setting.hub)
@@ -109,9 +114,5 @@ def run() -> None:
             raise TableError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

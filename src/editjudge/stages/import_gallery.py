@@ -4,10 +4,10 @@ A prompt without an image, and an image that cannot be used, is a failed candida
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from editjudge.arena import pictures
+from editjudge.arena.given import Given
 from editjudge.arena.settings import ImportedSetting
 from editjudge.core import params, records
 from editjudge.core.main import stage
@@ -17,25 +17,7 @@ from editjudge.core.settings import read
 REASONS = 20  # that metrics list, the most frequent first
 
 
-def from_folder(folder: Path, model: str, tasks: Mapping[str, str]) -> Iterator[records.Row]:
-    """A candidate for each prompt, whose key is a file's name in the folder."""
-    for key, task in tasks.items():
-        yield pictures.candidate(key, task, model, pictures.by_key(folder, key))
-
-
-def from_parquet(file: Path, model: str, tasks: Mapping[str, str]) -> Iterator[records.Row]:
-    """A candidate for each prompt: those that the file has, in its order, then the others. Raises ContractError."""
-    missing = dict(tasks)
-    for row in records.iterate(file, "candidates"):
-        if missing.pop(row["key"], None) is not None:
-            found = row["image"] or row["reason"] or pictures.NO_IMAGE
-            yield pictures.candidate(row["key"], tasks[row["key"]], model, found)
-    for key, task in missing.items():
-        yield pictures.candidate(key, task, model, pictures.NO_IMAGE)
-
-
 def run(model: str) -> None:
-    """The stage on its files. Raises ParamsError, ContractError, and GalleryError for a name that is no file's."""
     pictures.check_name(model, "model")
     values = params.load()
     setting = read(f"imported.{model}", ImportedSetting, params.leaf(values, "imported").get(model))
@@ -46,7 +28,8 @@ def run(model: str) -> None:
         raise params.ParamsError(f"imported.{model}.path: {path} not found")
     prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
     tasks = {row["key"]: row["task"] for row in prompts}
-    rows = (from_folder if path.is_dir() else from_parquet)(path, model, tasks)
+    given = Given(path, model)
+    rows = (pictures.candidate(key, task, model, given(key)) for key, task in tasks.items())
     with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
         for row in progress(rows, len(tasks), f"images of {model}"):
             out.add(row)
@@ -56,9 +39,5 @@ def run(model: str) -> None:
     records.write_json(Path(f"metrics/gallery/{model}.json"), report)
 
 
-def main() -> None:
-    stage(__doc__, run, "model")
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run, "model")

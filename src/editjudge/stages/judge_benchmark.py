@@ -40,7 +40,6 @@ def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
 
 
 def questions_of(items: Sequence[Item]) -> list[Question]:
-    """The items that can be asked, as questions."""
     return [Question(i.key, i.instruction, i.source, i.a, i.b) for i in items if i.failed is None]
 
 
@@ -51,10 +50,7 @@ def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: Sl
 
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
-    """One row an item that has people's verdict, every winner in the benchmark's own order.
-
-    answers: to `questions_of(items)`. An item that failed has no winner and its own reason.
-    """
+    """One row an item that people judged. answers: to `questions_of(items)`; a failed item has its own reason."""
     nothing = dict.fromkeys(("forward", "backward", "winner", "p_a"))
     said = {answer.forward.key: answer.columns() for answer in answers}
     return [
@@ -208,7 +204,6 @@ def ask_judges(
 
 
 def run(name: str) -> None:
-    """The stage on its files. Raises ParamsError, TableError and EndpointError."""
     values = params.load()
     setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
     models = slot_settings.read(params.leaf(values, "measures"))
@@ -224,9 +219,5 @@ def run(name: str) -> None:
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
 
 
-def main() -> None:
-    stage(__doc__, run, "benchmark")
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run, "benchmark")

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.stats import kendalltau
 
 from editjudge.arena import matches
@@ -28,32 +26,26 @@ from editjudge.statistics import ratings
 from editjudge.statistics.transitivity import transitivity
 
 PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
-NEEDED = ("prompt", "task", "dimension", "model_a", "model_b", "winner")
 SETTING = ("alpha", "weighting", "ties", "bootstrap", "seed")
 
 
 def board_of(found: ratings.Matches, setting: dict[str, Any], alone: bool = False) -> ratings.Leaderboard:
-    """The leaderboard under `setting`, named as SETTING.
-
-    alone: a single prompt, which there is nothing to resample of, has no intervals; it is refused otherwise.
-    """
+    """The leaderboard under `setting`, named as SETTING. alone: a single prompt has no intervals, else is refused."""
     given = {name: setting[name] for name in SETTING}
     samples = given.pop("bootstrap")
     return ratings.leaderboard(found, **given, n_bootstrap=0 if alone and found.n_prompts < 2 else samples)
 
 
-def parts(table: pa.Table, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
+def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
     """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
 
     Without intervals where there is a single prompt. `reason` says why one has no models: no match with a verdict, or
     what `ratings.leaderboard` refuses.
     """
-    names = sorted(name for name in table[column].unique().to_pylist() if name is not None)
-    text = table[column].cast(pa.string())
-    return [{column: name} | _part(table.filter(pc.equal(text, name)), setting) for name in names]
+    return [{column: name} | _part(rows, setting) for name, rows in table.groupby(column)]
 
 
-def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
+def _part(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     try:
         board = board_of(matches.numbered(table), setting, alone=True)
     except ValueError as error:
@@ -61,18 +53,17 @@ def _part(table: pa.Table, setting: dict[str, Any]) -> dict[str, Any]:
     return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
 
 
-def unrated(table: pa.Table, found: ratings.Matches) -> list[str]:
+def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
     """A sentence for each model and each dimension all of whose matches are without a verdict."""
-    sides = {name for side in ("model_a", "model_b") for name in table[side].unique().to_pylist()}
-    dimensions = set(table["dimension"].unique().to_pylist())
+    sides = {*table["model_a"], *table["model_b"]}
     missing = [f"model {name}" for name in sorted(sides - set(found.models))]
-    missing += [f"dimension {name}" for name in sorted(dimensions - set(found.dimensions))]
+    missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
     return [f"{name} has no match with a verdict: it is not rated" for name in missing]
 
 
-def doubtful(table: pa.Table) -> list[str]:
+def doubtful(table: pd.DataFrame) -> list[str]:
     """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
-    name = next((name for name in table["prompt"].unique().to_pylist() if "_pair_" in name), None)
+    name = next((name for name in table["prompt"] if "_pair_" in name), None)
     told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
     return [] if name is None else [f"prompts such as {name!r} {told}"]
 
@@ -104,13 +95,12 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     verdict is not a tie: it is counted as unscored and left out. `reason` says why there are no models where no match
     has a verdict; intervals are None where there is a single prompt.
     """
-    named = pa.Table.from_pandas(table[list(NEEDED)], preserve_index=False)
     try:
-        found = matches.numbered(named)
+        found = matches.numbered(table)
     except matches.MatchError as error:
         return nothing(len(table), str(error))
     board = board_of(found, setting, alone=True)
-    warnings = board.warnings + unrated(named, found)
+    warnings = board.warnings + unrated(table, found)
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
     schemas.check("leaderboard", board.models, "leaderboard")
@@ -118,7 +108,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
     tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
-    tasks = parts(named, "task", setting)
+    tasks = parts(table, "task", setting)
     return {
         "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},

@@ -59,10 +59,7 @@ Responses = dict[tuple[str, str], dict[float, list[tuple[float, float]]]]
 
 
 def respond(ladders: list[Ladder], measured: list[list[dict[str, Any]]]) -> tuple[Responses, int]:
-    """What each measure answered, and how many values are missing (of an edit, or of the clean one it is held against).
-
-    measured: of each ladder's edits, in order, as batch.measure_all gives them.
-    """
+    """What each measure answered, and how many values are missing. measured: as batch.measure_all gives them."""
     responses: Responses = defaultdict(lambda: defaultdict(list))
     missing = 0
     for ladder, metas in zip(ladders, measured, strict=True):
@@ -113,7 +110,6 @@ def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]
 def measure(
     ladders: list[Ladder], recipes: dict[str, Recipe], setting: SlotSetting, cache: resume.RecordCache
 ) -> list[list[dict[str, Any]]]:
-    """The measures of all edits, ladder by ladder."""
     asked = [
         batch.Prompt(
             ladder.prompt["image"],
@@ -127,7 +123,6 @@ def measure(
 
 
 def run() -> None:
-    """The stage on its files. Raises ValueError before any work for settings, recipes and weights that are wrong."""
     values = params.load()
     setting = read("measure_response", MeasureResponseSetting, params.leaf(values, "measure_response"))
     side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
@@ -150,9 +145,5 @@ def run() -> None:
     records.write_json(Path("metrics/measure_response.json"), report(rows, missing, failed))
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
+from editjudge.core import hub
 from editjudge.core.main import guarded
-from editjudge.merging.merge import STORED, merge_adapter
+from editjudge.merging.merge import STORED, Dtype, merge_adapter
 
 DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
 
@@ -13,9 +14,13 @@ LoRA and rsLoRA are merged as peft does it, and modules_to_save take the place o
 by its name before a byte is written."""
 
 
+def run(base: str, adapter: Path, out: Path, dtype: Dtype) -> None:
+    merge_adapter(hub.checkpoint("train_judge.base", base), adapter, out, dtype)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", type=Path, required=True, metavar="DIR", help="the base: safetensors, one or several")
+    parser.add_argument("--base", required=True, metavar="DIR", help="the base, or its hub id: safetensors")
     parser.add_argument("--adapter", type=Path, required=True, metavar="DIR", help="the adapter, as peft saves it")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="appears whole or not at all; an old result is replaced"
@@ -27,7 +32,7 @@ def main() -> None:
         help="of the result; base: each tensor as in the base (default)",
     )
     arguments = parser.parse_args()
-    guarded("merge_judge", merge_adapter, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
+    guarded("merge_judge", run, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
 
 
 if __name__ == "__main__":

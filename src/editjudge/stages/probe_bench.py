@@ -17,10 +17,7 @@ from editjudge.sources.settings import RawPairs
 
 
 def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:
-    """Two edits of one prompt by two editors drawn at random, the truth being which did less damage.
-
-    None where no two editors' damages are at least `least_gap` (mean ΔE) apart.
-    """
+    """Two edits of a prompt by editors drawn at random; None where no damages are `least_gap` (mean ΔE) apart."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
     edits = {kind: procedural.edit_image(source, edit, kind, amounts[kind], rng) for kind in sorted(amounts)}
@@ -55,7 +52,6 @@ def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
 
 
 def run() -> None:
-    """The stage on its files."""
     values = params.load()
     setting = read("probe_bench", ProbeBenchSetting, params.leaf(values, "probe_bench"))
     side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
@@ -72,9 +68,5 @@ def run() -> None:
     records.write_json(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

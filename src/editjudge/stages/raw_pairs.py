@@ -17,7 +17,6 @@ from editjudge.sources import formats, importing, settings
 
 
 def run(task: str) -> None:
-    """The stage on its files. Raises ParamsError and TableError; the pairs there were before then stay."""
     plan = settings.plan(params.load(), task, formats.FORMATS)
     counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
@@ -31,9 +30,5 @@ def run(task: str) -> None:
             raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
 
 
-def main() -> None:
-    stage(__doc__, run, "task")
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run, "task")

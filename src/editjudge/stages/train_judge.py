@@ -12,15 +12,16 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from editjudge.core import images, params, records, resume
+from editjudge.core import hub, images, params, records, resume
 from editjudge.core.errors import FileError
-from editjudge.core.files import work
+from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
 from editjudge.core.workers import spread
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from editjudge.training.data import Sample
     from editjudge.training.lora import Trained
 
-PAIRS, BASE, ADAPTER = Path("data/train_pairs.parquet"), Path("models/base"), Path("models/adapter")
+PAIRS, ADAPTER = Path("data/train_pairs.parquet"), Path("models/adapter")
 SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
@@ -46,7 +47,6 @@ NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the re
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",  # trl would report each training to its makers
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same products give the same bytes
 }
 
 
@@ -56,10 +56,7 @@ def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
 
 def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> str:
     """The name of a training: a hash of its pairs (with their images' sums), base, settings, code and libraries."""
-    contents = []
-    for file in files:
-        with file.open("rb") as opened:
-            contents.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     code = resume.code_version(CODE)
     return resume.fingerprint(contents, matters, processes, code, [version(name) for name in LIBRARIES])[:16]
@@ -102,10 +99,7 @@ def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
 
 
 def prepare(pairs: list[records.Row], run: Path, skip_failed: bool) -> None:
-    """Puts the list of the pairs left out into the training's folder.
-
-    FileError: some pairs have images that cannot be used, and skip_failed is not set; it names them. ContractError.
-    """
+    """Lists the pairs left out in the training's folder. FileError: there are some, and skip_failed is not set."""
     if (run / SKIPPED).is_file():  # of a training that was killed
         return
     skipped = skipped_pairs(pairs)
@@ -133,26 +127,35 @@ def train(setting: TrainJudgeSetting, run: Path) -> None:
 
     from editjudge.training import data, launch, lora
 
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    device = launch.device(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    torch.use_deterministic_algorithms(device == "cpu", warn_only=True)  # on a GPU they cost time and still differ
+    warnings.filterwarnings("ignore", category=FutureWarning)  # trl's, of names in transformers
+    # Filling memory that nobody reads takes a third of the time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     skipped = json.loads((run / SKIPPED).read_text())
     samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
     fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
     with launch.alone(run) if launch.first() else nullcontext():
         table = data.dataset(samples)
-        device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
-        trained = lora.train_adapter(BASE, table, fetch, ADAPTER, setting, run / "checkpoints", device)
+        base = hub.checkpoint("train_judge.base", setting.base)
+        trained = lora.train_adapter(base, table, fetch, ADAPTER, setting, run / "checkpoints", device, draw)
         if launch.first():
-            write(trained, len(samples), skipped)
+            write(trained, hub.name_of(base) or setting.base, skipped)
 
 
-def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None:
-    """The plots, the metrics, and the figures of this run alone."""
+def draw(history: list[dict[str, float | None]]) -> None:
+    """The plots, as they are so far: `dvc plots show` draws them while it trains."""
     import pandas as pd
 
     for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-        table = pd.DataFrame(trained.history, columns=["step", *columns]).dropna()
-        table.to_csv(f"plots/{name}.csv", index=False, float_format="%.6g")
-    records.write_json(Path("metrics/train_judge.json"), report(trained, pairs, skipped))
+        table = pd.DataFrame(history, columns=["step", *columns]).dropna()
+        write_bytes(Path(f"plots/{name}.csv"), table.to_csv(index=False, float_format="%.6g").encode())
+
+
+def write(trained: "Trained", base: str, skipped: list[dict[str, str]]) -> None:
+    """The plots, the metrics, and the figures of this run alone."""
+    draw(trained.history)
+    records.write_json(Path("metrics/train_judge.json"), report(trained, base, skipped))
     now = {
         "resumed_from": trained.resumed_from,
         "seconds": trained.seconds,
@@ -162,23 +165,24 @@ def write(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> None
     records.write_json(Path("metrics/resume/train_judge.json"), now)
 
 
-def report(trained: "Trained", pairs: int, skipped: list[dict[str, str]]) -> dict[str, Any]:
-    """The last training loss, and the evaluation on the held-out prompts whose adapter was kept."""
+def report(trained: "Trained", base: str, skipped: list[dict[str, str]]) -> dict[str, Any]:
+    """The last training loss, and the accuracy of the adapter that was kept on prompts that did not choose it."""
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    details = {"pairs": pairs, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
-    details["untrained_accuracy"] = evaluated[0]["eval_accuracy"] if evaluated else None
+    untrained, accuracy = trained.tested or (None, None)
+    details = {"base": base, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
+    details["pairs"] = dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True))
     details["kept_step"] = kept["step"] if kept else None
     return {
         "loss": losses[-1] if losses else None,
-        "held_out_accuracy": kept["eval_accuracy"] if kept else None,
+        "test_accuracy": accuracy,
+        "test_accuracy_untrained": untrained,
         "details": [details],
     }
 
 
 def be_worker(run: Path) -> None:
-    """One of a training's processes."""
     from editjudge.training import launch
 
     launch.worker(lambda: train(read_setting(params.load()), run))
@@ -186,19 +190,23 @@ def be_worker(run: Path) -> None:
 
 def train_alone_or_launch() -> None:
     """Prepares the training and carries it out, here or in processes of its own."""
+    values = params.load()
+    setting, pairs = read_setting(values), records.read(PAIRS, "train_pairs")
+    base = hub.checkpoint("train_judge.base", setting.base)
+    os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
     import torch
 
     from editjudge.training import launch
 
-    values = params.load()
-    setting, pairs = read_setting(values), records.read(PAIRS, "train_pairs")
     start = replace(setting.launch, processes=setting.launch.processes or max(1, torch.cuda.device_count()))
-    files = [PAIRS, *sorted(file for file in BASE.rglob("*") if file.is_file())]
+    files = [PAIRS, *sorted(file for file in base.rglob("*") if file.is_file())]
     processes = start.nodes * start.processes
+    setting.shares(processes)
     run = work("train_judge", fingerprint(params.leaf(values, "train_judge"), processes, files))
     if launch.node() == 0:
         prepare(pairs, run, setting.skip_failed)
-    if processes > 1 or setting.deepspeed != "none":
+    # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
+    if processes > 1 or setting.deepspeed != "none" or torch.cuda.device_count() > 1:
         launch.start(start, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
     else:
         train(setting, run)
@@ -210,8 +218,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
     run = parser.parse_args().worker
-    os.environ.update(ENVIRONMENT)
     if run:
+        os.environ.update(ENVIRONMENT)
         guarded("train_judge", be_worker, run)
     else:
         guarded("train_judge", train_alone_or_launch)

@@ -12,13 +12,12 @@ import pyarrow.parquet as pq
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.core import params, records, resume
+from editjudge.core import keys, params, records, resume
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.pairs import rules as tier_rules
 from editjudge.pairs import tiers
 
-LONGEST_KEY = 200
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 Sums: TypeAlias = Mapping[tuple[str, str, str], tuple[str, str]]
@@ -45,7 +44,7 @@ def choose(
     """
 
     def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
-        candidates = _candidates(rows, setting["least_change"], counts)
+        candidates = tiers.edited(rows, setting["least_change"], counts)
         outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
         counts["prompts"] += 1
         counts["candidates_unscored"] += len(outcome.unscored)
@@ -129,28 +128,12 @@ def _judged(
     return None
 
 
-def _candidates(rows: Rows, least_change: float, counts: Counter) -> list[tiers.Candidate]:
-    edited = []
-    for row in rows:
-        if row["status"] == "failed":
-            counts["candidates_failed"] += 1
-        elif row["change"] < least_change:
-            counts["candidates_unedited"] += 1
-        else:
-            values = {(m["area"], m["measure"]): m["value"] for m in row["measures"]}
-            edited.append(tiers.Candidate(row["model"], values))
-    return edited
-
-
 def to_rows(chosen: list[Chosen], instructions: Mapping[tuple[str, str], str], sums: Sums, seed: int) -> Rows:
-    """Training pairs; which edit is Image A is drawn for each pair by itself from the seed.
-
-    instructions: by task and prompt. sums: SHA-256 of source and edit, by task, prompt and model.
-    """
+    """Training pairs, A and B drawn from the seed. instructions: by task and prompt; sums: also by model."""
     rows = []
     for item in chosen:
         winner, loser = item.pair.winner, item.pair.loser
-        key = _key(f"{item.prompt}.{winner}.{loser}")
+        key = keys.plain(f"{item.prompt}.{winner}.{loser}")
         rng = np.random.default_rng([seed, *resume.fingerprint(key).encode()])
         a, b = (loser, winner) if rng.random() < 0.5 else (winner, loser)
         rows.append(
@@ -174,11 +157,6 @@ def to_rows(chosen: list[Chosen], instructions: Mapping[tuple[str, str], str], s
     return rows
 
 
-def _key(name: str) -> str:
-    """A name as a key; one that is cut ends with a fingerprint of the whole, so that two of them stay apart."""
-    return name if len(name) <= LONGEST_KEY else f"{name[: LONGEST_KEY - 17]}.{resume.fingerprint(name)[:16]}"
-
-
 def truth(chosen: list[Chosen]) -> dict[str, Any]:
     """How many pairs name the truly less damaged side; equal damages make the pair wrong."""
     known = [(item.damage[item.pair.winner], item.damage[item.pair.loser]) for item in chosen]
@@ -194,10 +172,7 @@ def truth(chosen: list[Chosen]) -> dict[str, Any]:
 
 
 def report(per_task: PerTask) -> dict[str, Any]:
-    """metrics/train_pairs.json: pairs, how often they name the truth, by tier and task, and what gave none and why.
-
-    Lists, which `dvc metrics` leaves out, hold the details.
-    """
+    """metrics/train_pairs.json; the details are lists, which `dvc metrics` leaves out."""
     everything = [item for chosen, _ in per_task.values() for item in chosen]
     total = sum((counts for _, counts in per_task.values()), Counter())
     tiers_of = Counter(item.pair.tiers for item in everything)
@@ -216,11 +191,7 @@ def report(per_task: PerTask) -> dict[str, Any]:
 
 
 def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
-    """The pairs of every task, from its files.
-
-    setting: the section `train_pairs`. missing: measures that are not configured, and why. ParamsError, before any
-    file is read: a setting that cannot be.
-    """
+    """The pairs of every task, from its files. missing: unconfigured measures, and why. Raises ParamsError."""
     setting = vars(read("train_pairs", tier_rules.PairsSetting, setting))
     rules = {
         task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
@@ -239,7 +210,6 @@ def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missin
 
 
 def run() -> None:
-    """The stage on its files. Raises ParamsError and ContractError."""
     values = params.load()
     tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
@@ -265,9 +235,5 @@ def run() -> None:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
 
 
-def main() -> None:
-    stage(__doc__, run)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

@@ -11,17 +11,17 @@ from datasets import Dataset, concatenate_datasets
 from PIL import Image
 from torch.utils.data import Sampler
 from transformers import Qwen3VLProcessor
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.winner import Winner
+from editjudge.qwen.chat_model import decode
 from editjudge.qwen.prompt import completion, messages
 
 Fetch: TypeAlias = Callable[[str], bytes]
 """The encoded image of a name; empty where there is none."""
 IMAGES = ("source", "a", "b")
-CACHE_BYTES = 1 << 30
+CACHE_BYTES = 1 << 30  # of decoded images, in all processes of a machine together
 FILLER = "filler"  # in place of a winner
 IGNORED = -100
 
@@ -44,20 +44,20 @@ def dataset(samples: Iterable[Sample]) -> Dataset:
     return Dataset.from_list([asdict(sample) for sample in samples])
 
 
-def split(rows: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Training rows, and the rows of `share` of the prompts (at least one prompt when share > 0, else None).
+def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+    """Rows to train on, rows that choose the checkpoint, and rows that only test it: of other prompts each.
 
-    Which prompts are held out depends on their names and the seed, not on the order of the rows. FileError: no prompt
-    is left to train on.
+    About these shares of the prompts are held out, each by the hash of its own name (and the seed), so that no other
+    prompt decides: more or fewer of them move none from one part to another. FileError: nothing is left to train on.
     """
-    prompts = rows["prompt"]
-    ranked = sorted(set(prompts), key=lambda prompt: sha256(f"{seed}:{prompt}".encode()).digest())
-    count = max(1, round(share * len(ranked))) if share > 0 else 0
-    if count >= len(ranked):
-        raise FileError(f"{len(ranked)} prompts are too few to hold out {share}")
-    held_out = set(ranked[:count])
-    train = rows.select([i for i, prompt in enumerate(prompts) if prompt not in held_out])
-    return train, rows.select([i for i, prompt in enumerate(prompts) if prompt in held_out]) if count else None
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for row, prompt in enumerate(rows["prompt"]):
+        place = int.from_bytes(sha256(f"{seed}:{prompt}".encode()).digest()[:8]) / 2**64
+        parts[2 if place < test_share else 1 if place < test_share + held_out_share else 0].append(row)
+    if not parts[0]:
+        raise FileError(f"{len(set(rows['prompt']))} prompts are too few to hold out {held_out_share} and {test_share}")
+    train, held_out, test = (rows.select(part) for part in parts)
+    return train, held_out, test
 
 
 def filled(rows: Dataset, multiple: int) -> Dataset:
@@ -112,9 +112,9 @@ def reply(winner: str) -> list[dict[str, Any]]:
 class Prepare:
     """The dataset's transform: rows to the images, prompt and completion columns of trl, and which are fillers.
 
-    Images are fetched, decoded and resized once, as the processor would resize them, and kept up to `cache_bytes` of
-    each process. How a row is flipped depends on the seed, its key and the epoch alone, so neither the number of
-    processes nor a resumed run changes it.
+    Images are fetched, decoded and resized once, as the processor would resize them, and kept up to `cache_bytes` in
+    each process that decodes. How a row is flipped depends on the seed, its key and the epoch alone, so neither the
+    number of processes nor a resumed run changes it.
     """
 
     def __init__(
@@ -157,13 +157,7 @@ class Prepare:
         return image
 
     def load(self, data: bytes) -> np.ndarray:
-        image = Image.fromarray(images.decode(data))
+        image = Image.fromarray(decode(data))
         size = self.image_processor.size
-        height, width = smart_resize(
-            image.height,
-            image.width,
-            factor=self.image_processor.patch_size * self.image_processor.merge_size,
-            min_pixels=size["shortest_edge"],
-            max_pixels=size["longest_edge"],
-        )
-        return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+        shape = images.shown_size(image.width, image.height, size["shortest_edge"], size["longest_edge"])
+        return np.asarray(image.resize(shape, Image.Resampling.BICUBIC))

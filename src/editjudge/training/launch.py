@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -33,8 +34,12 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     deepspeed: called once; it reaches the nodes of `hostfile` by ssh.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
-    if not torch.cuda.is_available():
+    if device(launch.processes) == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
+        if gpus := torch.cuda.device_count():
+            print(
+                f"train_judge: {launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr
+            )
     if launch.launcher == "deepspeed":
         deepspeed(launch, command)
     else:
@@ -71,6 +76,11 @@ def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
     done = subprocess.run([*runner, sys.executable, *command], check=False)
     if done.returncode:
         raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
+
+
+def device(processes: int) -> Literal["cpu", "cuda"]:
+    """Where a node's processes train: on GPUs where there is one for each of them."""
+    return "cuda" if torch.cuda.device_count() >= processes else "cpu"
 
 
 def node() -> int:

@@ -8,9 +8,11 @@ import os
 import resource
 import shutil
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -22,29 +24,36 @@ from transformers import Qwen3VLProcessor, TrainerCallback, TrainerControl, Trai
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
+from editjudge.core import hub
+from editjudge.core.params import ParamsError
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
-from editjudge.training.data import EpochOrder, Fetch, Prepare, collated, filled, split
+from editjudge.training.data import CACHE_BYTES, IGNORED, EpochOrder, Fetch, Prepare, collated, filled, split
 from editjudge.training.settings import TrainJudgeSetting
 
 Row: TypeAlias = dict[str, float | None]
 Device: TypeAlias = Literal["cpu", "cuda"]
 OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
 MEASURED = ("loss", "eval_loss", "eval_accuracy")
+Live: TypeAlias = Callable[[list[Row]], None]
+"""Is given the history whenever it has grown."""
 BEST, WHOLE = "best.safetensors", "whole"  # files that a checkpoint has beside the trainer's own; it ends with WHOLE
 
 
 @dataclass(frozen=True)
 class Trained:
     """What a training of `steps` gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None if not measured;
-    losses are mean nats a token of the reply, eval_accuracy is that of `Trainer.accuracy`. `tokens`: all that were
-    shown in training, those of the images and of the question included, padding not.
+    losses are mean nats a token of the reply, eval_accuracy is `Trainer.accuracy` on the rows that choose the adapter.
+    `tested`: that of the untrained and of the saved adapter on the test rows, None without any. `rows`: how many were
+    trained on, chose and tested. `tokens`: all that were shown in training, images and question included, padding not.
 
     The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
     and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident.
     """
 
     history: list[Row]
+    tested: tuple[float, float] | None
+    rows: tuple[int, int, int]
     steps: int
     tokens: int
     resumed_from: int | None
@@ -55,10 +64,10 @@ class Trained:
 
 class Trainer(SFTTrainer):
     """trl's trainer, which shows the training rows in the given order, keeps the adapter that did best on the held-out
-    rows (in the first process), and marks a checkpoint, last of all, as whole."""
+    rows, and marks a checkpoint, last of all, as whole."""
 
-    def __init__(self, order: EpochOrder, best: dict[str, torch.Tensor], **arguments: Any) -> None:
-        self.order, self.best = order, best
+    def __init__(self, order: EpochOrder, best: dict[str, torch.Tensor], live: Live, **arguments: Any) -> None:
+        self.order, self.best, self.live = order, best, live
         super().__init__(**arguments)
         self.data_collator = partial(collated, self.data_collator)
         self.model_accepts_loss_kwargs = True  # the mean is then over all tokens of a step, whichever process has them
@@ -66,31 +75,49 @@ class Trainer(SFTTrainer):
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:
         return self.order
 
+    def log(self, *arguments: Any, **named: Any) -> None:
+        super().log(*arguments, **named)
+        if self.is_world_process_zero():
+            self.live(history(self.state.log_history))
+
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
         """Logs the accuracy beside the loss."""
         earlier = [entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry]
         metrics = super().evaluate(*arguments, **named)
-        self.state.log_history[-1]["eval_accuracy"] = self.accuracy()
+        self.state.log_history[-1]["eval_accuracy"] = self.accuracy(cast(Any, self.eval_dataset))
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
-            weights = adapter_weights(cast(Any, self.model))
-            self.best = weights if self.is_world_process_zero() else {}
+            self.best = adapter_weights(cast(Any, self.model))
         return metrics
 
-    @torch.no_grad()
-    def accuracy(self) -> float:
-        """Share of held-out rows, 0..1, where every token of the right reply is the likeliest one at its place.
+    def test(self, rows: Dataset, weights: dict[str, torch.Tensor]) -> tuple[float, float]:
+        """The accuracy on the rows of the untrained adapter, and of the one with these weights, which it then has."""
+        model: Any = self.model
+        with trained(model, writer=0) as parameters:
+            for name, parameter in parameters.items():
+                parameter.data.copy_(weights[name])
+        model.eval()
+        with model.disable_adapter():
+            untrained = self.accuracy(rows)
+        return untrained, self.accuracy(rows)
 
-        These are the rows that greedy decoding answers rightly. Each process takes a part of them; all run the model
-        equally often, which ZeRO-3 needs, so one whose rows are done runs it on the first row and does not count it.
+    @torch.no_grad()
+    def accuracy(self, rows: Dataset) -> float:
+        """Share of the rows, 0..1, where every token of the right reply, its end included, is the likeliest there.
+
+        These are the rows that greedy decoding answers rightly: what the template has behind a reply's end does not
+        count, since decoding stops there. Each process takes a part of them. All run the model equally often, which
+        ZeRO-3 needs: one whose rows are done runs it on the first row and does not count it.
         """
         accelerator, size = self.accelerator, self.args.per_device_eval_batch_size
-        rows: Any = self.eval_dataset
+        end = cast(Any, self.processing_class).tokenizer.eos_token_id
         part = -(-len(rows) // accelerator.num_processes)
         mine = range(len(rows))[accelerator.process_index * part :][:part]
         right = torch.zeros((), device=accelerator.device)
         for start in range(0, part, size):
             chosen = mine[start : start + size]
             batch = self.data_collator([rows[i] for i in chosen or [0]])
+            ends = (batch["labels"] == end).int()
+            batch["labels"][ends.cumsum(1) > ends] = IGNORED
             batch = {name: value.to(accelerator.device) for name, value in batch.items()}
             output = self.model_wrapped(**batch, fused_lm_head=True)
             if chosen:
@@ -135,8 +162,12 @@ def lora(setting: TrainJudgeSetting) -> LoraConfig:
     )
 
 
-def trainer_config(setting: TrainJudgeSetting, checkpoints: Path, device: Device) -> SFTConfig:
-    """trl's settings: a cosine with warm-up, loss on the reply, no reports."""
+def trainer_config(setting: TrainJudgeSetting, checkpoints: Path, device: Device, evaluates: bool) -> SFTConfig:
+    """trl's settings: a cosine with warm-up, loss on the reply, no reports. ParamsError: what cannot run here."""
+    if setting.liger and (device == "cpu" or not find_spec("liger_kernel")):
+        why = "its kernels need a GPU" if device == "cpu" else "pip install liger-kernel"
+        raise ParamsError(f"train_judge.liger: {why}")
+    at_once, accumulation = setting.shares(int(os.environ.get("WORLD_SIZE", "1")))
     return SFTConfig(
         output_dir=str(checkpoints),
         num_train_epochs=setting.epochs,
@@ -145,9 +176,9 @@ def trainer_config(setting: TrainJudgeSetting, checkpoints: Path, device: Device
         lr_scheduler_type="cosine",
         warmup_steps=setting.warmup_share,
         weight_decay=setting.weight_decay,
-        per_device_train_batch_size=setting.batch_size,
-        per_device_eval_batch_size=setting.batch_size,
-        gradient_accumulation_steps=setting.accumulation,
+        per_device_train_batch_size=at_once,
+        per_device_eval_batch_size=at_once,
+        gradient_accumulation_steps=accumulation,
         gradient_checkpointing=setting.gradient_checkpointing,
         bf16=setting.bf16,
         use_cpu=device == "cpu",
@@ -159,8 +190,9 @@ def trainer_config(setting: TrainJudgeSetting, checkpoints: Path, device: Device
         remove_unused_columns=False,
         dataloader_num_workers=setting.workers,
         dataloader_pin_memory=device == "cuda",
-        eval_strategy="steps" if setting.held_out_share else "no",
-        eval_steps=setting.eval_every if setting.held_out_share else None,
+        eval_strategy="steps" if evaluates else "no",
+        eval_steps=setting.eval_every if evaluates else None,
+        use_liger_kernel=setting.liger,
         logging_steps=setting.log_every,
         save_steps=setting.save_every,
         save_total_limit=setting.keep_checkpoints,
@@ -179,8 +211,10 @@ def train_adapter(
     setting: TrainJudgeSetting,
     checkpoints: Path,
     device: Device = "cpu",
+    live: Live = lambda _: None,
 ) -> Trained:
-    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (the fields of `Sample`) and saves them in out_dir.
+    """Trains LoRA adapters for the checkpoint in base_dir on `rows` (the fields of `Sample`) and saves them in out_dir,
+    with the processor that shows images in the sizes that were trained on.
 
     Where prompts are held out, the adapter of the evaluation with the lowest loss is saved (it says more than the
     accuracy on few rows); the untrained adapter is evaluated too. In `checkpoints`, a folder of this very training, it
@@ -194,7 +228,8 @@ def train_adapter(
     began = time.perf_counter()
     whole = [file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")]
     last = max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
-    trainer = assemble(base_dir, rows, fetch, setting, checkpoints, device, last)
+    parts = split(rows, setting.test_share, setting.held_out_share, setting.seed)
+    trainer, shown = assemble(base_dir, parts, fetch, setting, checkpoints, device, last, live)
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
         for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
@@ -202,9 +237,12 @@ def train_adapter(
     model: Any = trainer.model  # a PeftModel
     weights = trainer.best if trainer.eval_dataset else adapter_weights(model)
     if trainer.is_world_process_zero():
-        save_adapter(model, out_dir, weights)
+        save_adapter(model, base_dir, out_dir, weights)
+        processor_of(base_dir, setting).save_pretrained(out_dir)
     return Trained(
         history(trainer.state.log_history),
+        tested=trainer.test(parts[2].with_transform(shown), weights) if parts[2] else None,
+        rows=cast(Any, tuple(map(len, parts))),
         steps=trainer.state.global_step,
         tokens=trainer.state.num_input_tokens_seen,
         resumed_from=int(last.name.rpartition("-")[2]) if last else None,
@@ -216,32 +254,37 @@ def train_adapter(
 
 def assemble(
     base_dir: Path,
-    rows: Dataset,
+    parts: tuple[Dataset, Dataset, Dataset],
     fetch: Fetch,
     setting: TrainJudgeSetting,
     checkpoints: Path,
     device: Device,
     last: Path | None,
-) -> Trainer:
-    """The trainer, which goes on from the checkpoint `last` if there is one."""
-    processor = load_processor(base_dir)
-    bound_pixels(processor, setting.min_pixels, setting.max_pixels)
-    train_rows, held_rows = split(rows, setting.held_out_share, setting.seed)
-    prepare = Prepare(processor, fetch, setting.seed, flipped=True)
-    shown = Prepare(processor, fetch, setting.seed, flipped=False)
+    live: Live,
+) -> tuple[Trainer, Prepare]:
+    """The trainer, which goes on from the checkpoint `last` if there is one, and how rows that test it are shown."""
+    processor, (train_rows, held_rows, _) = processor_of(base_dir, setting), parts
+    caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    prepare, shown = (
+        Prepare(processor, fetch, setting.seed, mirrored, CACHE_BYTES // caches)
+        for mirrored in (setting.augmentation == "mirror", False)
+    )
     processor.image_processor.do_resize = False
     # Before the model: under ZeRO-3 it is then loaded in parts.
-    config = trainer_config(setting, checkpoints, device)
-    config.eval_on_start = held_rows is not None and last is None
+    config = trainer_config(setting, checkpoints, device, bool(held_rows))
+    config.eval_on_start = bool(held_rows) and last is None
     if config.deepspeed:
         start_deepspeed(device)
-    train_data = filled(train_rows, setting.batch_size * config.world_size if config.world_size > 1 else 1)
+    together = config.per_device_train_batch_size * config.world_size
+    train_data = filled(train_rows, together if config.world_size > 1 else 1)
     order = EpochOrder(len(train_rows), len(train_data) - len(train_rows), setting.seed)
     precision: Precision = "bfloat16" if setting.bf16 else "float32"
-    return Trainer(
+    place = device if is_deepspeed_zero3_enabled() else "cpu"
+    trainer = Trainer(
         order=order,
         best=load_file(last / BEST) if last else {},
-        model=load_model(base_dir, precision, device if is_deepspeed_zero3_enabled() else "cpu"),
+        live=live,
+        model=load_model(base_dir, precision, place, setting.attn_implementation),
         args=config,
         train_dataset=train_data.with_transform(prepare),
         eval_dataset=held_rows.with_transform(shown) if held_rows else None,
@@ -249,13 +292,17 @@ def assemble(
         peft_config=lora(setting),
         callbacks=[Epochs(prepare, order)],
     )
+    return trainer, shown
 
 
-def bound_pixels(processor: Qwen3VLProcessor, least: int, most: int) -> None:
-    """Sets the pixels that an image is resized to, at least and at most; 0 leaves a bound as the checkpoint has it."""
+def processor_of(base_dir: Path, setting: TrainJudgeSetting) -> Qwen3VLProcessor:
+    """The base's processor, with the setting's bounds on pixels; 0 leaves a bound as the base has it."""
+    processor = load_processor(base_dir)
     size = processor.image_processor.size
-    bounds = {"shortest_edge": least or size["shortest_edge"], "longest_edge": most or size["longest_edge"]}
+    bounds = {"shortest_edge": setting.min_pixels or size["shortest_edge"]}
+    bounds["longest_edge"] = setting.max_pixels or size["longest_edge"]
     processor.image_processor.size = type(size)(**bounds)
+    return processor
 
 
 def start_deepspeed(device: Device) -> None:
@@ -270,16 +317,25 @@ def start_deepspeed(device: Device) -> None:
     deepspeed.init_distributed("gloo" if device == "cpu" else "nccl")
 
 
-def adapter_weights(model: PeftModel) -> dict[str, torch.Tensor]:
-    """A copy of the trained weights by parameter name, on the CPU. All processes must call it: ZeRO-3 holds parts."""
-    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+@contextmanager
+def trained(model: PeftModel, writer: int | None = None) -> Iterator[dict[str, torch.nn.Parameter]]:
+    """The trained parameters by name, whole. All processes must enter it: ZeRO-3 holds parts, and takes what the
+    process `writer` puts into them.
+    """
+    found = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     gathered: Any = nullcontext()
     if is_deepspeed_zero3_enabled():
         import deepspeed
 
-        gathered = deepspeed.zero.GatheredParameters(list(trained.values()))
+        gathered = deepspeed.zero.GatheredParameters(list(found.values()), modifier_rank=writer)
     with gathered:
-        return {name: weight.detach().cpu().clone() for name, weight in trained.items()}
+        yield found
+
+
+def adapter_weights(model: PeftModel) -> dict[str, torch.Tensor]:
+    """A copy of the trained weights by parameter name, on the CPU, in every process."""
+    with trained(model) as parameters:
+        return {name: weight.detach().cpu().clone() for name, weight in parameters.items()}
 
 
 def peak_memory(trainer: SFTTrainer) -> int:
@@ -292,13 +348,15 @@ def peak_memory(trainer: SFTTrainer) -> int:
     return int(trainer.accelerator.gather(torch.tensor([mine], dtype=torch.int64, device=device)).max())
 
 
-def save_adapter(model: PeftModel, out_dir: Path, weights: dict[str, torch.Tensor]) -> None:
+def save_adapter(model: PeftModel, base_dir: Path, out_dir: Path, weights: dict[str, torch.Tensor]) -> None:
     """Saves the adapter with `weights`, by parameter name.
 
     The configuration's module names are sorted, and peft's empty model card is left out: the same adapter gives
     the same bytes.
     """
     config = cast(LoraConfig, model.peft_config["default"])
+    if name := hub.name_of(base_dir):
+        config.base_model_name_or_path, _, config.revision = name.partition("@")
     config.target_modules = sorted(config.target_modules or ())
     model.save_pretrained(str(out_dir), safe_serialization=True, save_embedding_layers=False, state_dict=weights)
     (out_dir / "README.md").unlink()

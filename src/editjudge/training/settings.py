@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong
 from editjudge.qwen.settings import TinySettings
 
@@ -52,17 +53,20 @@ class LaunchSetting:
 class TrainJudgeSetting:
     """Section `train_judge`, whose comments say what the fields mean."""
 
+    base: Text
     lora_rank: Annotated[Positive, Field(le=4096)]
     lora_alpha: Annotated[Positive, Field(le=65_536)]
     lora_dropout: Part
     learning_rate: Amount
     epochs: Amount
     max_steps: Annotated[Whole, Field(ge=-1)]
+    global_batch: Annotated[Positive, Field(le=65_536)]
     batch_size: Annotated[Positive, Field(le=65_536)]
-    accumulation: Annotated[Positive, Field(le=65_536)]
     warmup_share: Part
     weight_decay: Amount
     held_out_share: Part
+    test_share: Part
+    augmentation: Literal["none", "mirror"]
     min_pixels: Count
     max_pixels: Count
     log_every: Positive
@@ -73,6 +77,8 @@ class TrainJudgeSetting:
     workers: Count
     bf16: Flag
     gradient_checkpointing: Flag
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"]
+    liger: Flag
     deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
     seed: Count
     launch: LaunchSetting
@@ -82,6 +88,19 @@ class TrainJudgeSetting:
             raise Wrong("save_every", f"must be a multiple of log_every, {self.log_every}, not {self.save_every}")
         if 0 < self.max_pixels < self.min_pixels:
             raise Wrong("max_pixels", f"must not be below min_pixels, {self.min_pixels}")
+        if self.held_out_share + self.test_share > 0.99:
+            raise Wrong("test_share", f"and held_out_share, {self.held_out_share}, leave nothing to train on")
+
+    def shares(self, processes: int) -> tuple[int, int]:
+        """Pairs that each of so many processes works on at a time, and how often in a step. ParamsError."""
+        each, rest = divmod(self.global_batch, processes)
+        if rest or not each:
+            raise ParamsError(
+                f"train_judge.global_batch: {self.global_batch} pairs cannot be shared out evenly over {processes}"
+                f" processes: give a multiple of {processes}, or a divisor of {self.global_batch} as launch.processes"
+            )
+        at_once = next(size for size in range(min(each, self.batch_size), 0, -1) if each % size == 0)
+        return at_once, each // at_once
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

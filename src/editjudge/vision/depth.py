@@ -24,7 +24,7 @@ class DepthAnything(loading.VisionModel):
         self.side, self.multiple = folders.depth_input(where, folder)
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (H, W), in 0..255; all 0 where the depth is constant.
+        """RGB, uint8, (H, W, 3) each, of any sizes, to uint8, (H, W), in 0..255; all 0 where the depth is constant.
 
         Images of one input size go through the model together.
         """
@@ -57,10 +57,12 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
 
 
 def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255."""
+    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255; cut to
+    whole numbers.
+    """
     whole = functional.interpolate(depth[None, None], (height, width), mode="bicubic", align_corners=False)[0, 0]
     lowest, highest = float(whole.min()), float(whole.max())
     if highest - lowest <= FLAT * max(abs(lowest), abs(highest)):
-        return np.zeros((height, width), np.float32)
-    scaled = (whole - lowest) * (255 / (highest - lowest))
-    return scaled.clamp(0, 255).cpu().numpy()
+        return np.zeros((height, width), np.uint8)
+    scaled = (whole - lowest) / (highest - lowest) * 255
+    return scaled.clamp(0, 255).to(torch.uint8).cpu().numpy()

@@ -38,7 +38,7 @@ class Encoder(loading.VisionModel, ABC):
 
     def cells(self, region: np.ndarray, share: float) -> np.ndarray:
         """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
-        return grid_cells(region, self.grid, share)
+        return grid_cells(region, self.side, self.grid, share)
 
     @abstractmethod
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,19 +46,17 @@ class Encoder(loading.VisionModel, ABC):
 
 
 class ClipEncoder(Encoder):
-    """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: 7 x 7 patches of 768, an embedding of 512.
+    """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: a CLS token and 7 x 7 patches of 768.
 
-    Patches: the last hidden state's patch tokens after the post layer norm, which CLIP itself applies to the token it
-    reads. Without it a few large channels of the residual stream would rule squared Euclidean costs. CLS: the image
-    embedding, projected, as CLIP compares images; not normalised.
+    Both of the last hidden state, before the last layer norm, as published: neither normed nor projected.
     """
 
     architecture, model_class = folders.CLIP, CLIPVisionModelWithProjection
 
     def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         pixels = loading.fed(rgbs, self.side, self.side, self.scaling, self.device)
-        found = self.model(pixel_values=pixels.to(self.model.dtype))
-        return found.image_embeds, self.model.vision_model.post_layernorm(found.last_hidden_state[:, 1:])
+        found = self.model(pixel_values=pixels.to(self.model.dtype)).last_hidden_state
+        return found[:, 0], found[:, 1:]
 
 
 class DinoEncoder(Encoder):
@@ -77,22 +75,23 @@ class DinoEncoder(Encoder):
         return found.pooler_output, found.last_hidden_state[:, first:]
 
 
-def grid_cells(region: np.ndarray, grid: int, share: float) -> np.ndarray:
+def grid_cells(region: np.ndarray, side: int, grid: int, share: float) -> np.ndarray:
     """The cells of a grid over a region (H, W) of which more than `share` lies in it: bool, (grid * grid,).
 
-    Exact for every size: a pixel that a cell's border cuts counts in each cell with its part, where cv2.resize
-    interpolates an image of fewer pixels than cells.
+    As published, pixels are those of the model's square input of `side`: a box's corners are multiplied by `side` over
+    the image's and cut to whole numbers. This does the same to any mask.
     """
-    rows, columns = (_overlaps(length, grid) for length in region.shape)
-    covered = rows @ region.astype(np.float64) @ columns.T
-    return (covered > share + 1e-9).reshape(-1)  # so that a cell of exactly the share is never in by rounding
+    rows, columns = (_places(length, side) for length in region.shape)
+    square = region[np.ix_(rows, columns)]
+    cell = side // grid
+    square = square[: grid * cell, : grid * cell]  # what the model's patches cover
+    return (square.reshape(grid, cell, grid, cell).mean((1, 3)) > share).reshape(-1)
 
 
-def _overlaps(length: int, grid: int) -> np.ndarray:
-    """The part of each of `grid` equal cells that each of `length` pixels covers: float64, (grid, length)."""
-    edges, pixels = np.arange(grid + 1) * (length / grid), np.arange(length)
-    lowest, highest = np.maximum(edges[:-1, None], pixels), np.minimum(edges[1:, None], pixels + 1)
-    return np.maximum(highest - lowest, 0) * (grid / length)
+def _places(length: int, side: int) -> np.ndarray:
+    """The pixel of `length` that each of `side` shows: the last one whose edge, scaled and cut, is not beyond it."""
+    edges = np.arange(length) * side // length
+    return np.searchsorted(edges, np.arange(side), "right") - 1
 
 
 def _sides(where: str, folder: Path, kind: Any) -> tuple[int, int]:

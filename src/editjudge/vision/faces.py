@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from skimage.data import lbp_frontal_face_cascade_filename
-from skimage.feature import Cascade, local_binary_pattern
 
 from editjudge.core.regions import FloatBox, overlaps
 
@@ -41,6 +39,9 @@ class LbpFaces:
     """
 
     def __init__(self) -> None:
+        from skimage.data import lbp_frontal_face_cascade_filename
+        from skimage.feature import Cascade
+
         self.cascade = Cascade(lbp_frontal_face_cascade_filename())
 
     def find(self, images: Sequence[np.ndarray]) -> list[list[Face]]:
@@ -97,6 +98,8 @@ def grouped(windows: np.ndarray) -> list[tuple[np.ndarray, float]]:
 
 def described(grey: np.ndarray) -> np.ndarray:
     """The embedding of a face's crop, uint8, (CROP, CROP): float64, (GRID * GRID * PATTERNS,), unit norm."""
+    from skimage.feature import local_binary_pattern
+
     codes = local_binary_pattern(grey, 8, 1, "nri_uniform").astype(int)
     side = CROP // GRID
     cells = codes.reshape(GRID, side, GRID, side).swapaxes(1, 2).reshape(GRID * GRID, -1)

@@ -1,28 +1,26 @@
 """The folders of the measures' models: found and looked into before any work, without loading torch.
 
-What a params field names is a local folder, or a hub id, which may end with a branch, tag, commit or pull request:
-owner/name@refs/pr/1. Weights are safetensors only; code in a folder is never run.
+What a params field names is a local folder, or a hub id (`core.hub`). Weights are safetensors only; code in a folder is
+never run.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 
 if TYPE_CHECKING:  # stages that only look into folders need no torch
     import torch
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
-PATTERNS = ["*.json", "model*.safetensors"]
+PATTERNS = ("*.json", "model*.safetensors")
 PREPROCESSOR = "preprocessor_config.json"
-HUB_ID = r"\w[\w.-]*/\w[\w.-]*"  # owner/name
 # The 12 of COCO's 17 keypoints that are below the head.
 JOINTS = (
     "L_Shoulder", "R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist",
@@ -161,9 +159,7 @@ def find(where: str, model: str, kind: Architecture) -> Path:
     lacks config.json, preprocessor_config.json or weights in safetensors. Whether every weight is there is seen only
     when the class loads them: the same error then.
     """
-    folder = Path(model)
-    if not folder.is_dir():
-        folder = _fetched(where, model, kind)
+    folder = hub.find(where, model, PATTERNS, kind.example)
     config = read_json(where, folder / "config.json")
     if config.get("model_type") not in kind.types:
         raise ParamsError(
@@ -216,16 +212,3 @@ def _weights(where: str, folder: Path) -> list[Path]:
     if not isinstance(names, Mapping) or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
         raise ParamsError(f"{where}: {index} has no weight_map of file names")
     return [folder / name for name in sorted(set(names.values()))]
-
-
-def _fetched(where: str, model: str, kind: Architecture) -> Path:
-    advice = f"give a local folder, or a hub id that can be fetched, such as {kind.example}"
-    name, _, revision = model.partition("@")
-    if not re.fullmatch(HUB_ID, name):
-        raise ParamsError(f"{where}: no folder {model}; {advice}")
-    try:
-        return Path(snapshot_download(name, revision=revision or None, allow_patterns=PATTERNS))
-    except (OSError, ValueError) as error:  # the hub's errors are of these kinds
-        raise ParamsError(
-            f"{where}: no folder {model}, and the hub gives none ({type(error).__name__}); {advice}"
-        ) from None

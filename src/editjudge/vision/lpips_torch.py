@@ -61,4 +61,4 @@ class Lpips:
                 x = functional.max_pool2d(x, 3, 2)
             weight, bias = self.weights[f"features.{number}.weight"], self.weights[f"features.{number}.bias"]
             x = functional.relu(functional.conv2d(x, weight, bias, stride, padding))
-            yield x / (x.square().sum(1, keepdim=True).sqrt() + EPSILON)
+            yield x / (torch.linalg.vector_norm(x, dim=1, keepdim=True) + EPSILON)

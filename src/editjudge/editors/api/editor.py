@@ -105,7 +105,6 @@ class ApiEditor:
                     group.create_task(self._work(requests, keep))
 
     async def _work(self, requests: Requests, keep: Keep) -> None:
-        """Has requests edited until there are none left."""
         for name, request in requests:
             try:
                 edited = await self._edit(request)
@@ -182,10 +181,7 @@ def downloads(setting: ApiSetting, folder: Path) -> Downloads:
 
 
 def fetch(downloads: Downloads, url: str, base_url: str) -> bytes:
-    """The image's bytes, by https or from the endpoint's own host.
-
-    Raises EditFailed; no reason has the address, which may be as good as a key.
-    """
+    """The image's bytes, by https or from the endpoint's own host. EditFailed, without the address: it may be a key."""
     try:
         place = _place(url)
     except ValueError:  # brackets without an address, or a port above 65535

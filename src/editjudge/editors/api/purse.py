@@ -38,7 +38,6 @@ class Purse:
             raise EditFailed("budget", f"not asked for: {self.closed()}")
 
     def done(self) -> None:
-        """A request under way was answered."""
         self._under_way -= 1
         self._changed.set()
         self._changed = asyncio.Event()
@@ -49,6 +48,5 @@ class Purse:
         self.done()
 
     def closed(self) -> str:
-        """Why nothing more is asked for."""
         parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
         return f"the run's budget of {' or '.join(parts)} is spent"

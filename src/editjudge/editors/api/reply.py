@@ -20,10 +20,7 @@ POLICY = re.compile(
 
 
 def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
-    """A request for one edit. The image as it came, under a name of its form and nothing else.
-
-    Raises EditFailed (bad_source) for another form than PNG, JPEG and WebP.
-    """
+    """A request for one edit, the image as it came. EditFailed (bad_source): it is no PNG, JPEG or WebP."""
     kind = next((kind for kind, magic in KINDS.items() if image.startswith(magic)), None)
     if kind is None:
         raise EditFailed("bad_source", "not a PNG, JPEG or WebP image")

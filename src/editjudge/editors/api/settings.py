@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Real, Text, Wrong
-from editjudge.endpoints.client import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
 
 Plain: TypeAlias = str | bool | int | float
 # Fields of a request that no entry may give: an edit's own, and what would change the form of the answer.
@@ -71,13 +71,9 @@ class ApiSetting:
         return key_from(self.api_key_env, self.model)
 
     def arguments(self, use: Literal["data", "benchmark"]) -> Mapping[str, Plain]:
-        """The extra fields of a request for this use."""
         return self.data if use == "data" else self.benchmark
 
     def decides(self, use: Literal["data", "benchmark"]) -> dict[str, Any]:
-        """All of the setting that an image depends on, for the name of its record.
-
-        Not how the endpoint is reached, waits, price or budget: raising a budget makes no image again.
-        """
+        """What an image depends on: not how the endpoint is reached, waits, price or budget."""
         seed = {"seed": self.seed} if self.send_seed else {}
         return {"kind": self.kind, "model": self.model, "arguments": dict(self.arguments(use))} | seed

@@ -8,7 +8,9 @@ from typing import Any
 
 import diffusers
 from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import GatedRepoError
 
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.settings import AS_PUBLISHED, DiffusersSetting
 
@@ -50,10 +52,7 @@ def check(where: str, setting: DiffusersSetting) -> None:
 
 
 def pipeline_name(setting: DiffusersSetting) -> str:
-    """The pipeline class that runs the model: the setting's, else what the model's model_index.json says.
-
-    ParamsError: the model is not there, or names code of its own.
-    """
+    """The setting's pipeline class, else that of model_index.json. ParamsError: it is missing, or code of its own."""
     automatic = setting.pipeline == AS_PUBLISHED
     if automatic and STEP1X in setting.model and not os.path.isdir(setting.model):
         return STEP1X_CLASS  # known without the hub, so that the advice below comes first
@@ -76,14 +75,17 @@ def read_index(setting: DiffusersSetting) -> dict[str, Any]:
         if os.path.isdir(setting.model):
             path = Path(setting.model) / INDEX
         else:
-            path = Path(hf_hub_download(setting.model, INDEX, revision=setting.revision))
+            name, revision = hub.pinned(setting.model)
+            path = Path(hf_hub_download(name, INDEX, revision=revision))
+            hub.record(setting.model, path.parent.name)
         index = json.loads(path.read_text())
+    except GatedRepoError:
+        raise ParamsError(hub.gated(setting.model)) from None
     except (OSError, ValueError) as error:
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ParamsError(
             f"{setting.model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "
-            f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub; a gated model "
-            "needs its licence accepted and HF_TOKEN set"
+            f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub"
         ) from error
     if not isinstance(index, dict):
         raise ParamsError(f"the {INDEX} of {setting.model} is not a JSON object")

@@ -14,7 +14,7 @@ import torch
 from diffusers.loaders.lora_base import LoraBaseMixin
 from PIL import Image
 
-from editjudge.core import images
+from editjudge.core import hub, images
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.check import call_arguments
 from editjudge.editors.diffusers.mends import mend, stand_ins
@@ -82,8 +82,9 @@ def _loaded(setting: DiffusersSetting) -> Any:
     loader: Any = getattr(diffusers, setting.pipeline) if named else diffusers.DiffusionPipeline
     folder = Path(setting.model)
     if not folder.is_dir():  # files of other formats than safetensors are left out
-        hub: Any = diffusers.DiffusionPipeline
-        folder = Path(hub.download(setting.model, revision=setting.revision, use_safetensors=True))
+        published: Any = diffusers.DiffusionPipeline
+        name, revision = hub.pinned(setting.model)
+        folder = Path(published.download(name, revision=revision, use_safetensors=True))
     pipe = loader.from_pretrained(
         folder,
         dtype=DTYPES[setting.dtype],
@@ -100,9 +101,8 @@ def _loaded(setting: DiffusersSetting) -> Any:
 def _add_lora(pipe: Any, lora: Lora) -> None:
     if not issubclass(type(pipe), LoraBaseMixin):
         raise ParamsError(f"the LoRA {lora.model} cannot be added: {type(pipe).__name__} takes none")
-    pipe.load_lora_weights(
-        lora.model, weight_name=lora.file, revision=lora.revision, adapter_name="lora", use_safetensors=True
-    )
+    folder = hub.find("lora.model", lora.model, [lora.file], "fal/FLUX.2-dev-Turbo")
+    pipe.load_lora_weights(folder, weight_name=lora.file, adapter_name="lora", use_safetensors=True)
     if not any("lora" in names for names in pipe.get_list_adapters().values()):
         raise ParamsError(f"the LoRA {lora.model}/{lora.file} has no weights for {type(pipe).__name__}")
     pipe.set_adapters(["lora"], [lora.weight])

@@ -26,7 +26,6 @@ SEE_THE_SOURCE = (QwenImageEditPipeline, QwenImageEditPlusPipeline, LongCatImage
 
 
 def mend(pipe: Any) -> None:
-    """Put right what is wrong in this pipeline, if anything is."""
     parts = pipe.components
     if isinstance(pipe, SEE_THE_SOURCE):
         parts["text_encoder"].register_forward_pre_hook(mark_picture_tokens, with_kwargs=True)

@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.settings import FORBID, Count, Real, Text, Wrong
 
 AS_PUBLISHED = "auto"
-DEFAULT_REVISION = "main"
 # Arguments that no entry may give: an edit's own, and what would change the form of the answer.
 OURS = frozenset(
     {"prompt", "prompt_2", "image", "generator", "width", "height", "max_area", "output_type", "return_dict",
@@ -74,12 +73,11 @@ class Resolution:
 class Lora:
     """A LoRA on top of the model. model: a local folder or a hub id. file: its weights there, .safetensors.
 
-    weight: how strongly it acts, 1.0 being as trained. revision: of the hub id.
+    weight: how strongly it acts, 1.0 being as trained.
     """
 
     model: Text
     file: Annotated[Text, AfterValidator(_file)]
-    revision: Text = DEFAULT_REVISION
     weight: Annotated[Real, Field(ge=-10, le=10)] = 1.0
 
 
@@ -92,7 +90,6 @@ class DiffusersSetting:
     seed: Annotated[Count, Field(le=2**63 - 1)]
     data: Arguments
     benchmark: Arguments
-    revision: Text = DEFAULT_REVISION
     pipeline: Text = AS_PUBLISHED
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     resolution: Resolution = field(default_factory=Resolution)

@@ -193,7 +193,6 @@ def _regenerated(scene: Scene, strength: float, rng: np.random.Generator) -> np.
 
 
 def _shifted(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    """The whole image misaligned by up to a tenth of its width."""
     height, width = scene.mask.shape
     angle, distance = rng.uniform(0, 2 * np.pi), 0.1 * strength * width
     move = np.array([[1, 0, distance * np.cos(angle)], [0, 1, distance * np.sin(angle)]])

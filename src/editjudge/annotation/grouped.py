@@ -1,0 +1,105 @@
+"""Annotations in the published form, `<task>_grouped.jsonl`: a line a prompt, `{key, results}`.
+
+Of tasks that measures annotate, results is a list, one entry a candidate: source_image_path, edited_image_path,
+instruction, and for each area the measures by name, null where there is none. Of tasks that VLMs judge, a line is a
+pair and results has input_dict and winner. What the form has no place for stands under `editjudge`.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from editjudge.core.keys import plain
+from editjudge.core.records import Row
+from editjudge.core.tables import TableError
+from editjudge.measures.names import AREAS
+
+OURS = "editjudge"
+KEPT = ("model", "status", "reason", "change", "damage", "edited_area_ratio", "source_sha256", "edit_sha256")
+Paths = Callable[[str, str | None], str | None]
+"""The path of a prompt's source (model: None) or of an edit; None where there is none."""
+
+
+def line_of(key: str, instruction: str, rows: Iterable[Row], paths: Paths) -> dict[str, Any]:
+    """A prompt's line from its rows of the contract annotations."""
+    return {"key": key, "results": [_result(row, instruction, paths) for row in rows]}
+
+
+def _result(row: Row, instruction: str, paths: Paths) -> dict[str, Any]:
+    areas: dict[str, dict[str, float | None]] = {}
+    for each in row["measures"]:
+        areas.setdefault(each["area"], {})[each["measure"]] = each["value"]
+    reasons = [each["reason"] for each in row["measures"]]
+    key = row["key"]
+    shown = {"source_image_path": paths(key, None), "edited_image_path": paths(key, row["model"])}
+    kept = {name: row[name] for name in KEPT} | {"reasons": reasons}
+    return shown | {"instruction": instruction} | areas | {OURS: kept}
+
+
+def verdict_line(row: Row, instruction: str, paths: Paths) -> dict[str, Any]:
+    """A pair's line from its row of the contract pair_verdicts, which has a winner."""
+    edits = [paths(row["key"], row["model_a"]), paths(row["key"], row["model_b"])]
+    shown = {"instruction": instruction, "source_image": paths(row["key"], None), "edited_images": edits}
+    results = {"input_dict": shown, "winner": row["winner"]}
+    return {"key": f"{row['key']}_pair_{row['model_a']}_vs_{row['model_b']}", "results": results}
+
+
+def rows_of(
+    line: Mapping[str, Any], task: str, where: str, sha256: Callable[[str | None], str | None]
+) -> Iterator[Row]:
+    """The rows of the contract annotations that a line stands for, models in order of their names.
+
+    where: names the line in errors. sha256: of an image path; it is asked where the line does not say it. Where the
+    line does not name the model, it is the folder of its image. Raises TableError.
+    """
+    key, results = line.get("key"), line.get("results")
+    if not isinstance(key, str) or not isinstance(results, list):
+        what = "a pair that a VLM judged" if isinstance(results, dict) else "no key and list of results"
+        raise TableError(f"{where}: {what}: measures of candidates expected")
+    rows = [_row(plain(key), result, task, where, sha256) for result in results]
+    names = [row["model"] for row in rows]
+    if len(set(names)) < len(names):
+        raise TableError(f"{where}: a model stands twice among the results: {', '.join(sorted(names))}")
+    yield from sorted(rows, key=lambda row: row["model"])
+
+
+def _row(key: str, result: Any, task: str, where: str, sha256: Callable[[str | None], str | None]) -> Row:
+    path = result.get("edited_image_path") if isinstance(result, Mapping) else None
+    if not isinstance(result, Mapping) or not (path or OURS in result):
+        raise TableError(f"{where}: a result with edited_image_path expected, not {result!r:.80}")
+    measures = [
+        {"area": area, "measure": name, "value": _value(value, f"{where}: {area}.{name}"), "reason": None}
+        for area in result
+        if area in AREAS
+        for name, value in result[area].items()
+    ]
+    own = dict(result.get(OURS) or {})
+    reasons = own.pop("reasons", None) or [None] * len(measures)
+    for each, reason in zip(measures, reasons, strict=True):
+        each["reason"] = (reason or "no value was given") if each["value"] is None else None
+    if not own:
+        own = dict.fromkeys(KEPT) | {"model": plain(PurePosixPath(str(path)).parent.name), "status": "done"}
+        own |= {"source_sha256": sha256(result.get("source_image_path")), "edit_sha256": sha256(path)}
+        if own["source_sha256"] is None:
+            raise TableError(f"{where}: no source image {result.get('source_image_path')}: name its folder by --images")
+    return {"key": key, "task": task, "measures": measures} | own
+
+
+def _value(value: Any, where: str) -> float | None:
+    """A number, or None in any of the ways in which the published files say it."""
+    if value is None or value in ("None", "nan"):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TableError(f"{where}: a number expected, not {value!r:.40}")
+    return float(value) if math.isfinite(value) else None
+
+
+def ending(image: bytes) -> str:
+    """png, jpg or webp, by the file's first bytes."""
+    return "png" if image[:4] == b"\x89PNG" else "webp" if image[8:12] == b"WEBP" else "jpg"
+
+
+def dump(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"

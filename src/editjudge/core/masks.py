@@ -1,0 +1,66 @@
+"""A record's own masks: bool, (H, W), True where its object is; as PNG, COCO run lengths, rows of a contract."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from PIL import Image, ImageOps
+
+from editjudge.core import images
+from editjudge.core.regions import Box
+
+
+def of_rows(rows: Iterable[Mapping[str, Any]] | None) -> tuple[tuple[Box, ...], tuple[bytes, ...]]:
+    """The boxes of a record's regions, and their masks (PNG): none unless each region has one."""
+    found = [(tuple(row["box"]), row.get("mask")) for row in rows or ()]
+    masks = tuple(mask for _, mask in found if mask)
+    return tuple(box for box, _ in found), masks if len(masks) == len(found) else ()
+
+
+def rle_mask(counts: str | Sequence[int], height: int, width: int) -> np.ndarray:
+    """COCO run lengths as a mask, bool, (H, W): runs of False and True in turn, column by column.
+
+    counts: the runs, or COCO's packed text. pycocotools, which also reads them, does not look whether they fit the
+    image. Raises ValueError where they do not.
+    """
+    runs = _unpacked(counts) if isinstance(counts, str) else list(counts)
+    if min(runs, default=0) < 0 or sum(runs) != height * width:
+        raise ValueError(f"run lengths of {sum(runs)} pixels for an image of {width} x {height}")
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
+
+
+def _unpacked(text: str) -> list[int]:
+    """COCO's packed run lengths: five bits a character; from the fourth run on, less the last but one.
+
+    Source: the format as cocoapi's maskApi.c documents it.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for byte in text.encode("latin-1"):
+        bits = byte - 48
+        value |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            value -= (1 << shift) if bits & 16 else 0
+            runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+            value = shift = 0
+    return runs
+
+
+def mask_png(mask: np.ndarray) -> bytes:
+    """A mask as a PNG of one channel, 0 and 255."""
+    return cv2.imencode(".png", mask.astype(np.uint8) * 255)[1].tobytes()
+
+
+def png_mask(data: bytes) -> np.ndarray:
+    """The mask that an image shows: bool, (H, W), True where it is brighter than half of its brightest pixel.
+
+    Where it has parts that are transparent, its opaque half. Raises ImageError.
+    """
+    shown = images.decode(data).max(axis=-1)
+    with Image.open(io.BytesIO(data)) as image:
+        alpha = np.asarray(ImageOps.exif_transpose(image).getchannel("A")) if "A" in image.getbands() else shown
+    level = (shown if alpha.min() == alpha.max() else alpha).astype(np.int64)
+    return 2 * level > level.max()

@@ -1,0 +1,94 @@
+"""Models by hub id: pinned once, and what a gated one asks for. The hub is a real HTTP server on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from editjudge.core import hub
+
+COMMITS = ["a" * 40, "b" * 40]
+FIND = "import sys; from editjudge.core import hub; print(hub.find('judges.x.model', sys.argv[1], ['*.json'], 'a/b'))"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Two models, own/open and own/gated; `latest` is the number of main's commit."""
+
+    latest = 0
+
+    def do_GET(self) -> None:
+        parts = self.path.split("/")
+        commit = COMMITS[self.latest] if parts[-1] in ("main", "gated", "open") else parts[-1]
+        if parts[5:6] == ["tree"]:
+            self.answer(200, b'[{"type": "file", "path": "config.json", "size": 54, "oid": "1"}]')
+        elif self.path.startswith("/api/models/"):
+            info = {"id": "/".join(parts[3:5]), "sha": commit, "siblings": [{"rfilename": "config.json"}]}
+            licence = {"license": "other", "license_name": "dinov3-license"}
+            self.answer(200, json.dumps(info | {"gated": "manual", "cardData": licence}).encode())
+        elif parts[2] == "gated":
+            self.answer(403, b"", {"X-Error-Code": "GatedRepo"})
+        else:
+            self.answer(200, b'{"commit": "%s"}' % parts[4].encode(), {"X-Repo-Commit": parts[4], "ETag": parts[4]})
+
+    do_HEAD = do_GET
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+    Hub.latest = 0
+
+
+def found(server: str, folder: Path, model: str) -> subprocess.CompletedProcess:
+    env = {name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
+    env |= {"HF_ENDPOINT": server, "HF_HOME": str(folder / "cache"), "PYTHONPATH": str(Path(hub.__file__).parents[2])}
+    return subprocess.run([sys.executable, "-c", FIND, model], cwd=folder, env=env, capture_output=True, text=True)
+
+
+def test_an_id_without_a_commit_is_resolved_once_and_recorded(server: str, tmp_path: Path) -> None:
+    first = found(server, tmp_path, "own/open")
+    assert Path(first.stdout.strip()).name == COMMITS[0], first.stderr
+    assert json.loads((tmp_path / "models.lock").read_text()) == {"own/open": COMMITS[0]}
+    Hub.latest = 1
+    assert found(server, tmp_path, "own/open").stdout == first.stdout
+    assert Path(found(server, tmp_path, f"own/open@{COMMITS[1]}").stdout.strip()).name == COMMITS[1]
+    assert list(json.loads((tmp_path / "models.lock").read_text())) == ["own/open"]
+    (tmp_path / "models.lock").unlink()
+    assert Path(found(server, tmp_path, "own/open@main").stdout.strip()).name == COMMITS[1]
+    assert hub.name_of(Path(first.stdout.strip())) == f"own/open@{COMMITS[0]}"
+    assert hub.name_of(tmp_path) is None
+
+
+def test_a_gated_model_says_which_licence_to_accept_and_which_variable_to_set(server: str, tmp_path: Path) -> None:
+    said = found(server, tmp_path, "own/gated@main").stderr.splitlines()[-1]
+    told = f"own/gated is gated: accept the licence dinov3-license at {server}/own/gated, then set HF_TOKEN to"
+    assert said.endswith(f"judges.x.model: {told} your token")
+
+
+@pytest.mark.parametrize("model", ["models/mine", "data/mine", "mine", "../mine", "/a/b", "a/b/c", "a b/c"])
+def test_what_is_no_hub_id(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not hub.is_id(model)
+    assert hub.is_id("own/open")
+    Path("own/open").mkdir(parents=True)
+    assert not hub.is_id("own/open")

@@ -1,0 +1,13 @@
+"""What a judge in this process says to questions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from editjudge.judges.protocol import Asked
+from editjudge.judges.transformers_judge import TransformersJudge
+
+
+def compare(judge: TransformersJudge, questions: Sequence[Asked], passes: Sequence[int] | None = None) -> list[Any]:
+    """One answer a question, in the same order: a Verdict, or what else the judge's form gives."""
+    replies = judge.ask_many(questions, passes or [0] * len(questions))
+    return list(map(judge.form.answer, questions, replies))

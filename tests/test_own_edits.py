@@ -1,0 +1,192 @@
+"""docs/own_edits.md, line by line, in a fresh copy: three models given as folders are measured, paired and ranked.
+
+The edits are those of real models where EDITJUDGE_SHARED has them (one of each prompt, two more made from it where
+there is but one), else the probe set's.
+"""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pandas as pd
+import pytest
+from ruamel.yaml import YAML
+
+from editjudge.core import images
+from editjudge.editors.procedural import edits
+from editjudge.probe import scenes
+
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT / "../shared")) / "data/real_edits"
+DOC = (ROOT / "docs/own_edits.md").read_text()
+MODELS = ("first", "second", "third")
+SIDE = 192
+# key: task, instruction, source, edits, boxes in shares of the sides
+REAL = {
+    "girl": ("subject_add", "Add pendant with a ruby around this girl's neck.", "step1x/source/0000.jpg",
+             ["step1x/edited_en/0000.jpg"], [(0.4, 0.42, 0.6, 0.6)]),
+    "parrot": ("subject_add", "Add a green bowl on the branch", "editreward/source_img_1.png",
+               [f"editreward/target_img_{n}.png" for n in (1, 2, 3)],
+               [(0.7, 0.41, 0.94, 0.53), (0.5, 0.59, 0.7, 0.72), (0.25, 0.46, 0.7, 0.74)]),
+    "jacket": ("material_alter", "Change the outerwear to be made of top-grain calfskin.", "step1x/source/0002.jpg",
+               ["step1x/edited_en/0002.jpg"], [(0.08, 0.33, 1.0, 1.0)]),
+}  # fmt: skip
+
+
+def small(rgb: np.ndarray) -> np.ndarray:
+    scale = SIDE / max(rgb.shape[:2])
+    return cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+
+
+def poorer(rgb: np.ndarray, model: str) -> np.ndarray:
+    """The edit by a worse model: softened, or moved aside and tinted."""
+    if model == "second":
+        return images.jpeg_roundtrip(cv2.GaussianBlur(rgb, (0, 0), 1.5), 40)
+    return (np.roll(rgb, 9, axis=1) * np.array([1.0, 0.85, 0.8])).astype(np.uint8)
+
+
+def real() -> dict[str, tuple]:
+    found = {}
+    for key, (task, words, source, edited, boxes) in REAL.items():
+        own = images.decode((SHARED / source).read_bytes())
+        made = [small(images.decode((SHARED / each).read_bytes())) for each in edited]
+        made += [poorer(made[0], model) for model in MODELS[len(made) :]]
+        height, width = small(own).shape[:2]
+        found[key] = (
+            task,
+            words,
+            small(own),
+            made,
+            [[int(x * s) for x, s in zip(box, (width, height) * 2, strict=True)] for box in boxes],
+        )
+    return found
+
+
+def probe() -> dict[str, tuple]:
+    found = {}
+    for task in ("subject_add", "material_alter"):
+        for pair in scenes.make_pairs(task, "train", 2, SIDE, 5):
+            source, edit = images.decode(pair["image"]), edits.parse_edit(pair["edit"])
+            clean, _ = edits.edit_image(source, edit, "precise", 0.0, np.random.default_rng(0))
+            made = [clean, *(poorer(clean, model) for model in MODELS[1:])]
+            boxes = [region["box"] for region in pair["regions"]]
+            found[pair["key"]] = (task, pair["instruction"], source, made, boxes)
+    return found
+
+
+def deeper(values: dict, changes: dict) -> None:
+    """The documentation's entries in params.yaml; what it says of some sections replaces them."""
+    for name, change in changes.items():
+        if isinstance(change, dict) and name not in ("tasks", "editors", "judges"):
+            deeper(values.setdefault(name, {}), change)
+        else:
+            values[name] = change
+
+
+class Copy:
+    """The repository as a clone has it, with a user's files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
+        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self.run("git init -q")
+        self.given = real() if SHARED.is_dir() else probe()
+        mine = folder / "data/sources/mine"
+        for name in ("photos", *(f"edits/{model}" for model in MODELS)):
+            (mine / name).mkdir(parents=True)
+        with (mine / "table.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(("key", "task", "instruction", "image", "boxes"))
+            for key, (task, words, source, made, boxes) in self.given.items():
+                table.writerow((key, task, words, f"{key}.png", json.dumps(boxes)))
+                (mine / f"photos/{key}.png").write_bytes(images.encode_png(source))
+                for model, edit in zip(MODELS, made, strict=True):
+                    (mine / f"edits/{model}/{key}.png").write_bytes(images.encode_png(edit))
+
+    def run(self, line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def json(self, name: str) -> dict:
+        return json.loads((self.folder / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, str]]:
+    """The copy after every command of the page, and what each said."""
+    copy, said = Copy(tmp_path_factory.mktemp("own") / "clone"), {}
+    for kind, text in re.findall(r"^```(sh|yaml|python)\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL):
+        if kind == "yaml":
+            yaml, file = YAML(), copy.folder / "params.yaml"
+            values = yaml.load(file.read_text())
+            deeper(values, yaml.load(text))
+            with file.open("w") as out:
+                yaml.dump(values, out)
+        elif kind == "python":
+            said["python"] = copy.run(f"python - <<'END'\n{text}END")
+        else:
+            for line in text.splitlines():
+                said[line] = copy.run(line.replace("make graph", "python -m editjudge.commands.graph --write"))
+    return copy, said
+
+
+def test_every_edit_is_measured(followed: tuple[Copy, dict[str, str]]) -> None:
+    copy, said = followed
+    table = pd.read_csv(copy.folder / "values.csv")
+    assert len(table) == 3 * len(copy.given)
+    assert (table["status"] == "done").all()
+    assert table["unedit_area.ssim"].notna().all()
+    assert len(pd.read_parquet(copy.folder / "values.parquet")) == 6
+    assert said["python"].startswith("{'unedit_area.ssim': ")
+
+
+def test_own_edits_are_annotated_and_paired(followed: tuple[Copy, dict[str, str]]) -> None:
+    copy, _ = followed
+    for model in MODELS:
+        report = copy.json(f"metrics/candidates/{model}.json")
+        assert (report["records"], report["failed"], report["lacking"]) == (2 * len(copy.given), 0, [])
+    tasks = sorted({task for task, *_ in copy.given.values()})
+    annotated = [pd.read_parquet(copy.folder / f"data/annotations/{task}.parquet") for task in tasks]
+    assert sum(map(len, annotated)) == 3 * len(copy.given)
+    pairs = pd.read_parquet(copy.folder / "data/train_pairs.parquet")
+    assert len(pairs) >= len(copy.given)
+    named = pairs[pairs["prompt"].str.contains("jacket|material_alter")]
+    winners = set(np.where(named["winner"] == "Image A", named["model_a"], named["model_b"]))
+    assert "third" not in winners, "moved aside and tinted"
+
+
+def test_own_models_are_ranked(followed: tuple[Copy, dict[str, str]]) -> None:
+    copy, said = followed
+    assert "train_judge" not in said["dvc repro leaderboard"], "nothing is trained for a judge by measures"
+    [entry] = copy.json("metrics/leaderboard.json")["judges"]
+    ranked = sorted(entry["models"], key=lambda row: -row["rating"])
+    assert {row["model"] for row in ranked} == set(MODELS)
+    assert ranked[-1]["model"] == "third"
+
+
+def test_sheets_thresholds_and_exports_are_there(followed: tuple[Copy, dict[str, str]]) -> None:
+    copy, _ = followed
+    assert len(list((copy.folder / "work/sheets/subject_add").glob("*.png"))) == 2
+    assert len(pd.read_csv(copy.folder / "thresholds.csv")) > 20
+    assert (copy.folder / "thresholds.png").is_file()
+    annotations = pd.read_parquet(copy.folder / "data/annotations/subject_add.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(copy.folder / "back.parquet"), annotations)
+    lines = [json.loads(line) for line in (copy.folder / "grouped/subject_add_grouped.jsonl").read_text().splitlines()]
+    shown = [result["edited_image_path"] for line in lines for result in line["results"]]
+    assert all((copy.folder / "grouped" / path).is_file() for path in shown)
