@@ -185,7 +185,7 @@ def test_failed_candidates_and_recipes_without_regions_ask_nothing(tmp_path: Pat
 def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(tmp_path: Path) -> None:
     rows = pool(40, "subject_replace", 3)
     with serving(share=0.45) as server:
-        found = run(rows[:2], REPLACE, at(server.url, tries=4, timeout=0.8, max_in_flight=32), tmp_path / "c")
+        found = run(rows[:2], REPLACE, at(server.url, tries=4, timeout=3.0, max_in_flight=12), tmp_path / "c")
         log = server.log()
     assert found.found.keys() == rows[2].keys()
     assert set(log["kinds"]) == {*KINDS, "200"}, "everything happened"
