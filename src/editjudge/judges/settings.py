@@ -17,6 +17,8 @@ from editjudge.judges.protocol import Rule
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.judges.viescore import SCALES
 
+NONE = "none"  # no adapter
+
 
 def _prompt(name: str) -> str:
     if name not in (names := [*STYLES, *SCALES]):
@@ -57,12 +59,27 @@ class ModelSetting(MeasuresSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TransformersSetting(ModelSetting):
-    """A model on this machine. model: its folder or hub id. workers: processes, each with it; 0: one on each core."""
+class LocalSetting(ModelSetting):
+    """A model on this machine. model: its folder or hub id. adapter: the folder of a LoRA adapter of it, or none.
 
+    workers: processes in which transformers has it; 0: one on each core. A served one is not asked so: its entry can
+    change its backend alone.
+    """
+
+    adapter: Text = NONE
     dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[Positive, Field(le=10_000)]
     workers: Count = 1
+
+    @property
+    def lora(self) -> str | None:
+        """The adapter's folder."""
+        return None if self.adapter == NONE else self.adapter
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TransformersSetting(LocalSetting):
+    """A model in this process."""
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -107,16 +124,10 @@ class EndpointSetting(ChatSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ServedSetting(ChatSetting):
-    """A model that is served on this machine as long as it is asked. model: its folder or hub id.
-
-    Its own processor bounds the pixels. workers: not used, so that an entry can change its backend alone.
-    """
+class ServedSetting(LocalSetting, ChatSetting):
+    """A model that is served as long as it is asked. Its own processor bounds the pixels."""
 
     max_pixels: Count = 0
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Annotated[Positive, Field(le=10_000)]
-    workers: Count = 1
 
 
 Setting = MeasuresSetting | TransformersSetting | EndpointSetting | ServedSetting

@@ -123,13 +123,11 @@ def match_key(prompt: str, a: str, b: str) -> str:
 
 
 def ask(
-    setting: Mapping[str, Any],
+    judge: asking.Judge,
     pairs: Sequence[Pair],
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
     models: SlotSetting,
-    cache: resume.RecordCache,
-    account: Account,
 ) -> list[BothOrders]:
     """The judge's answers, in the order of the pairs."""
     questions, contexts = [], {}
@@ -139,7 +137,7 @@ def ask(
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
             contexts[key] = Context(recipes[p["task"]], boxes, models, masks)
-    return asking.ask(setting, questions, contexts, cache, account)
+    return judge.ask(questions, contexts)
 
 
 def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
@@ -189,11 +187,11 @@ def ask_judges(
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
-        setting = values["judges"][judge]
-        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
-            ask_all = functools.partial(
-                ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
-            )
+        with (
+            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
+            asking.opened(values["judges"][judge], cache, account) as asker,
+        ):
+            ask_all = functools.partial(ask, asker, gallery=gallery, recipes=recipes, models=models)
             matches += to_matches(judge, *ask_within(vars(plan), pairs, ask_all), gallery)
     return matches
 

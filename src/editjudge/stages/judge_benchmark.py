@@ -193,13 +193,12 @@ def ask_judges(
     verdicts: dict[str, Rows] = {}
     questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
-        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
-            answers = [
-                answer
-                for dimension, asked in questions.items()
-                for answer in asking.ask(how, asked, contexts, cache, accounts[judge], dimension)
-            ]
-        verdicts[judge] = to_verdicts(judge, items, answers)
+        with (
+            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
+            asking.opened(how, cache, accounts[judge]) as asker,
+        ):
+            found = [asker.ask(asked, contexts, dimension) for dimension, asked in questions.items()]
+        verdicts[judge] = to_verdicts(judge, items, [answer for answers in found for answer in answers])
     return verdicts
 
 
