@@ -20,7 +20,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
 from editjudge.arena.matches import numbered
 from editjudge.arena.settings import ArenaPlan
-from editjudge.core import params, records, resume
+from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
@@ -196,6 +196,15 @@ def ask_judges(
     return matches
 
 
+def check_verdicts(matches: Rows) -> None:
+    """Raises Unfinished for a judge without a verdict in any match: its leaderboard would be empty."""
+    for judge in dict.fromkeys(match["judge"] for match in matches):
+        reasons = [match["reason"] for match in matches if match["judge"] == judge and match["winner"] is None]
+        if len(reasons) == sum(match["judge"] == judge for match in matches):
+            how = f"if it cannot judge this arena, set judges.{judge}.arena to false"
+            raise unfinished.Unfinished(f"{judge} has no verdict in any of {len(reasons)} matches: {reasons[0]}; {how}")
+
+
 def run() -> None:
     values = params.load()
     judges = params.leaf(values, "judges")
@@ -213,6 +222,9 @@ def run() -> None:
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
     )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
+    gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
+    unfinished.check(values, "compare_models", "compare_models", gaps)
+    check_verdicts(matches)
 
 
 if __name__ == "__main__":
