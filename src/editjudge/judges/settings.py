@@ -3,12 +3,14 @@
 Its comments say what the fields mean; those without a default here must be given there.
 """
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
 from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
@@ -136,6 +138,11 @@ BACKENDS |= {"served": ServedSetting, "transformers": TransformersSetting}
 
 
 def read_setting(where: str, given: Any) -> Setting:
-    """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong."""
+    """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
+
+    A model of the hub has not been trained here: it is asked as general models are, unless a prompt is given.
+    """
+    if isinstance(given, Mapping) and isinstance(model := given.get("model"), str) and hub.is_id(model):
+        given = {"prompt": GENERAL, **given}
     setting: Setting = read_kind(where, "backend", BACKENDS, given)
     return setting
