@@ -250,7 +250,7 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     words = "Please remove the red square."
     row = prompt(0, "subject_remove", words, drawn({"red": BOXES[0]}))
     edit = candidate(row, "m", row["image"]) | {"task": row["task"], "damage": None}
-    written, told, said = [], [], []
+    written, told, gaps = [], [], []
     for kind in ("500", "cut"):
         with serving(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
             found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache)
@@ -259,13 +259,11 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
         [run] = found.run_report()["regions_failed"]
         told.append(run["reason"])
         assert rows[0]["reason"] == f"regions: {run['reason']}", "the annotation says all"
-        said.append(annotate.unanswered("subject_remove", found.accounts.values()))
+        gaps.append(found.accounts["parser"].gap("grounding.parser"))
     assert written[0] == written[1]
     assert written[0]["reasons"] == [{"reason": "regions: parser: no answer", "records": 1}]
     assert "worker died" in told[0] != told[1]
-    again = "to ask again, run `dvc repro -f -s annotate@subject_remove`"
-    assert said[0] == f"annotate: 1 questions of subject_remove had no answer (500: 1); {again}\n"
-    assert annotate.unanswered("subject_remove", []) == ""
+    assert gaps[0].told() == "1 of 1 answers of grounding.parser are missing (500: 1)"
 
 
 def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
