@@ -27,6 +27,11 @@ def _prompt(name: str) -> str:
 Prompt: TypeAlias = Annotated[Text, AfterValidator(_prompt)]
 
 
+def _check_pixels(setting: Any) -> None:
+    if 0 < setting.max_pixels < setting.min_pixels:
+        raise Wrong("min_pixels", f"is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class MeasuresSetting:
     """A judge by measures. arena: whether the judge also ranks the editing models."""
@@ -45,6 +50,7 @@ class ModelSetting(MeasuresSetting):
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
     passes: Annotated[Positive, Field(le=1000)] = 1
+    reply_tries: Tries = 1
     seed: Count = 0
     price: Price = field(default_factory=Price)
     budget: Budget = field(default_factory=Budget)
@@ -58,11 +64,20 @@ class ModelSetting(MeasuresSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TransformersSetting(ModelSetting):
-    """A model on this machine. model: its folder or hub id. workers: processes, each with it; 0: one on each core."""
+    """A model on this machine. model: its folder or hub id. workers: processes, each with it; 0: one on each core.
+
+    min_pixels, max_pixels: images are resized to between these; 0: as the checkpoint's processor does.
+    """
 
     dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[Positive, Field(le=10_000)]
     workers: Count = 1
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -82,8 +97,7 @@ class ChatSetting(ModelSetting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if 0 < self.max_pixels < self.min_pixels:
-            raise Wrong("min_pixels", f"is {self.min_pixels}, above max_pixels, {self.max_pixels}")
+        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
