@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from editjudge.annotation import batch, features, slot_settings, slots
 from editjudge.annotation.looking import Asking
 from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.annotation.slot_settings import OwnSetting, SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.core import code, images, regions, resume, schemas
 from editjudge.core.main import stage
@@ -106,14 +106,24 @@ def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
         assert values["edit_area", "iou"] == pytest.approx((first & second).sum() / (first | second).sum(), abs=1e-5)
 
 
+def near(rows: list[dict], others: list[dict]) -> None:
+    """Equal but for the last digits of values: other images in a model's batch move these."""
+    plain = [
+        [row | {"measures": [m | {"value": None} for m in row["measures"]]} for row in own] for own in (rows, others)
+    ]
+    assert plain[0] == plain[1]
+    values = [[m["value"] for row in own for m in row["measures"]] for own in (rows, others)]
+    np.testing.assert_allclose(*values, rtol=1e-4, atol=2e-5)
+
+
 def test_features_are_kept_and_give_the_same_values(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
 ) -> None:
     prompts = [prompt_of(photo, (BOX,), EVERYTHING, edits)]
     first = batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8)))
     files = len(list(tmp_path.glob("*/*.npz")))
-    assert files >= 3 * 4  # two encoders' and the depth, of four images
-    assert batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8))) == first
+    assert files == 5, "the source and its object by two encoders, its depth; no edit's"
+    near(batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8))), first)
     assert len(list(tmp_path.glob("*/*.npz"))) == files
 
 
@@ -121,11 +131,11 @@ def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(
     photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
 ) -> None:
     store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
-    rgbs = [photo, photo.copy(), edits[0]]
-    assert features.said(store, "m", rgbs, _count(asked)) == [[3.0]] * 3
-    assert features.said(store, "m", rgbs, _count(asked)) == [[3.0]] * 3
-    assert features.said(store, "other", rgbs, _count(asked)) == [[3.0]] * 3
-    assert asked == [2, 2]
+    rgbs, sources = [photo, photo.copy(), edits[0]], [True, False, False]
+    assert features.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert features.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert features.said(store, "other", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert asked == [2, 1, 2], "of edits nothing is kept"
 
 
 def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[list[np.ndarray]]]:
@@ -276,12 +286,12 @@ def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monk
 @pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
 def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
     store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
-    features.said(store, "m", [photo], _count(asked))
+    features.said(store, "m", [photo], [True], _count(asked))
     [file] = tmp_path.glob("*/*.npz")
     file.write_bytes(file.read_bytes()[:size])
-    assert features.said(store, "m", [photo], _count(asked)) == [[3.0]]
+    assert features.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
     file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
-    assert features.said(store, "m", [photo], _count(asked)) == [[3.0]]
+    assert features.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
     assert asked == [1, 1, 1]
 
 
@@ -382,15 +392,85 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
 
 
-def test_models_on_the_cpu_have_a_process_a_core_and_a_named_device_has_one(tiny: SlotSetting) -> None:
-    assert slots.devices(["segmenter"], SlotSetting(), 3) == ["cpu"] * 3
-    assert slots.devices(["clip"], tiny, 2) == ["cpu", "cpu"]
-    gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"] * 2
-    assert slots.devices(["clip"], SlotSetting(clip=tiny.clip), 2) == gpus
+def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> None:
+    gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"]
+    assert slots.devices_of("measures.device", "auto") == gpus
+    assert slots.devices_of("measures.device", "cpu:0") == ["cpu:0"]
     with pytest.raises(ParamsError, match=r"measures\.device: torch knows no device 'gpu'"):
-        slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="gpu"), 2)
-    with pytest.raises(ParamsError, match=r"measures\.device is cuda:99"):
-        slots.devices(["clip"], SlotSetting(clip=tiny.clip, device="cuda:99"), 2)
+        slots.check(["clip"], replace(tiny, device="gpu"))
+    with pytest.raises(ParamsError, match=r"measures\.slots\.clip\.device is cuda:99"):
+        slots.check(["clip"], replace(tiny, slots={"clip": OwnSetting(device="cuda:99")}))
+
+
+def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
+    given = {"clip": tiny.clip, "slots": {"clip": {"dtype": "bfloat16", "batch_size": 3}, "depth": {"device": "cpu:0"}}}
+    setting = slot_settings.read(given)
+    clip = Models(setting).clip
+    assert (clip.model.dtype, clip.batch_size, clip.device) == (torch.bfloat16, 3, "cpu")
+    assert (setting.of("depth", "device"), setting.of("depth", "dtype")) == ("cpu:0", "float32")
+    assert slots.version(["clip"], setting) != slots.version(["clip"], replace(setting, slots={}))
+    for wrong, said in (
+        ({"lpips": {"dtype": "float16"}}, "measures.slots.lpips.dtype cannot be set"),
+        ({"clip": {"workers": 2}}, "measures.slots.clip.workers is unknown"),
+        ({"sam": {}}, "measures.slots.sam"),
+    ):
+        with pytest.raises(ParamsError, match=said):
+            slot_settings.read({"slots": wrong})
+
+
+def test_processes_that_feed_one_with_the_models_give_the_same_values(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All models in a process of their own but LPIPS, which each has; one prompt's source is no image."""
+    monkeypatch.chdir(tmp_path)
+    prompts = [prompt_of(photo[:, ::step], (BOX,), EVERYTHING, edits[:2]) for step in (1, -1)]
+    prompts.append(replace(prompts[0], source=b"no image"))
+    own = {"lpips": OwnSetting(device="cpu")}
+    fed = replace(tiny, device="cpu:0", workers=2, slots=own, features_gigabytes=0.1)
+    with resume.RecordCache(tmp_path / "c") as cache:
+        taken = batch.measure_all(prompts, fed, cache, "t")
+        assert batch.measure_all(prompts, fed, cache, "t") == taken
+        assert cache.counts() == {"computed": 6, "reused": 6}
+    alone = batch.measure_group(prompts, asking_of(tiny))
+    near([row for rows in taken for row in rows], alone)
+    assert [row["status"] for row in alone] == ["done"] * 4 + ["failed"] * 2
+    assert len(list((tmp_path / "work/features").glob("*/*.npz"))) == 10
+
+
+class Scarce(torch.nn.Module):
+    """A model with memory for so many images at a time."""
+
+    def __init__(self, model: torch.nn.Module, most: int) -> None:
+        super().__init__()
+        self.model, self.most, self.dtype = model, most, model.dtype
+
+    def forward(self, pixel_values: torch.Tensor) -> object:
+        if len(pixel_values) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.model(pixel_values=pixel_values)
+
+
+def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_next_run(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
+) -> None:
+    recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
+    prompts, plenty = [prompt_of(photo, (BOX,), recipe, edits)], asking_of(tiny)
+    whole = batch.measure_group(prompts, plenty)
+    for most in (3, 0):
+        asking = asking_of(tiny)
+        clip = asking.models.clip
+        clip.model = Scarce(clip.model, most)
+        found = batch.measure_group(prompts, asking)
+        assert clip.batch_size == max(most - 1, 1)
+        values = [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in found]
+        for row, plain, meta in zip(values, whole, found, strict=True):
+            wanted = {m["measure"]: m["value"] for m in plain["measures"]}
+            assert row["ssim"] == (wanted["ssim"], None)
+            if most:
+                assert row["emd"] == (pytest.approx(wanted["emd"], abs=1e-5), None)
+            else:
+                assert row["emd"] == (None, "out of memory, even for one at a time")
+            assert batch._lasting(meta) == bool(most), "the next run tries again"
 
 
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:

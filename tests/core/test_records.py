@@ -72,6 +72,34 @@ def test_large_files_have_fewer_row_groups(tmp_path: Path, monkeypatch: pytest.M
     assert [row["key"] for row in records.iterate(tmp_path / "a.parquet", "raw_pairs")][-1] == "k1499"
 
 
+def test_images_stay_where_they_are_stored_until_they_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups end with so many bytes of images; another file of the same name has its own images."""
+    monkeypatch.setattr(records, "GROUP_BYTES", 4_000)
+    file = tmp_path / "a.parquet"
+    for letter in (b"a", b"b"):
+        rows = [pair(f"k{n}", image=letter * (500 + n)) for n in range(100)]
+        records.write(file, rows, "raw_pairs")
+        assert pq.ParquetFile(file).num_row_groups == 13
+        found = list(records.iterate(file, "raw_pairs", "image"))
+        assert all(isinstance(row["image"], records.Stored) for row in found)
+        assert [bytes(row["image"]) for row in reversed(found)] == [row["image"] for row in reversed(rows)]
+        assert [row | {"image": b""} for row in found] == [row | {"image": b""} for row in rows]
+
+
+def test_a_stored_image_may_be_missing_or_a_field(tmp_path: Path) -> None:
+    failed = {"key": "k", "task": "t", "model": "m", "image": None, "damage": None, "status": "failed", "reason": "x"}
+    done = failed | {"key": "l", "image": b"image", "status": "done", "reason": None}
+    records.write(tmp_path / "c.parquet", [failed, done], "candidates")
+    first, second = records.iterate(tmp_path / "c.parquet", "candidates", "image")
+    assert (first["image"], bytes(second["image"])) == (None, b"image")
+    shown = {"key": "k", "task": "t", "instruction": "x", "source_image": {"bytes": b"source", "path": None}}
+    records.write(tmp_path / "g.parquet", [shown], "gedit_bench")
+    [row] = records.iterate(tmp_path / "g.parquet", "gedit_bench", "source_image.bytes")
+    assert bytes(row["source_image"]["bytes"]) == b"source"
+
+
 def test_a_broken_row_is_found_on_reading_too(tmp_path: Path) -> None:
     columns = schemas.arrow_schema("raw_pairs")
     rows = [pair(), pair("bad key with spaces")]

@@ -26,7 +26,7 @@ from editjudge.annotation.slots import Models
 from editjudge.annotation.table import TABLE
 from editjudge.core import regions
 from editjudge.measures import body, face, hair, identity, patches, pixel
-from editjudge.vision import depth, encoders_transformers, faces, lpips
+from editjudge.vision import depth, encoders, encoders_transformers, faces, lpips
 
 # The published measure: how ours is taken of a Case. Adapt this dict, and nothing else, when our functions move.
 OURS: dict[str, Callable[["Case"], Any]] = {
@@ -242,7 +242,7 @@ def unit(vector: np.ndarray) -> np.ndarray:
 
 
 def grid_cells(region: np.ndarray, grid: int) -> np.ndarray:
-    return encoders_transformers.grid_cells(region, 224, grid, SHARE)
+    return encoders.grid_cells(region, 224, grid, SHARE)
 
 
 def cells_text(cells: np.ndarray) -> str:

@@ -35,3 +35,25 @@ def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> 
                 weight.add_(0.3 * torch.randn_like(weight))
     model.save_pretrained(str(folder))
     return model.eval()
+
+
+def save_saying(reply: str, folder: Path) -> Path:
+    """A tiny Qwen3-VL in `folder` that gives this reply to everything, as one token: its layers do nothing, and each
+    token's output layer knows the token before it.
+    """
+    tokens = tiny.tokenizer(INSTRUCTIONS)
+    tokens.add_tokens([reply])
+    net = tiny.model(tokens, SIZES)
+    said, end = tokens.convert_tokens_to_ids(reply), tokens.eos_token_id
+    [last] = tokens("\n")["input_ids"]  # what a turn of the assistant begins with
+    net.config.tie_word_embeddings = net.config.text_config.tie_word_embeddings = False
+    embeddings = net.get_input_embeddings().weight.detach()
+    with torch.no_grad():
+        for layer in net.model.language_model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        output = torch.zeros_like(embeddings)
+        output[said], output[end] = embeddings[last], embeddings[said]
+        net.lm_head.weight = torch.nn.Parameter(output)
+    tiny.save(net, tiny.processor(tokens, SIZES.image_size), folder)
+    return folder

@@ -90,6 +90,36 @@ def depth() -> hf.DepthAnythingForDepthEstimation:
     return model
 
 
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "red", "blue", "green", "yellow", "square", "cup", "the", "main")
+WORDS += ("person", "object", "man")
+BERT_IDS = [0, 100, 101, 102, 103, *range(1030, 1041)]  # as in BERT, whose full stop (1012) is written into the class
+DETECTOR_PROCESSOR = {"image_processor_type": "GroundingDinoImageProcessor", "image_mean": MEAN, "image_std": STD}
+DETECTOR_PROCESSOR |= {"size": {"shortest_edge": 64, "longest_edge": 96}, "resample": 2, "do_pad": True}
+
+
+def grounding_dino() -> hf.GroundingDinoForObjectDetection:
+    """12 queries; 32 tokens of names."""
+    swin = hf.SwinConfig(
+        image_size=64, patch_size=4, embed_dim=12, depths=[1] * 4, num_heads=[1, 2, 2, 4], window_size=4,
+        out_indices=[2, 3, 4],
+    )  # fmt: skip
+    text = hf.BertConfig(vocab_size=1041, **SIZES)
+    config = hf.GroundingDinoConfig(
+        backbone_config=swin, text_config=text, num_queries=12, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2, d_model=32, max_text_len=32,
+    )  # fmt: skip
+    return hf.GroundingDinoForObjectDetection(config)
+
+
+def save_detector(folder: Path) -> Path:
+    """A Grounding DINO with its tokenizer."""
+    named = dict(zip(BERT_IDS, WORDS, strict=True)) | {1012: ".", 1029: "?"}
+    hf.BertTokenizer(vocab={named.get(n, f"[unused{n}]"): n for n in range(1041)}).save_pretrained(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return save(grounding_dino(), folder, DETECTOR_PROCESSOR)
+
+
 def save(model: hf.PreTrainedModel, folder: Path, processor: dict | None = None) -> Path:
     """The checkpoint of `model` in `folder`, its weights drawn anew so that none is a constant 0 or 1."""
     rng = torch.Generator().manual_seed(0)

@@ -64,6 +64,28 @@ def say(judge: TransformersJudge, replies: list[str], monkeypatch: pytest.Monkey
     monkeypatch.setattr(judge, "batch_size", len(replies))
 
 
+def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_unasked(
+    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+):
+    """The model has memory for two chats at a time, and for none of the fourth question."""
+    plain, batches = judge.chat_model.reply, list[int]()
+    wanted = judge.ask_many(questions, [0] * 5)
+
+    def scarce(chats, *rest):
+        if len(chats) > 2 or any(questions[3].source in chat.images for chat in chats):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        batches.append(len(chats))
+        return plain(chats, *rest)
+
+    monkeypatch.setattr(judge.chat_model, "reply", scarce)
+    monkeypatch.setattr(judge, "batch_size", 8)
+    replies = judge.ask_many(questions, [0] * 5)
+    assert (judge.batch_size, batches) == (1, [2, 1, 1])
+    assert replies[3] == "out of memory, even for one at a time"
+    others = [n for n in range(5) if n != 3]
+    assert [replies[n].text for n in others] == [wanted[n].text for n in others]
+
+
 def test_replies_and_probabilities(
     judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):

@@ -130,7 +130,7 @@ def test_prompts_without_verdicts_are_counted() -> None:
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
     _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
-    assert train_pairs.report({"sref": ([], counts)})["prompts_without_pair"] == 1
+    assert train_pairs.report({"sref": train_pairs.Tally.of([], counts)})["prompts_without_pair"] == 1
 
 
 def test_the_cap_holds_for_verdicts_too() -> None:
@@ -175,10 +175,10 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
     setting = SETTING | {"thresholds": {"subject_add": {"unedit_area": area}}}
     recipes = {"subject_add": measured, "sref": judged}
-    per_task = train_pairs.choose_all(recipes, setting, {})
+    per_task = {task: found for task, *found in train_pairs.choose_all(recipes, setting, {})}
     assert per_task["subject_add"][0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
     assert [item.pair.winner for item in per_task["sref"][0]] == ["b"]
-    found = train_pairs.report(per_task)
+    found = train_pairs.report({task: train_pairs.Tally.of(*found) for task, found in per_task.items()})
     assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
     assert found["known_truth"][0]["unknown"] == 1
     with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):

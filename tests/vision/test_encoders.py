@@ -13,8 +13,8 @@ from skimage.feature import hog as skimage_hog
 from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
 
 from editjudge.vision import resizing
-from editjudge.vision.encoders import hog
-from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, grid_cells
+from editjudge.vision.encoders import Grid, hog
+from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
 
 SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
 
@@ -141,7 +141,7 @@ def test_cells_are_those_of_the_boxes_scaled_and_cut_to_whole_pixels(
         square[corners[1] : corners[3], corners[0] : corners[2]] = True
     for own, wanted in ((region, square), (~region, ~square)):
         shares = wanted.reshape(grid, side // grid, grid, side // grid).mean((1, 3))
-        assert np.array_equal(grid_cells(own, side, grid, share), (shares > share).reshape(-1))
+        assert np.array_equal(Grid(side, grid).cells(own, share), (shares > share).reshape(-1))
 
 
 @pytest.mark.parametrize("side", [5, 57, 200, 224])

@@ -1,11 +1,13 @@
 """The measures of many edited images, prompt by prompt: what the stage annotate and the judge by measures share.
 
 A source is decoded and encoded once for all its edits, and what several measures of a pair need is computed once.
-Models in torch run on all images of `measures.prompts` prompts together, in one process for each GPU.
+Models in torch run on all images of `measures.prompts` prompts together: on the CPU in each process; on a GPU in one
+for it, which those that decode, segment and measure feed.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,12 +21,13 @@ from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.annotation.table import TABLE, needs
-from editjudge.core import images, resume
+from editjudge.core import images, records, resume
 from editjudge.core.code import upstream, version
 from editjudge.core.files import work
 from editjudge.core.masks import png_mask
-from editjudge.core.workers import cores, fork_server
+from editjudge.core.workers import cores, on_devices
 from editjudge.measures import attributes, pixel
+from editjudge.vision.folders import OUT_OF_MEMORY
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
     slot: f"editjudge.vision.{module}"
@@ -52,7 +55,7 @@ class Edit:
     attributes: those of a person (measures.attributes) that its instruction changes, whose measures are left out.
     """
 
-    image: bytes
+    image: records.Image
     boxes: Boxes = ()
     attributes: tuple[str, ...] = ()
 
@@ -64,7 +67,7 @@ class Prompt:
     masks: the record's own (PNG), which stand for its boxes in edit_area, unedit_area and object.
     """
 
-    source: bytes
+    source: records.Image
     boxes: Boxes
     recipe: Recipe
     edits: tuple[Edit, ...]
@@ -89,9 +92,14 @@ def measure_all(
     versions = _versions(used, setting)
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
-    results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting, versions))
+    results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting, versions), _lasting)
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
+
+
+def _lasting(meta: dict[str, Any]) -> bool:
+    """Whether another run would say the same."""
+    return OUT_OF_MEMORY not in (meta["reason"], *(measure["reason"] for measure in meta["measures"]))
 
 
 def _versions(used: Collection[str], setting: SlotSetting) -> dict[str, str]:
@@ -109,32 +117,37 @@ def own_code() -> set[str]:
 
 def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
-    code, records = version(own_code()), []
+    code, named = version(own_code()), []
     shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
     for number, prompt in enumerate(prompts):
         used = slot_settings.used(prompt.recipe, setting)
         models = {slot: versions[slot] for slot in sorted(used)}
         recipe = asdict(shared[number].recipe)
-        common = resume.fingerprint(code, recipe, models, prompt.boxes, prompt.source, *prompt.masks)
+        common = resume.fingerprint(code, recipe, models, prompt.boxes, bytes(prompt.source), *prompt.masks)
         for edit in prompt.edits:
-            name = resume.fingerprint(common, edit.image, edit.boxes, edit.attributes)
-            records.append((name, (number, edit)))
-    return resume.Job(shared, tuple(records))
+            name = resume.fingerprint(common, bytes(edit.image), edit.boxes, edit.attributes)
+            named.append((name, (number, edit)))
+    return resume.Job(shared, tuple(named))
 
 
-def _starter(used: Collection[str], setting: SlotSetting, versions: dict[str, str]) -> Callable[[int], Executor]:
-    """Processes for the group's jobs: one for each device, with its share of the feature store's room."""
+def _starter(
+    used: Collection[str], setting: SlotSetting, versions: dict[str, str]
+) -> Callable[[int], AbstractContextManager[Executor]]:
+    """Processes for the group's jobs, each with its share of the feature store's room, and one for each GPU."""
+    heavy = slot_settings.torch_slots(used, setting)
 
-    def start(most: int) -> Executor:
-        devices = slots.devices(used, setting, cores())[: max(most, 1)]
-        heavy = slot_settings.torch_slots(used, setting)
+    @contextmanager
+    def start(most: int) -> Iterator[Executor]:
         room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
-        context = fork_server()
-        queue = context.SimpleQueue()
-        for device in devices:
-            queue.put(device)
-        settings = (queue, setting, versions, bool(heavy), room / len(devices))
-        return ProcessPoolExecutor(len(devices), context, _begin, settings)
+        homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
+        workers = max(min(setting.workers or cores(), most), 1)
+        devices = [homes[n % len(homes)] for n in range(workers)]
+        owned = [setting.own_device(slot) for slot in heavy]
+        apart = {each for own in owned for each in ([own] if own else devices)}
+        with ExitStack() as stack:
+            hosts = {each: stack.enter_context(slots.hosted(setting, each)) for each in sorted(apart - {"cpu"})}
+            given = (setting, versions, hosts, "cpu" in apart, room / workers)
+            yield stack.enter_context(on_devices(devices, _begin, *given))
 
     return start
 
@@ -145,13 +158,13 @@ class _Process:
     asking: Asking
 
 
-def _begin(queue: Any, setting: SlotSetting, versions: dict[str, str], heavy: bool, room: float) -> None:
-    _Process.asking = Asking(Models(setting, queue.get()), versions, features.FeatureStore(work("features"), room))
-    cv2.setNumThreads(1)
+def _begin(
+    device: str, setting: SlotSetting, versions: dict[str, str], hosts: Mapping[str, Any], heavy: bool, room: float
+) -> None:
     if heavy:
-        import torch
-
-        torch.set_num_threads(1)
+        slots.one_thread()
+    store = features.FeatureStore(work("features"), room)
+    _Process.asking = Asking(Models(setting, device, hosts), versions, store)
 
 
 def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Result]:
@@ -180,15 +193,16 @@ def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[Pair, Rec
 def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
     """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
-        rgb, scale = shrunk(images.decode(prompt.source), prompt.recipe.image_side)
-        source = Picture(rgb, _scaled(prompt.boxes, scale), [_fitted_mask(mask, rgb) for mask in prompt.masks])
+        rgb, scale = shrunk(images.decode(bytes(prompt.source)), prompt.recipe.image_side)
+        masks = [_fitted_mask(mask, rgb) for mask in prompt.masks]
+        source = Picture(rgb, _scaled(prompt.boxes, scale), masks, is_source=True)
     except ValueError as error:
         return [ValueError(f"source: {error}")] * len(prompt.edits)
     areas: dict[Boxes, Areas] = {}
     found: list[tuple[Pair, Recipe] | ValueError] = []
     for edit in prompt.edits:
         try:
-            own, _ = shrunk(images.decode(edit.image), prompt.recipe.image_side)
+            own, _ = shrunk(images.decode(bytes(edit.image)), prompt.recipe.image_side)
             edited = Picture(fitted(own, source), _scaled(edit.boxes, scale) or source.boxes)
             pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
             found.append((pair, _left(pair, prompt.recipe, edit.attributes)))

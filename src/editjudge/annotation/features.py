@@ -1,7 +1,8 @@
-"""What encoders said of images, kept in work/ across runs: a new editing model or measure encodes no source again.
+"""What encoders said of sources, kept in work/ across runs: a new editing model or measure encodes no source again.
 
-A file an image, found by the hash of its pixels and of the model. They are written under a temporary name, so that
-processes need no locks. Worth it where a model takes longer than reading a file, so not for the embedded ones.
+Of edits nothing is kept: their values are in the record cache, and nobody asks about them again. A file an image, found
+by the hash of its pixels and of the model. They are written under a temporary name, so that processes need no locks.
+Worth it where a model takes longer than reading a file, so not for the embedded ones.
 """
 
 import hashlib
@@ -16,15 +17,17 @@ import numpy as np
 from editjudge.core.files import replacing
 
 GIGABYTE = 1e9
+FULL = 0.9  # of the folder's bytes: there is room to be made
 Arrays = Sequence[np.ndarray]
 
 
 @dataclass
 class FeatureStore:
-    """Arrays by name in a folder. room: bytes that this process may still write; 0: nothing is kept or looked for."""
+    """Arrays by name in a folder. most: bytes that this process may write; 0: nothing is kept or looked for."""
 
     folder: Path
-    room: float
+    most: float
+    written: float = 0.0
 
     def get(self, name: str) -> list[np.ndarray] | None:
         """The arrays under a name, or None where there are none that can be read."""
@@ -37,43 +40,47 @@ class FeatureStore:
     def put(self, name: str, arrays: Arrays) -> None:
         """Keep up to 10 arrays, unless there is no more room."""
         size = sum(array.nbytes for array in arrays)
-        if size > self.room:
+        if self.written + size > self.most:
             return
         with replacing(self._path(name)) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
-        self.room -= size
+        self.written += size
 
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / f"{name}.npz"
 
 
 def said(
-    store: FeatureStore, model: str, rgbs: Sequence[np.ndarray], ask: Callable[[list[np.ndarray]], Sequence[Arrays]]
+    store: FeatureStore,
+    model: str,
+    rgbs: Sequence[np.ndarray],
+    sources: Sequence[bool],
+    ask: Callable[[list[np.ndarray]], Sequence[Arrays]],
 ) -> list[Arrays]:
     """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
 
-    model: a hash of all but the image that the answer depends on.
+    model: a hash of all but the image that the answer depends on. sources: which images' answers are kept.
     """
     names = [_name(model, rgb) for rgb in rgbs]
-    found: dict[str, Arrays] = {}
-    if store.room > 0:
-        found = {name: arrays for name in names if (arrays := store.get(name)) is not None}
+    kept = {name for name, is_source in zip(names, sources, strict=True) if is_source} if store.most else set()
+    found: dict[str, Arrays] = {name: arrays for name in kept if (arrays := store.get(name)) is not None}
     missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
     if missing:
         for name, answer in zip(missing, ask(list(missing.values())), strict=True):
             found[name] = answer
-            store.put(name, answer)
+            if name in kept:
+                store.put(name, answer)
     return [found[name] for name in names]
 
 
 def trim(folder: Path, most: float) -> float:
-    """Delete the files that were written first until at most half of `most` bytes are left, where there are more.
+    """Delete the files that were written first until at most half of `most` bytes are left, where they are nearly full.
 
     Returns the bytes that may be written.
     """
     files = sorted(_stated(folder))
     size = sum(each for _, each, _ in files)
-    goal = most if size <= most else most / 2
+    goal = most if size <= FULL * most else most / 2
     for _, each, file in files:
         if size <= goal:
             break

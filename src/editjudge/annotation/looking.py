@@ -7,7 +7,7 @@ others: what was refused stands in its place and is raised where a measure asks 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from editjudge.annotation.slots import Models
 from editjudge.measures import identity
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
-
-if TYPE_CHECKING:  # it loads torch
-    from editjudge.vision.pose import Joints
+from editjudge.vision.shapes import Joints
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
                 inside.append((pair, np.where(mask[..., None], pair.edited.rgb, source)))
             except ValueError as error:
                 pair.lpips[area] = error
-        distances = _each(partial(models.lpips.distances, source), [image for _, image in inside])
+        distances = _each(partial(models.ask, "lpips", "distances", source), [image for _, image in inside])
         for (pair, _), distance in zip(inside, distances, strict=True):
             pair.lpips[area] = distance
 
@@ -77,36 +75,47 @@ def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[A
         return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 
 
-def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
+def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
     def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
-        return [(each.cls, each.patches) for each in asking.models.encoder(slot).encode(missing)]
+        return [(each.cls, each.patches) for each in asking.models.ask(slot, "encode", missing)]
 
-    return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, ask)]
+    return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, sources, ask)]
+
+
+def _whole(asking: Asking, pictures: list[Picture], slot: str) -> list[Encoded]:
+    return _encode(asking, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
 
 
 def _objects(asking: Asking, pictures: list[Picture], slot: str) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
-    cuts = [picture.objects_at(asking.models.encoder(slot).side) for picture in pictures]
-    found = iter(_encode(asking, slot, [cut for own in cuts for cut in own]))
+    cuts = [picture.objects_at(asking.models.layout(slot).side) for picture in pictures]
+    sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
+    found = iter(_encode(asking, slot, [cut for own in cuts for cut in own], sources))
     return [[next(found) for _ in own] for own in cuts]
 
 
 def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
-    rgbs, version, maps = [p.rgb for p in pictures], asking.versions["depth"], asking.models.depth.maps
-    return [depth for [depth] in features.said(asking.store, version, rgbs, lambda new: [(d,) for d in maps(new)])]
+    rgbs, sources, version = [p.rgb for p in pictures], [p.is_source for p in pictures], asking.versions["depth"]
+
+    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
+        return [(depth,) for depth in asking.models.ask("depth", "maps", missing)]
+
+    return [depth for [depth] in features.said(asking.store, version, rgbs, sources, ask)]
 
 
 def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
     """Whether each pixel around the subject's face shows hair."""
     faces = [subject_face(p) for p in pictures]
-    return asking.models.parsing.hair([p.rgb for p in pictures], [face.box if face else None for face in faces])
+    return asking.models.ask(
+        "parsing", "hair", [p.rgb for p in pictures], [face.box if face else None for face in faces]
+    )
 
 
-def _pose(asking: Asking, pictures: list[Picture]) -> "list[Joints]":
+def _pose(asking: Asking, pictures: list[Picture]) -> list[Joints]:
     boxes = [p.subject_box for p in pictures if p.subject_box]
     if len(boxes) < len(pictures):
         raise ValueError("the record has no box")
-    return asking.models.pose.joints([p.rgb for p in pictures], boxes)
+    return asking.models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
 
 
 def subject_face(picture: Picture) -> Face | None:
@@ -117,18 +126,18 @@ def subject_face(picture: Picture) -> Face | None:
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
 LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
-    "clip": lambda asking, pictures: _encode(asking, "clip", [p.rgb for p in pictures]),
-    "dinov3": lambda asking, pictures: _encode(asking, "dinov3", [p.rgb for p in pictures]),
-    "masks": lambda asking, pictures: asking.models.segmenter.masks(
-        [p.rgb for p in pictures], [p.boxes for p in pictures]
+    "clip": partial(_whole, slot="clip"),
+    "dinov3": partial(_whole, slot="dinov3"),
+    "masks": lambda asking, pictures: asking.models.ask(
+        "segmenter", "masks", [p.rgb for p in pictures], [p.boxes for p in pictures]
     ),
-    "source_boxes": lambda asking, pictures: asking.models.segmenter.masks(
-        [p.rgb for p in pictures], [p.source_boxes for p in pictures]
+    "source_boxes": lambda asking, pictures: asking.models.ask(
+        "segmenter", "masks", [p.rgb for p in pictures], [p.source_boxes for p in pictures]
     ),
     "clip_objects": partial(_objects, slot="clip"),
     "dinov3_objects": partial(_objects, slot="dinov3"),
     "depth": _depth,
-    "faces": lambda asking, pictures: asking.models.faces.find([p.rgb for p in pictures]),
+    "faces": lambda asking, pictures: asking.models.ask("faces", "find", [p.rgb for p in pictures]),
     "parsing": _parsing,
     "pose": _pose,
 }

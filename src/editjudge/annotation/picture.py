@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -11,10 +11,7 @@ from PIL import Image
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
 from editjudge.vision import resizing
-from editjudge.vision.encoders import HogEncoder
-
-if TYPE_CHECKING:  # it loads torch
-    from editjudge.vision.encoders_transformers import Encoder
+from editjudge.vision.encoders import Grid, HogEncoder
 
 HOG = HogEncoder()  # has no weights and no state
 
@@ -26,8 +23,14 @@ class Picture:
     by what was asked (see looking.LOOKS); a ValueError where they could not say.
     """
 
-    def __init__(self, rgb: np.ndarray, boxes: Sequence[Sequence[float]], own: Sequence[np.ndarray] = ()) -> None:
-        self.rgb, self.own = rgb, own
+    def __init__(
+        self,
+        rgb: np.ndarray,
+        boxes: Sequence[Sequence[float]],
+        own: Sequence[np.ndarray] = (),
+        is_source: bool = False,
+    ) -> None:
+        self.rgb, self.own, self.is_source = rgb, own, is_source
         self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)
         self.source_boxes = self.boxes  # an edit's are those of its source, see Pair
         self.found: dict[str, Any] = {"masks": list(own)} if own and self.boxes else {}
@@ -143,7 +146,7 @@ class Areas:
             self._masks[area] = self._mask(area)
         return self._masks[area]
 
-    def cells(self, area: str, name: str, encoder: "HogEncoder | Encoder") -> np.ndarray:
+    def cells(self, area: str, name: str, encoder: HogEncoder | Grid) -> np.ndarray:
         """The patches of the encoder `name` in an area: bool, (P,)."""
         if (area, name) not in self._cells:
             self._cells[area, name] = encoder.cells(self.mask(area), patches.CELL_SHARE)
@@ -152,7 +155,7 @@ class Areas:
     @cached_property
     def person(self) -> Picture:
         """The source cut to its person; see Pair.persons."""
-        return Picture(self.cut(self.source.rgb), ())
+        return Picture(self.cut(self.source.rgb), (), is_source=self.source.is_source)
 
     @cached_property
     def person_box(self) -> regions.Box:

@@ -9,23 +9,35 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.annotation.recipe import Recipe
 from editjudge.core import settings
-from editjudge.core.settings import FORBID, Positive, Real, Text
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 from editjudge.measures.names import KINDS
 from editjudge.vision.folders import Precision
 
 NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
 SLOTS = ("clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose")
+Slot = Literal["clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose"]
 Images = Annotated[Positive, Field(le=4096)]
+FIXED = {"lpips": ("dtype",), "faces": ("dtype", "batch_size")}  # what a slot's own settings do not say
+
+
+@dataclass(frozen=True, config=FORBID)
+class OwnSetting:
+    """What one slot has in the place of the section's device, dtype and batch_size; None: the same."""
+
+    device: Text | None = None
+    dtype: Precision | None = None
+    batch_size: Images | None = None
 
 
 @dataclass(frozen=True, config=FORBID)
 class SlotSetting:
     """Section `measures` of params.yaml.
 
-    device: auto is a GPU where there is one, else the CPU; or one of torch's, such as cuda:1. dtype: of the models,
-    LPIPS and faces apart, which are float32. batch_size: images a model is given at a time. prompts: so many prompts'
-    images go through the models together. features_gigabytes: of encoders' features and depth maps kept in
-    work/features; 0: none.
+    device: auto is every GPU that there is, else the CPU; or one of torch's, such as cuda:1. dtype: of the models,
+    LPIPS and faces apart, which are float32. batch_size: images a model is given at a time; out of memory: half of it.
+    prompts: so many prompts' images go through the models together. workers: processes, 0: one a core; models on the
+    CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
+    their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
     clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
     hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
     """
@@ -34,6 +46,7 @@ class SlotSetting:
     dtype: Precision = "float32"
     batch_size: Images = 16
     prompts: Images = 1
+    workers: Annotated[Count, Field(le=4096)] = 0
     features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
     clip: Text = NONE
     dinov3: Text = NONE
@@ -44,6 +57,24 @@ class SlotSetting:
     parsing: Text = NONE
     pose: Text = NONE
     insightface: Mapping[str, Any] = field(default_factory=dict)
+    slots: Mapping[Slot, OwnSetting] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for slot, name in ((slot, name) for slot, names in FIXED.items() for name in names):
+            if getattr(self.slots.get(slot), name, None) is not None:  # type: ignore[call-overload]
+                raise Wrong(
+                    f"slots.{slot}.{name}",
+                    "cannot be set: LPIPS and faces are float32, and measures.insightface has its own",
+                )
+
+    def of(self, slot: str, name: Literal["device", "dtype", "batch_size"]) -> Any:
+        """A slot's own device, dtype or batch_size, or the section's."""
+        own = getattr(self.slots.get(slot), name, None)  # type: ignore[call-overload]
+        return getattr(self, name) if own is None else own
+
+    def own_device(self, slot: str) -> str | None:
+        own = self.slots.get(slot)  # type: ignore[call-overload]
+        return None if own is None else own.device
 
 
 def read(given: Any) -> SlotSetting:

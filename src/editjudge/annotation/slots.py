@@ -1,22 +1,30 @@
 """The models of the measures: whether their weights are there, what they are, and loading them."""
 
 import hashlib
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from multiprocessing import parent_process
+from multiprocessing.managers import BaseManager
 from pathlib import Path
+from threading import Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
 from editjudge.core.resume import file_hash
+from editjudge.core.workers import fork_server
 from editjudge.vision import faces_settings, folders, lpips
+from editjudge.vision.encoders import Grid
 from editjudge.vision.faces import LbpFaces
 from editjudge.vision.segmenters import GrabCut
 
 if TYPE_CHECKING:  # they load torch
     from editjudge.vision.depth import DepthAnything
-    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder, Encoder
+    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
     from editjudge.vision.faces_insightface import InsightFaces
     from editjudge.vision.lpips_torch import Lpips
     from editjudge.vision.parsing import FaceParser
@@ -42,10 +50,14 @@ def check(slots: Collection[str], setting: SlotSetting) -> None:
     heavy = torch_slots(slots, setting)
     for slot in sorted(heavy):
         _weights(slot, setting)
-    device = devices(slots, setting, 1)[0]
+        if slot in setting.slots:
+            devices_of(f"measures.slots.{slot}.device", setting.of(slot, "device"))
+    if heavy:
+        devices_of("measures.device", setting.device)
     if "faces" in heavy:
         from editjudge.vision import faces_insightface
 
+        device = devices_of("measures.device", setting.of("faces", "device"))[0]
         faces_insightface.check("measures.insightface", setting.insightface, device)
 
 
@@ -64,11 +76,15 @@ def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
 
 def _version(slot: str, setting: SlotSetting) -> str:
     """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
-    options: Any = setting.dtype if slot != "lpips" else "float32"
+    options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
     if slot == "faces":
         options = sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+    return weights_version(_weights(slot, setting), options)
+
+
+def weights_version(found: Path, options: Any = None) -> str:
+    """A hash of the files of a model, a folder or one file, and of options (by their repr)."""
     digest = hashlib.sha256(repr(options).encode())
-    found = _weights(slot, setting)
     files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
     for file in files:
         digest.update(f"{file.name}\0{file_hash(file)}\0".encode())
@@ -83,48 +99,65 @@ def _weights(slot: str, setting: SlotSetting) -> Path:
     return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, ARCHITECTURES[slot])
 
 
-def devices(slots: Collection[str], setting: SlotSetting, cores: int) -> list[str]:
-    """The device of each process: every GPU once, or the CPU once for each core.
-
-    Models on the CPU have one thread each: processes share no locks, and results do not depend on their number.
-    """
-    if not torch_slots(slots, setting) or setting.device == "cpu":
-        return ["cpu"] * cores
+def devices_of(where: str, name: str) -> list[str]:
+    """The devices of a params field: of auto every GPU, or the CPU. ParamsError for one that torch has not here."""
+    if name == "cpu":
+        return [name]
     import torch
 
-    name, count = setting.device, torch.cuda.device_count()
+    count = torch.cuda.device_count()
     if name == "auto":
-        return [f"cuda:{n}" for n in range(count)] or ["cpu"] * cores
+        return [f"cuda:{n}" for n in range(count)] or ["cpu"]
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ParamsError(f"measures.device: torch knows no device {name!r}") from None
+        raise ParamsError(f"{where}: torch knows no device {name!r}") from None
     if device.type == "cuda" and (device.index or 0) >= count:
-        raise ParamsError(f"measures.device is {name}, and torch sees {count} GPUs")
+        raise ParamsError(f"{where} is {name}, and torch sees {count} GPUs")
     return [name]
 
 
 class Models:
-    """The models of the slots, each loaded when it is first asked for, in this process and on this device."""
+    """The models of the slots, each loaded when it is first asked for, on this device or on the slot's own.
 
-    def __init__(self, setting: SlotSetting, device: str = "cpu") -> None:
-        self.setting, self.device = setting, device
+    hosts: by device, `Models` in the process that has that device's models; without one they are in this process.
+    """
 
-    def encoder(self, name: str) -> "Encoder":
-        """`clip` or `dinov3`."""
-        return self.clip if name == "clip" else self.dinov3
+    def __init__(
+        self, setting: SlotSetting, device: str = "cpu", hosts: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self.setting, self.device, self.hosts = setting, device, hosts
+        self._layouts: dict[str, Grid] = {}
+
+    def ask(self, slot: str, method: str, *args: Any) -> Any:
+        """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory."""
+        device = self._device(slot)
+        if device in self.hosts and torch_slots([slot], self.setting):
+            return self.hosts[device].ask(slot, method, *args)
+        model = getattr(self, slot)
+        if not torch_slots([slot], self.setting):
+            return getattr(model, method)(*args)
+        from editjudge.vision.loading import within_memory
+
+        return within_memory(model, lambda: getattr(model, method)(*args))
+
+    def layout(self, slot: str) -> Grid:
+        """The patches of `clip` or `dinov3`."""
+        if slot not in self._layouts:
+            self._layouts[slot] = self.ask(slot, "layout")
+        return self._layouts[slot]
 
     @cached_property
     def clip(self) -> "ClipEncoder":
         from editjudge.vision.encoders_transformers import ClipEncoder
 
-        return ClipEncoder("measures.clip", self.setting.clip, **self._torch())
+        return ClipEncoder("measures.clip", self.setting.clip, **self._torch("clip"))
 
     @cached_property
     def dinov3(self) -> "DinoEncoder":
         from editjudge.vision.encoders_transformers import DinoEncoder
 
-        return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch())
+        return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch("dinov3"))
 
     @cached_property
     def segmenter(self) -> "GrabCut | Sam2Segmenter":
@@ -132,19 +165,21 @@ class Models:
             return GrabCut()
         from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
-        return Sam2Segmenter("measures.segmenter", self.setting.segmenter, **self._torch())
+        return Sam2Segmenter("measures.segmenter", self.setting.segmenter, **self._torch("segmenter"))
 
     @cached_property
     def lpips(self) -> "Lpips":
         from editjudge.vision.lpips_torch import Lpips
 
-        return Lpips("measures.lpips", self.setting.lpips, self.device, self.setting.batch_size)
+        return Lpips(
+            "measures.lpips", self.setting.lpips, self._device("lpips"), self.setting.of("lpips", "batch_size")
+        )
 
     @cached_property
     def depth(self) -> "DepthAnything":
         from editjudge.vision.depth import DepthAnything
 
-        return DepthAnything("measures.depth", self.setting.depth, **self._torch())
+        return DepthAnything("measures.depth", self.setting.depth, **self._torch("depth"))
 
     @cached_property
     def faces(self) -> "LbpFaces | InsightFaces":
@@ -153,19 +188,58 @@ class Models:
         from editjudge.vision.faces_insightface import InsightFaces
 
         setting = faces_settings.read("measures.insightface", self.setting.insightface)
-        return InsightFaces("measures.insightface", setting, self.device)
+        return InsightFaces("measures.insightface", setting, self._device("faces"))
 
     @cached_property
     def parsing(self) -> "FaceParser":
         from editjudge.vision.parsing import FaceParser
 
-        return FaceParser("measures.parsing", self.setting.parsing, **self._torch())
+        return FaceParser("measures.parsing", self.setting.parsing, **self._torch("parsing"))
 
     @cached_property
     def pose(self) -> "VitPose":
         from editjudge.vision.pose import VitPose
 
-        return VitPose("measures.pose", self.setting.pose, **self._torch())
+        return VitPose("measures.pose", self.setting.pose, **self._torch("pose"))
 
-    def _torch(self) -> dict[str, Any]:
-        return {"device": self.device, "dtype": self.setting.dtype, "batch_size": self.setting.batch_size}
+    def _device(self, slot: str) -> str:
+        return self.setting.own_device(slot) or self.device
+
+    def _torch(self, slot: str) -> dict[str, Any]:
+        options = {name: self.setting.of(slot, name) for name in ("dtype", "batch_size")}
+        return {"device": self._device(slot), **options}
+
+
+class _Host(BaseManager):
+    """A process with models that other processes ask, each through a thread of its own."""
+
+
+_Host.register("models", Models, exposed=("ask",))
+
+
+@contextmanager
+def hosted(setting: SlotSetting, device: str) -> Iterator[Any]:
+    """`Models` of a device in a process of their own, as long as the context lasts."""
+    host = _Host(ctx=fork_server())
+    host.start(_begin_host)
+    with host:
+        yield host.models(setting, device)  # type: ignore[attr-defined]
+
+
+def _begin_host() -> None:
+    one_thread()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A stage that is killed leaves no process behind that holds a GPU's memory."""
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def one_thread() -> None:
+    """Torch with one thread in this process: processes share no locks, and results do not depend on their number."""
+    import torch
+
+    torch.set_num_threads(1)

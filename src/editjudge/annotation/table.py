@@ -38,7 +38,7 @@ def _patches(pair: Pair, area: str, models: Models, slot: str) -> tuple[np.ndarr
     if getattr(models.setting, slot) == NONE:
         return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
     first, second = pair.source.said(slot).patches, pair.edited.said(slot).patches
-    return first, second, pair.areas.cells(area, slot, models.encoder(slot))
+    return first, second, pair.areas.cells(area, slot, models.layout(slot))
 
 
 def _emd(pair: Pair, area: str, models: Models) -> float:
@@ -109,8 +109,8 @@ def _shape_iou(pair: Pair, _area: str, _models: Models) -> float:
 
 
 def _appearance(pair: Pair, _area: str, models: Models) -> float:
-    squares = [mask_at_side(mask, models.dinov3.side) for mask in _clothed(pair)]
-    cells = (models.dinov3.cells(square, patches.CELL_SHARE) for square in squares)
+    squares = [mask_at_side(mask, models.layout("dinov3").side) for mask in _clothed(pair)]
+    cells = (models.layout("dinov3").cells(square, patches.CELL_SHARE) for square in squares)
     return body.appearance_cosine(*(own.said("dinov3").patches for own in pair.persons), *cells)
 
 

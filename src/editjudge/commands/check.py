@@ -28,7 +28,7 @@ from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
-from editjudge.grounding.settings import read_grounding
+from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
 from editjudge.judges import settings as judges
 from editjudge.pairs import rules
 from editjudge.probe import scenes
@@ -123,7 +123,10 @@ class Check:
             for field in ("path", "images", "shuffle") if setting else ():
                 self.there(f"benchmarks.{name}.{field}", getattr(setting, field))
         if "grounding" in self.values:
-            self.attempt("grounding", read_grounding, self.values["grounding"])
+            grounding = self.attempt("grounding", read_grounding, self.values["grounding"])
+            for name, role in vars(grounding).items() if grounding else ():
+                if isinstance(role, LocalParserSetting | DetectorSetting):
+                    self.there(f"grounding.{name}.model", role.model, local=False)
         return list(dict.fromkeys(self.lines))
 
     def recipes(self) -> list[Recipe]:

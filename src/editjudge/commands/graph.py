@@ -37,7 +37,9 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "base": _models([{"model": (values.get("train_judge") or {}).get("base")}]),
         "judge": _models(judges),
         "arena": _models([judge for judge in judges if judge.get("arena")]),
-        "pairwise": _models(_mappings((values.get("pairwise") or {}).get("judges"))),
+        "pairwise": _models(
+            _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
+        ),
         "editor": editors,
         "model": [*editors, *imported],
         "stage": [stage for stage in stages if stage != "code"],

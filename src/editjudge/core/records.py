@@ -4,9 +4,11 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +17,49 @@ from editjudge.core import schemas
 from editjudge.core.files import replacing
 
 ROW_GROUP = 64
-GROUP_BYTES, GROUP_ROWS = 64_000_000, 4_096
+GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
 GROUPS = 256  # the file's footer is in memory: large files get larger row groups, not more and more of them
 DECIMALS = 6
+KEPT_GROUPS = 32  # of stored images, in memory: so many files can be read side by side, prompt by prompt
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An encoded image where a Parquet file has it: `bytes(image)` reads it, so that thousands need no memory.
+
+    file: its whole path. written: when (st_mtime_ns): another file of this name has other images. column: `image`, or
+    `source_image.bytes` where it is a field of a struct.
+    """
+
+    file: str
+    written: int
+    group: int
+    row: int
+    column: str
+
+    def __bytes__(self) -> bytes:
+        value = _column(self.file, self.written, self.group, self.column)[self.row].as_py()
+        assert isinstance(value, bytes)
+        return value
+
+
+Image: TypeAlias = bytes | Stored
+
+
+@lru_cache(maxsize=KEPT_GROUPS)
+def _column(file: str, _written: int, group: int, column: str) -> Any:
+    """A column of a row group, or a field of it."""
+    name, _, field = column.partition(".")
+    read = pq.ParquetFile(file).read_row_group(group, columns=[column], use_threads=False)[name].combine_chunks()
+    return read.field(field) if field else read
 
 
 class RowWriter:
     """Writes rows as they come, checked, to a temporary name until all are there; a row group is in memory.
 
-    Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS or GROUP_BYTES.
+    Row groups have ROW_GROUP rows up to 16,384 rows. Beyond, they grow with the file, up to GROUP_ROWS. One ends at
+    GROUP_BYTES of images, so that a single image is read in a moment.
     """
 
     def __init__(self, path: Path, contract: str) -> None:
@@ -49,7 +84,7 @@ class RowWriter:
         self._bytes += _size(row)
         self.count += 1
         enough = len(self._rows) >= max(ROW_GROUP, min(self.count // GROUPS, GROUP_ROWS))
-        if enough or (self._bytes >= GROUP_BYTES and len(self._rows) >= ROW_GROUP):
+        if enough or self._bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -89,8 +124,11 @@ def read(path: Path, contract: str) -> list[Row]:
     return list(iterate(path, contract))
 
 
-def iterate(path: Path, contract: str) -> Iterator[Row]:
-    """The rows one by one, a row group in memory at a time, each checked against the contract."""
+def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
+    """The rows one by one, a row group in memory at a time, each checked against the contract.
+
+    stored: a column of images that are left where they are, see Stored.
+    """
     if not path.is_file():
         raise schemas.ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
     wanted = schemas.arrow_schema(contract).names
@@ -101,12 +139,26 @@ def iterate(path: Path, contract: str) -> Iterator[Row]:
         if missing:
             raise schemas.ContractError(f"{path}: no column {', '.join(missing)} (contract {contract})")
         columns = [name for name in wanted if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=columns):
-            rows = batch.to_pylist()
-            schemas.check(contract, rows, str(path))
-            yield from rows
+        place = (str(path.absolute()), path.stat().st_mtime_ns)
+        for group in range(file.num_row_groups):
+            first = 0
+            for batch in file.iter_batches(batch_size=ROW_GROUP, row_groups=[group], columns=columns):
+                rows = batch.to_pylist()
+                schemas.check(contract, rows, str(path))
+                for n, row in enumerate(rows if stored else (), first):
+                    _leave(row, Stored(*place, group, n, stored))
+                first += len(rows)
+                yield from rows
     except (pa.ArrowInvalid, OSError) as error:
         raise schemas.ContractError(f"{path}: not readable as Parquet: {error}") from error
+
+
+def _leave(row: Row, image: Stored) -> None:
+    """Puts the image in the place of its bytes, where the row has any."""
+    name, _, field = image.column.partition(".")
+    place, key = (row[name], field) if field else (row, name)
+    if place[key] is not None:
+        place[key] = image
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -115,13 +116,19 @@ Compute = Callable[[Any, list[Any]], list[Result]]
 
 
 def run(
-    jobs: Sequence[Job], compute: Compute, cache: RecordCache, what: str, start: Callable[[int], Executor] = processes
+    jobs: Sequence[Job],
+    compute: Compute,
+    cache: RecordCache,
+    what: str,
+    start: Callable[[int], AbstractContextManager[Executor]] = processes,
+    lasting: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> list[list[Result]]:
     """The results of each job's records, in order: from the cache, or computed by a process on each core and kept.
 
     `compute(shared, payloads)` is a module-level function that returns one result a payload; it is given only the
     records that are missing. A job's results are in the cache as soon as they are known. `start(most)` gives other
-    processes than those, such as one on each GPU, of which at most `most` are of use.
+    processes than those, such as one on each GPU, of which at most `most` are of use. What is not
+    `lasting`, by its JSON part, is computed again by the next run.
     """
     found = {name: cache.get(name) for job in jobs for name, _ in job.records}
     seen, wanted = {name for name, known in found.items() if known is not None}, []
@@ -134,6 +141,7 @@ def run(
             waiting = {pool.submit(compute, shared, [*records.values()]): records for shared, records in wanted}
             for done in progress(as_completed(waiting), len(wanted), what):
                 for name, result in zip(waiting[done], done.result(), strict=True):
-                    cache.put(name, *result)
+                    if lasting(result[0]):
+                        cache.put(name, *result)
                     found[name] = result
     return [[known for name, _ in job.records if (known := found[name]) is not None] for job in jobs]

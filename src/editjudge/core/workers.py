@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import cv2
 
@@ -35,6 +35,20 @@ def processes(most: int, *modules: str) -> ProcessPoolExecutor:
     """A pool of a process on each core that this one may use, and no more than `most`, which have the modules."""
     workers = max(1, min(cores(), most))
     return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_one_thread)
+
+
+def on_devices(devices: Sequence[str], begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
+    """A pool of a process for each device, with one thread; each begins with `begin(device, *given)`."""
+    context = fork_server()
+    queue = context.SimpleQueue()
+    for device in devices:
+        queue.put(device)
+    return ProcessPoolExecutor(len(devices), context, _begin_on, (queue, begin, given))
+
+
+def _begin_on(queue: Any, begin: Callable[..., None], given: Sequence[Any]) -> None:
+    _one_thread()
+    begin(queue.get(), *given)
 
 
 def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:

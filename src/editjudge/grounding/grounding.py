@@ -1,8 +1,8 @@
 """Where the edit of each candidate is: an instruction parser names objects, a grounder finds their boxes.
 
 The embedded parser takes the record's own labels, else what a small grammar finds in the instruction; the embedded
-grounder takes the record's own boxes. Both can be models behind an OpenAI-compatible endpoint. The recipe says in which
-images boxes are sought and by which prompts.
+grounder takes the record's own boxes. Both can be models behind an OpenAI-compatible endpoint or on this machine. The
+recipe says in which images boxes are sought and by which prompts; a Grounding DINO is given the names alone.
 """
 
 import io
@@ -21,12 +21,13 @@ from editjudge.core.masks import of_rows
 from editjudge.core.regions import Box
 from editjudge.endpoints.pictures import ORIENTATION, PixelLimits
 from editjudge.endpoints.spending import Account, Usage
-from editjudge.grounding import instructions
+from editjudge.grounding import detecting, instructions, settings
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
     BOXES_SCHEMA,
     SCHEMAS,
+    Coordinates,
     FractionBox,
     grounder_text,
     load_grounder,
@@ -34,7 +35,7 @@ from editjudge.grounding.prompts import (
     read_boxes,
     read_named,
 )
-from editjudge.grounding.settings import GrounderSetting, GroundingSetting, ParserSetting, endpoint_setting
+from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
 from editjudge.judges.asking import Judge
 from editjudge.judges.protocol import Said
 
@@ -87,14 +88,14 @@ def ground(
 
     prompts, candidates: rows of a pool and of the candidates, of one task. A recipe without `regions` gives no boxes.
     Replies are kept in the cache. Raises EndpointError where an endpoint refuses its key or model, FileError
-    for a broken prompt.
+    for a broken prompt, ParamsError for a model of this machine that cannot be had.
     """
     done = [row for row in candidates if row["status"] == "done"]
     if recipe.regions is None:
         return Grounding({(row["key"], row["model"]): Grounded() for row in done})
     wanted = {row["key"] for row in done}
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
-    run = _Run(recipe.regions, setting, cache, Grounding())
+    run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
     named = run.named(asked, recipe.pipeline == "human_centric")
     if setting.grounder is None:
         own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
@@ -132,7 +133,7 @@ class Inquiry:
 
     key: str
     instruction: str
-    images: dict[str, bytes]
+    images: dict[str, records.Image]
     read: Callable[[str], tuple[Any, str | None]]
 
 
@@ -176,7 +177,7 @@ class _Run:
     result: Grounding
 
     def ask(
-        self, role: str, setting: ParserSetting, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
+        self, role: str, setting: Parser, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
     ) -> dict[Any, Finding]:
         """What came of each inquiry; equal ones are asked once. All show an image or none does.
 
@@ -184,9 +185,10 @@ class _Run:
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
         run. EndpointError: the endpoint refuses key or model.
         """
-        account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
+        how = settings.asked_setting(f"grounding.{role}", setting)
+        account = self.result.accounts.setdefault(role, Account(role, how.price, how.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
-        turn, how = Turn(tuple(seen), setting.max_new_tokens, schema), endpoint_setting(f"grounding.{role}", setting)
+        turn = Turn(tuple(seen), setting.max_new_tokens, schema)
         with Judge(how, self.cache, account) as judge:
             found = judge.answers(turn, list(inquiries.values()))
         return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
@@ -205,7 +207,7 @@ class _Run:
         return {key: _read("parser", finding) for key, finding in found.items()}
 
     def find(
-        self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Grounded], how: GrounderSetting
+        self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Grounded], how: Grounder
     ) -> dict[tuple[str, str], Grounded]:
         """The regions of each candidate. Edited images are shown only where the source's boxes are known."""
         where = self.sought.images
@@ -221,28 +223,41 @@ class _Run:
         return {pair: _joined(known[pair[0]], sources.get(pair[0]), edits.get(pair), sizes[pair[0]]) for pair in rows}
 
     def boxes(
-        self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, bytes]], how: GrounderSetting
+        self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
         prompt = load_grounder(self.sought.grounder)
-        form, limits = how.coordinates, PixelLimits(how.min_pixels, how.max_pixels)
-        inquiries: dict[Any, Inquiry] = {}
         found: dict[Any, Boxes] = {}
-        for name, (instruction, known, image) in asked.items():
+        sought: dict[Any, tuple[Size, Sequence[str]]] = {}
+        for name, (_, known, image) in asked.items():
             size = upright_size(which, image)
             if isinstance(known, Grounded):
                 found[name] = known
             elif isinstance(size, Grounded):
                 found[name] = size
-            elif not (labels := getattr(known, which)):
-                found[name] = ()
+            elif labels := getattr(known, which):
+                sought[name] = (size, labels)
             else:
-                sent = limits.size(*size)
-                read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
-                text = grounder_text(prompt, instruction, labels, sent, form)
-                inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
+                found[name] = ()
+        if isinstance(how, DetectorSetting):
+            wanted = [detecting.Wanted(asked[name][2], tuple(labels)) for name, (_, labels) in sought.items()]
+            said = detecting.find(wanted, how, prompt.one, self.cache)
+            return found | {name: _detected(which, each) for name, each in zip(sought, said, strict=True)}
+        form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
+        limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
+        for name, (size, labels) in sought.items():
+            instruction, _, image = asked[name]
+            sent = limits.size(*size)
+            read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
+            text = grounder_text(prompt, instruction, labels, sent, form)
+            inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
         findings = self.ask("grounder", how, inquiries, BOXES_SCHEMA)
         return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
+
+
+def _detected(which: Which, said: detecting.Found) -> Boxes:
+    place = f"grounder, {which}"
+    return said.boxes if said.reason is None else _failed(f"{place}: {said.kind}", f"{place}: {said.reason}")
 
 
 def _read(role: str, finding: Finding) -> Any:
@@ -261,8 +276,9 @@ def _embedded_named(prompt: records.Row, parser: str) -> Named | Grounded:
     return instructions.named(prompt["instruction"], parser) or _failed("grammar", reason)
 
 
-def upright_size(which: Which, data: bytes) -> Size | Grounded:
+def upright_size(which: Which, encoded: records.Image) -> Size | Grounded:
     """(width, height) of an encoded image, upright, from its header wherever that tells it."""
+    data = bytes(encoded)
     try:
         with Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
             width, height = image.size

@@ -1,16 +1,19 @@
 """What `grounding` of params.yaml says of the instruction parser and the grounder, checked before anything is asked."""
 
-from dataclasses import field
-from typing import Annotated, Any
+from dataclasses import field, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Count, Positive, Real, Text, read, read_kind
+from editjudge.core import hub
+from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, read, read_kind
 from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries
 from editjudge.endpoints.spending import Budget, Price
 from editjudge.grounding.prompts import Coordinates
-from editjudge.judges.settings import EndpointSetting
+from editjudge.judges.settings import EndpointSetting, TransformersSetting
+from editjudge.vision import folders
+from editjudge.vision.folders import Precision
 
 Tokens = Annotated[Positive, Field(le=1_000_000)]
 
@@ -50,12 +53,56 @@ class GrounderSetting(ParserSetting):
     max_pixels: Count = 1_310_720
 
 
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LocalParserSetting:
+    """A Qwen3-VL in this process, a folder or hub id, asked as one behind an endpoint; fields are a judge's."""
+
+    model: Text
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    batch_size: Annotated[Positive, Field(le=10_000)] = 8
+    workers: Count = 1
+    temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
+    seed: Count = 0
+    max_new_tokens: Tokens = 512
+    reply_tries: Tries = 3
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LocalGrounderSetting(LocalParserSetting):
+    """A grounder; its boxes are in thousandths, as Qwen3-VL's are. min_pixels, max_pixels: 0: the checkpoint's."""
+
+    max_new_tokens: Tokens = 1024
+    min_pixels: Count = 0
+    max_pixels: Count = 1_310_720
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class DetectorSetting:
+    """A Grounding DINO, a folder or hub id, as `grounding.grounder`.
+
+    device, dtype, batch_size: as under `measures`; workers: processes on each GPU, or on the CPU one a core for 0.
+    threshold: least score of a box; overlap: of two boxes of one name that overlap more, the surer one stands.
+    """
+
+    model: Text
+    device: Text = "auto"
+    dtype: Precision = "float32"
+    batch_size: Annotated[Positive, Field(le=4096)] = 8
+    workers: Count = 0
+    threshold: Share = 0.3
+    overlap: Share = 0.8
+
+
+Parser = ParserSetting | LocalParserSetting
+Grounder = GrounderSetting | LocalGrounderSetting | DetectorSetting
+
+
 @dataclass(frozen=True)
 class GroundingSetting:
     """None: the embedded backend, the record's own labels and boxes."""
 
-    parser: ParserSetting | None = None
-    grounder: GrounderSetting | None = None
+    parser: Parser | None = None
+    grounder: Grounder | None = None
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -64,19 +111,46 @@ class _Roles:
     grounder: Any
 
 
+KINDS: dict[str, dict[str, type]] = {
+    "parser": {"embedded": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting},
+    "grounder": {
+        "embedded": EmbeddedSetting,
+        "endpoint": GrounderSetting,
+        "transformers": LocalGrounderSetting,
+        "grounding_dino": DetectorSetting,
+    },
+}
+
+
 def read_grounding(given: Any) -> GroundingSetting:
     """The section `grounding`. ParamsError names the field that is wrong, or the key's variable that is not set."""
     roles, read_roles = read("grounding", _Roles, given), {}
-    for name, kind in (("parser", ParserSetting), ("grounder", GrounderSetting)):
-        where, kinds = f"grounding.{name}", {"embedded": EmbeddedSetting, "endpoint": kind}
+    for name, kinds in KINDS.items():
+        where = f"grounding.{name}"
         setting = read_kind(where, "backend", kinds, getattr(roles, name))
         if not isinstance(setting, EmbeddedSetting):
-            endpoint_setting(where, setting)
+            if not isinstance(setting, DetectorSetting):
+                asked_setting(where, setting)
             read_roles[name] = setting
     return GroundingSetting(**read_roles)
 
 
-def endpoint_setting(where: str, setting: ParserSetting) -> EndpointSetting:
+def asked_setting(where: str, setting: ParserSetting | LocalParserSetting) -> EndpointSetting | TransformersSetting:
     """The same as judges are asked with: its budget, sizes of images and key are checked (ParamsError)."""
-    values = {name: value for name, value in vars(setting).items() if name != "coordinates"}
-    return read(where, EndpointSetting, values | {"rule": "agreement", "logprobs": 0})
+    values = {name: value for name, value in vars(setting).items() if name != "coordinates"} | {"rule": "agreement"}
+    if isinstance(setting, ParserSetting):
+        return read(where, EndpointSetting, values | {"logprobs": 0})
+    del values["max_new_tokens"]  # the turn's own
+    return read(where, TransformersSetting, values)
+
+
+def found(setting: GroundingSetting) -> GroundingSetting:
+    """The setting with each model of this machine by its local folder. ParamsError where it cannot be had."""
+    roles: dict[str, Any] = {}
+    for name, role in vars(setting).items():
+        where = f"grounding.{name}.model"
+        if isinstance(role, DetectorSetting):
+            roles[name] = replace(role, model=str(folders.find(where, role.model, folders.GROUNDING_DINO)))
+        elif isinstance(role, LocalParserSetting):
+            roles[name] = replace(role, model=str(hub.checkpoint(where, role.model)))
+    return replace(setting, **roles)

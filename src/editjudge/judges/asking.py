@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -41,7 +41,7 @@ from editjudge.judges.protocol import (
     in_both_orders,
     mirrored,
 )
-from editjudge.judges.request import Task, answered, read, record_name, sampling, shown
+from editjudge.judges.request import Task, answered, read, record_name, sampling
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
@@ -54,6 +54,7 @@ from editjudge.judges.settings import (
 )
 from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
 from editjudge.judges.viescore import SCALES, PointStyle, pointwise, winner_of
+from editjudge.vision.folders import OUT_OF_MEMORY
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
     from editjudge.judges.endpoint_judge import Keep
@@ -211,10 +212,10 @@ def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
 
 def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked], model: list[Any]) -> list[Task]:
     """Every question in every pass, under the name of its record. model: of `model_of`. Each image is hashed once."""
-    digest = functools.cache(resume.fingerprint)
+    digest = functools.cache(lambda image: resume.fingerprint(bytes(image)))
     tasks = []
     for question in questions:
-        chat = [way.messages(question.instruction), [digest(data) for data in shown(way, question).values()]]
+        chat = [way.messages(question.instruction), [digest(question.images[name]) for name in way.images]]
         for number in range(setting.passes):
             name = resume.fingerprint(model, chat, sampling(setting, way, number))
             tasks.append(Task(name, question, number))
@@ -236,6 +237,7 @@ def model_of(setting: ModelSetting) -> list[Any]:
         parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
         parts += [resume.code_version(LOCAL_CODE)]
+        parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
 
 
@@ -245,7 +247,7 @@ def _kept(
     """The answers in the kept replies, by task, and the tasks that must be asked, with the replies that there are."""
     found: dict[str, Any] = {}
     missing: list[Task] = []
-    tries = setting.reply_tries if isinstance(setting, ChatSetting) else 1
+    tries = setting.reply_tries
     for wanted in {task.name: task for task in tasks}.values():
         task, answer = wanted, cast(Any, None)
         while not answered(answer) and len(task.said) < tries:
@@ -278,18 +280,25 @@ def _in_processes(
     start, found = time.monotonic(), list[Any]()
     reply = functools.partial(_replies, setting, way)
     while size := min(ROUND, account.left(), len(tasks) - len(found)):
-        part = tasks[len(found) : len(found) + size]
-        chunks = [part[n : n + CHUNK] for n in range(0, size, CHUNK)]
-        replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
-        for task, said in zip(part, chain.from_iterable(replies), strict=True):
-            answer = way.answer(task.question, said)
-            if isinstance(said, str):  # not asked: its images cannot be used
-                account.failures["image"] += 1
-            else:
-                keep(task.name, said)
-                account.asked += 1
-                account.use(task.name, answer.usage, answered(answer))
-            found.append(answer)
+        part = list(tasks[len(found) : len(found) + size])
+        came: dict[int, Any] = {}
+        pending = list(range(size))
+        while pending:
+            chunks = [[part[n] for n in pending[first : first + CHUNK]] for first in range(0, len(pending), CHUNK)]
+            replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
+            for n, said in zip(pending, chain.from_iterable(replies), strict=True):
+                if isinstance(said, str):  # not asked: its images cannot be used, or do not fit
+                    account.failures["memory" if said == OUT_OF_MEMORY else "image"] += 1
+                    came[n] = way.answer(part[n].question, said)
+                    continue
+                keep(record_name(setting, way, part[n]), said)
+                part[n] = replace(part[n], said=(*part[n].said, said))
+                came[n] = read(way, part[n])
+                account.use(part[n].name, came[n].usage, answered(came[n]))
+            unread = (n for n in pending if part[n].said and not answered(came[n]))
+            pending = [n for n in unread if len(part[n].said) < setting.reply_tries and account.left()]
+        account.asked += sum(bool(task.said) for task in part)
+        found += [came[n] for n in range(size)]
     unasked = tasks[len(found) :]
     account.unasked += len(unasked)
     account.seconds += time.monotonic() - start
@@ -304,17 +313,29 @@ def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> 
 
     if setting.workers != 1:
         torch.set_num_threads(1)
-    loaded = _loaded(setting.model, setting.dtype, setting.lora)
-    sampled = (setting.temperature, setting.seed)
-    judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
-    return judge.ask_many([task.question for task in tasks], [task.number for task in tasks])
+    loaded = _loaded(setting.model, setting.dtype, setting.lora, setting.min_pixels, setting.max_pixels)
+    replies: list[Said | str] = []
+    for tried, group in groupby(tasks, key=lambda task: len(task.said)):
+        same, sampled = list(group), sampling(setting, way, 0, tried)
+        how = (sampled["temperature"], sampled.get("seed", setting.seed))
+        judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *how)
+        replies += judge.ask_many([task.question for task in same], [task.number for task in same])
+    return replies
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None) -> "ChatModel":
+def _loaded(
+    model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None, least: int, most: int
+) -> "ChatModel":
     from editjudge.qwen.chat_model import load
 
-    return load(model, dtype, adapter)
+    loaded = load(model, dtype, adapter)
+    images = loaded.processor.image_processor
+    longest = most or images.size["longest_edge"]
+    images.size = type(images.size)(
+        shortest_edge=min(least or images.size["shortest_edge"], longest), longest_edge=longest
+    )
+    return loaded
 
 
 def weights_hash(model_dir: Path) -> str:

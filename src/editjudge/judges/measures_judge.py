@@ -8,6 +8,7 @@ from editjudge.annotation import batch
 from editjudge.annotation.recipe import Recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import resume
+from editjudge.core.records import Image
 from editjudge.core.winner import Winner
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.measures.names import DIRECTIONS
@@ -38,7 +39,7 @@ def compare_many(
     measures; where those are, it is a Tie. A question whose images cannot be measured, or that has no context (the
     published benchmarks say no regions), has no winner and a reason. Each image is measured once, whatever the order.
     """
-    groups: dict[tuple[bytes, Context], dict[bytes, None]] = {}
+    groups: dict[tuple[Image, Context], dict[Image, None]] = {}
     for q in questions:
         if q.key in contexts:
             groups.setdefault((q.source, contexts[q.key]), {}).update({q.a: None, q.b: None})
@@ -53,7 +54,7 @@ def compare_many(
     return [_verdict(question, known.get(question.key)) for question in questions]
 
 
-def _verdict(question: Question, edits: Mapping[bytes, Any] | None) -> Verdict:
+def _verdict(question: Question, edits: Mapping[Image, Any] | None) -> Verdict:
     if edits is None:
         return Verdict(question.key, None, None, "", "the question says no regions to measure")
     first, second = edits[question.a], edits[question.b]

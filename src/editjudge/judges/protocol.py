@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
+from editjudge.core.records import Image
 from editjudge.core.winner import OTHER_SIDE, Winner
 from editjudge.endpoints.spending import Usage, total
 
@@ -15,16 +16,16 @@ Tokens: TypeAlias = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Question:
-    """One comparison: the images as encoded bytes (PNG, JPEG or WebP)."""
+    """One comparison: the images encoded (PNG, JPEG or WebP)."""
 
     key: str
     instruction: str
-    source: bytes
-    a: bytes
-    b: bytes
+    source: Image
+    a: Image
+    b: Image
 
     @property
-    def images(self) -> dict[str, bytes]:
+    def images(self) -> dict[str, Image]:
         """By name, the source first."""
         return {"source": self.source, "a": self.a, "b": self.b}
 
@@ -35,11 +36,11 @@ class PointQuestion:
 
     key: str
     instruction: str
-    source: bytes
-    edited: bytes
+    source: Image
+    edited: Image
 
     @property
-    def images(self) -> dict[str, bytes]:
+    def images(self) -> dict[str, Image]:
         return {"source": self.source, "edited": self.edited}
 
 
@@ -99,7 +100,7 @@ class Asked(Protocol):
     @property
     def instruction(self) -> str: ...
     @property
-    def images(self) -> dict[str, bytes]: ...
+    def images(self) -> dict[str, Image]: ...
 
 
 class Form(Protocol):

@@ -49,7 +49,7 @@ def record_name(setting: ModelSetting, form: Form, task: Task) -> str:
 
 def shown(form: Form, question: Asked) -> dict[str, bytes]:
     """The images that the question is asked with, by name, in the order of the chat's placeholders."""
-    return {name: question.images[name] for name in form.images}
+    return {name: bytes(question.images[name]) for name in form.images}
 
 
 def read(form: Form, task: Task) -> Any:

@@ -31,6 +31,11 @@ def _prompt(name: str) -> str:
 Prompt: TypeAlias = Annotated[Text, AfterValidator(_prompt)]
 
 
+def _check_pixels(setting: Any) -> None:
+    if 0 < setting.max_pixels < setting.min_pixels:
+        raise Wrong("min_pixels", f"is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class MeasuresSetting:
     """A judge by measures. arena: whether the judge also ranks the editing models."""
@@ -49,6 +54,7 @@ class ModelSetting(MeasuresSetting):
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
     passes: Annotated[Positive, Field(le=1000)] = 1
+    reply_tries: Tries = 1
     seed: Count = 0
     price: Price = field(default_factory=Price)
     budget: Budget = field(default_factory=Budget)
@@ -81,7 +87,17 @@ class LocalSetting(ModelSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TransformersSetting(LocalSetting):
-    """A model in this process."""
+    """A model in this process.
+
+    min_pixels, max_pixels: images are resized to between these; 0: as the checkpoint's processor does.
+    """
+
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -101,8 +117,7 @@ class ChatSetting(ModelSetting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if 0 < self.max_pixels < self.min_pixels:
-            raise Wrong("min_pixels", f"is {self.min_pixels}, above max_pixels, {self.max_pixels}")
+        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -1,6 +1,7 @@
 """A judge that runs a Qwen3-VL checkpoint in this process, on the CPU or a GPU, through transformers."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from editjudge.judges.request import shown
 from editjudge.judges.styles import TRAINED, style
 from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode
 from editjudge.qwen.prompt import completion
+from editjudge.vision.loading import NoMemory, within_memory
 
 PVC = style(TRAINED)
 
@@ -40,14 +42,22 @@ class TransformersJudge:
         self.sides = next((x, y) for x, y in zip(a, b, strict=False) if x != y)
 
     def ask_many(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
-        """The replies as they come, or the words that say why a question could not be asked."""
+        """The replies as they come, or the words that say why a question could not be asked.
+
+        Out of memory: half the batch, from then on; a question that does not fit by itself could not be asked.
+        """
         replies: list[Said | str] = []
-        for start in range(0, len(questions), self.batch_size):
-            batch = slice(start, start + self.batch_size)
-            replies += self._batch(questions[batch], passes[batch])
+        while len(replies) < len(questions):
+            try:
+                replies += within_memory(self, partial(self._batch, questions, passes, len(replies)))
+            except NoMemory as error:
+                replies.append(str(error))
         return replies
 
-    def _batch(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
+    def _batch(self, questions: Sequence[Asked], passes: Sequence[int], start: int) -> list[Said | str]:
+        """The replies to as many as go through the model together, from `start` on."""
+        batch = slice(start, start + self.batch_size)
+        questions, passes = questions[batch], passes[batch]
         pixels: dict[bytes, np.ndarray] = {}
         faults = [self._fault(question, pixels) for question in questions]
         asked = zip(questions, passes, faults, strict=True)

@@ -57,9 +57,9 @@ def annotate(
     ]
 
 
-def sha256(data: bytes | None) -> str | None:
+def sha256(image: records.Image | None) -> str | None:
     """A file's SHA-256 (hex), by which training knows the images that were measured; None where there is no file."""
-    return None if data is None else hashlib.sha256(data).hexdigest()
+    return None if image is None else hashlib.sha256(bytes(image)).hexdigest()
 
 
 def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded]:
@@ -144,8 +144,8 @@ def run(task: str) -> None:
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
     files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]
-    prompts = records.read(Path(f"data/pools/{task}.parquet"), "pools")
-    candidates = [row for file in files for row in records.iterate(file, "candidates")]
+    prompts = list(records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"))
+    candidates = [row for file in files for row in records.iterate(file, "candidates", "image")]
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)

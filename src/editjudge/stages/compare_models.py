@@ -41,7 +41,9 @@ DIMENSION = "visual_consistency"
 def read_gallery(models: Sequence[str]) -> Gallery:
     """Each model's candidates for the arena, by key. Raises ContractError."""
     return {
-        model: {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
+        model: {
+            row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates", "image")
+        }
         for model in models
     }
 
@@ -211,7 +213,7 @@ def run() -> None:
     plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
     arena = [name for name, given in judges.items() if read_setting(f"judges.{name}", given).arena]
     accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
-    prompts = records.read(Path("data/gedit_bench.parquet"), "gedit_bench")
+    prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
     every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
     models = presence(prompts, every, plan)
     gallery = taking_part(every, models)

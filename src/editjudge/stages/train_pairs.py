@@ -2,10 +2,10 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,7 +21,7 @@ from editjudge.pairs import tiers
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
 Sums: TypeAlias = Mapping[tuple[str, str, str], tuple[str, str]]
-PerTask: TypeAlias = Mapping[str, tuple[list["Chosen"], Counter]]
+TRUTHS = ("right", "wrong", "equal", "unknown")
 
 
 @dataclass(frozen=True)
@@ -157,56 +157,94 @@ def to_rows(chosen: list[Chosen], instructions: Mapping[tuple[str, str], str], s
     return rows
 
 
-def truth(chosen: list[Chosen]) -> dict[str, Any]:
+def truth(chosen: Sequence[Chosen]) -> dict[str, Any]:
     """How many pairs name the truly less damaged side; equal damages make the pair wrong."""
-    known = [(item.damage[item.pair.winner], item.damage[item.pair.loser]) for item in chosen]
-    pairs = [(won, lost) for won, lost in known if won is not None and lost is not None]
-    right = sum(won < lost for won, lost in pairs)
-    return {
-        "right": right,
-        "wrong": sum(won > lost for won, lost in pairs),
-        "equal": sum(won == lost for won, lost in pairs),
-        "unknown": len(known) - len(pairs),
-        "share_right": round(right / len(pairs), 4) if pairs else None,
-    }
+    counts = Counter[str]()
+    for item in chosen:
+        won, lost = item.damage[item.pair.winner], item.damage[item.pair.loser]
+        if won is None or lost is None:
+            counts["unknown"] += 1
+        else:
+            counts["right" if won < lost else "wrong" if won > lost else "equal"] += 1
+    return with_share(counts)
 
 
-def report(per_task: PerTask) -> dict[str, Any]:
+def with_share(counts: Mapping[str, int]) -> dict[str, Any]:
+    known = sum(counts[name] for name in TRUTHS[:3])
+    share = round(counts["right"] / known, 4) if known else None
+    return {name: counts[name] for name in TRUTHS} | {"share_right": share}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What metrics say of a task's pairs."""
+
+    counts: Counter
+    truth: Mapping[str, Any]
+    tiers: Counter
+
+    @classmethod
+    def of(cls, chosen: Sequence[Chosen], counts: Counter) -> Self:
+        return cls(counts, truth(chosen), Counter(item.pair.tiers for item in chosen))
+
+    @property
+    def pairs(self) -> int:
+        return self.tiers.total()
+
+
+def report(tallies: Mapping[str, Tally]) -> dict[str, Any]:
     """metrics/train_pairs.json; the details are lists, which `dvc metrics` leaves out."""
-    everything = [item for chosen, _ in per_task.values() for item in chosen]
-    total = sum((counts for _, counts in per_task.values()), Counter())
-    tiers_of = Counter(item.pair.tiers for item in everything)
+    each = list(tallies.values())
+    total = sum((own.counts for own in each), Counter[str]())
+    tiers_of = sum((own.tiers for own in each), Counter[str]())
+    known = with_share({name: sum(own.truth[name] for own in each) for name in TRUTHS})
     return {
-        "pairs": len(everything),
-        "share_right": truth(everything)["share_right"],
+        "pairs": tiers_of.total(),
+        "share_right": known["share_right"],
         "prompts_without_pair": total["prompts"] - total["prompts_with_pair"],
-        "known_truth": [truth(everything)],
+        "known_truth": [known],
         "per_tier": [{"tiers": name, "pairs": number} for name, number in sorted(tiers_of.items())],
         "per_task": [
-            {"task": task, "pairs": len(chosen), "share_right": truth(chosen)["share_right"], **dict(counts)}
-            for task, (chosen, counts) in per_task.items()
+            {"task": task, "pairs": tally.pairs, "share_right": tally.truth["share_right"], **dict(tally.counts)}
+            for task, tally in tallies.items()
         ],
         "total": [dict(total)],
     }
 
 
-def choose_all(recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]) -> PerTask:
-    """The pairs of every task, from its files. missing: unconfigured measures, and why. Raises ParamsError."""
+def choose_all(
+    recipes: Mapping[str, Recipe], setting: Mapping[str, Any], missing: Mapping[str, str]
+) -> Iterator[tuple[str, list[Chosen], Counter]]:
+    """Every task with its pairs, from its files, one after the other. missing: unconfigured measures, and why.
+
+    Raises ParamsError, before any file is read.
+    """
     setting = vars(read("train_pairs", tier_rules.PairsSetting, setting))
     rules = {
         task: tier_rules.read_rules(recipe, setting["thresholds"], missing)
         for task, recipe in recipes.items()
         if recipe.judge is None
     }
-    per_task = {}
-    for task in recipes:
-        annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
-        if task in rules:
-            per_task[task] = choose(annotations, setting, task, rules[task])
-        else:
-            verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
-            per_task[task] = choose_judged(verdicts, annotations, setting, task)
-    return per_task
+    return ((task, *_choose_of(task, rules.get(task), setting)) for task in recipes)
+
+
+def _choose_of(
+    task: str, rules: Sequence[tiers.AreaRule] | None, setting: Mapping[str, Any]
+) -> tuple[list[Chosen], Counter]:
+    annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+    if rules is not None:
+        return choose(annotations, setting, task, rules)
+    verdicts = records.iterate(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+    return choose_judged(verdicts, annotations, setting, task)
+
+
+def rows_of(task: str, chosen: list[Chosen], seed: int) -> Rows:
+    """The training pairs of a task, with what its files say of prompts and images."""
+    pool = pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
+    columns = ["key", "model", "source_sha256", "edit_sha256"]
+    images = pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
+    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in images}
+    return to_rows(chosen, {(task, row["key"]): row["instruction"] for row in pool}, sums, seed)
 
 
 def run() -> None:
@@ -214,23 +252,14 @@ def run() -> None:
     tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models = slot_settings.read(params.leaf(values, "measures"))
-    per_task = choose_all(recipes, setting, slot_settings.unconfigured(models))
-    chosen = [item for pairs, _ in per_task.values() for item in pairs]
-    instructions = {
-        (task, row["key"]): row["instruction"]
-        for task in tasks
-        for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "instruction"]).to_pylist()
-    }
-    columns = ["key", "model", "source_sha256", "edit_sha256"]
-    sums = {
-        (task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"])
-        for task in tasks
-        for row in pq.read_table(f"data/annotations/{task}.parquet", columns=columns).to_pylist()
-    }
-    rows = to_rows(chosen, instructions, sums, setting["seed"])
-    records.write(Path("data/train_pairs.parquet"), rows, "train_pairs")
-    records.write_json(Path("metrics/train_pairs.json"), report(per_task))
-    without = [task for task, (pairs, _) in per_task.items() if not pairs]
+    every, tallies = choose_all(recipes, setting, slot_settings.unconfigured(models)), {}
+    with records.RowWriter(Path("data/train_pairs.parquet"), "train_pairs") as out:
+        for task, chosen, counts in every:
+            tallies[task] = Tally.of(chosen, counts)
+            for row in rows_of(task, chosen, setting["seed"]):
+                out.add(row)
+    records.write_json(Path("metrics/train_pairs.json"), report(tallies))
+    without = [task for task, tally in tallies.items() if not tally.pairs]
     if without:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
 

@@ -31,18 +31,18 @@ class DepthAnything(loading.VisionModel):
         sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
         order = sorted(range(len(rgbs)), key=sizes.__getitem__)
         found: dict[int, np.ndarray] = {}
-        with loading.exact():
-            for size, group in groupby(order, key=sizes.__getitem__):
-                places = list(group)
-                for part in loading.batches(len(places), self.batch_size):
-                    batch = places[part]
-                    found |= zip(batch, self._maps([rgbs[n] for n in batch], size), strict=True)
+        for size, group in groupby(order, key=sizes.__getitem__):
+            places = list(group)
+            for part in loading.batches(len(places), self.batch_size):
+                batch = places[part]
+                found |= zip(batch, self._maps([rgbs[n] for n in batch], size), strict=True)
         return [found[n] for n in range(len(rgbs))]
 
     def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
         pixels = loading.fed(rgbs, *size, self.scaling, self.device)
-        depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
-        return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
+        with loading.exact():
+            depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
+            return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
 
 
 def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int, int]:

@@ -24,6 +24,18 @@ class Encoded:
     patches: np.ndarray
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The patches of an encoder: `grid` along each side of its square input of `side` pixels."""
+
+    side: int
+    grid: int
+
+    def cells(self, region: np.ndarray, share: float) -> np.ndarray:
+        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
+        return grid_cells(region, self.side, self.grid, share)
+
+
 class HogEncoder:
     """Patch and object features from gradients and mean colours; needs no weights.
 
@@ -80,3 +92,22 @@ def _block_means(values: np.ndarray) -> np.ndarray:
     """Means over blocks of 2 x 2 cells, (SIDE, SIDE, c) to (GRID, GRID, c)."""
     cells = values.reshape(SIDE // CELL, CELL, SIDE // CELL, CELL, -1).mean((1, 3), dtype=np.float64)
     return (cells[:-1, :-1] + cells[1:, :-1] + cells[:-1, 1:] + cells[1:, 1:]) / 4
+
+
+def grid_cells(region: np.ndarray, side: int, grid: int, share: float) -> np.ndarray:
+    """The cells of a grid over a region (H, W) of which more than `share` lies in it: bool, (grid * grid,).
+
+    As published, pixels are those of the model's square input of `side`: a box's corners are multiplied by `side` over
+    the image's and cut to whole numbers. This does the same to any mask.
+    """
+    rows, columns = (_places(length, side) for length in region.shape)
+    square = region[np.ix_(rows, columns)]
+    cell = side // grid
+    square = square[: grid * cell, : grid * cell]  # what the model's patches cover
+    return (square.reshape(grid, cell, grid, cell).mean((1, 3)) > share).reshape(-1)
+
+
+def _places(length: int, side: int) -> np.ndarray:
+    """The pixel of `length` that each of `side` shows: the last one whose edge, scaled and cut, is not beyond it."""
+    edges = np.arange(length) * side // length
+    return np.searchsorted(edges, np.arange(side), "right") - 1

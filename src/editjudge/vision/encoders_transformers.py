@@ -17,7 +17,7 @@ from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders, loading
-from editjudge.vision.encoders import Encoded
+from editjudge.vision.encoders import Encoded, Grid
 
 
 class Encoder(loading.VisionModel, ABC):
@@ -30,18 +30,25 @@ class Encoder(loading.VisionModel, ABC):
     def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
         """RGB, uint8, (H, W, 3) each, of any sizes: cls (d,), patches (grid * grid, hidden), float32."""
         found: list[Encoded] = []
-        with loading.exact():
-            for part in loading.batches(len(rgbs), self.batch_size):
-                cls, patches = (tensor.float().cpu().numpy() for tensor in self._encode(rgbs[part]))
-                found += map(Encoded, cls, patches)
+        for part in loading.batches(len(rgbs), self.batch_size):
+            pixels = self._fed(rgbs[part]).to(self.model.dtype)
+            with loading.exact():
+                cls, patches = (tensor.float().cpu().numpy() for tensor in self._encode(pixels))
+            found += map(Encoded, cls, patches)
         return found
 
+    def layout(self) -> Grid:
+        return Grid(self.side, self.grid)
+
     def cells(self, region: np.ndarray, share: float) -> np.ndarray:
-        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
-        return grid_cells(region, self.side, self.grid, share)
+        return self.layout().cells(region, share)
 
     @abstractmethod
-    def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _fed(self, rgbs: Sequence[np.ndarray]) -> torch.Tensor:
+        """The images as the model takes them: float32, (n, 3, side, side)."""
+
+    @abstractmethod
+    def _encode(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """CLS (n, d) and patches (n, grid * grid, hidden) of images that go through the model together."""
 
 
@@ -53,9 +60,11 @@ class ClipEncoder(Encoder):
 
     architecture, model_class = folders.CLIP, CLIPVisionModelWithProjection
 
-    def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        pixels = loading.fed(rgbs, self.side, self.side, self.scaling, self.device)
-        found = self.model(pixel_values=pixels.to(self.model.dtype)).last_hidden_state
+    def _fed(self, rgbs: Sequence[np.ndarray]) -> torch.Tensor:
+        return loading.fed(rgbs, self.side, self.side, self.scaling, self.device)
+
+    def _encode(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.model(pixel_values=pixels).last_hidden_state
         return found[:, 0], found[:, 1:]
 
 
@@ -68,30 +77,13 @@ class DinoEncoder(Encoder):
 
     architecture, model_class = folders.DINOV3, DINOv3ViTModel
 
-    def _encode(self, rgbs: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        squares = torch.stack([loading.resized(rgb, self.side, self.device) for rgb in rgbs])
-        found = self.model(pixel_values=self.scaling.apply(squares).to(self.model.dtype))
+    def _fed(self, rgbs: Sequence[np.ndarray]) -> torch.Tensor:
+        return self.scaling.apply(torch.stack([loading.resized(rgb, self.side, self.device) for rgb in rgbs]))
+
+    def _encode(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.model(pixel_values=pixels)
         first = 1 + self.model.config.num_register_tokens
         return found.pooler_output, found.last_hidden_state[:, first:]
-
-
-def grid_cells(region: np.ndarray, side: int, grid: int, share: float) -> np.ndarray:
-    """The cells of a grid over a region (H, W) of which more than `share` lies in it: bool, (grid * grid,).
-
-    As published, pixels are those of the model's square input of `side`: a box's corners are multiplied by `side` over
-    the image's and cut to whole numbers. This does the same to any mask.
-    """
-    rows, columns = (_places(length, side) for length in region.shape)
-    square = region[np.ix_(rows, columns)]
-    cell = side // grid
-    square = square[: grid * cell, : grid * cell]  # what the model's patches cover
-    return (square.reshape(grid, cell, grid, cell).mean((1, 3)) > share).reshape(-1)
-
-
-def _places(length: int, side: int) -> np.ndarray:
-    """The pixel of `length` that each of `side` shows: the last one whose edge, scaled and cut, is not beyond it."""
-    edges = np.arange(length) * side // length
-    return np.searchsorted(edges, np.arange(side), "right") - 1
 
 
 def _sides(where: str, folder: Path, kind: Any) -> tuple[int, int]:

@@ -26,6 +26,7 @@ JOINTS = (
     "L_Shoulder", "R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist",
     "L_Hip", "R_Hip", "L_Knee", "R_Knee", "L_Ankle", "R_Ankle",
 )  # fmt: skip
+OUT_OF_MEMORY = "out of memory, even for one at a time"
 RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, box, Hamming
 
 
@@ -111,6 +112,17 @@ def input_size(where: str, folder: Path) -> tuple[int, int]:
     return height, width
 
 
+def edges(where: str, folder: Path) -> tuple[int, int]:
+    """A detector's shorter and longest side of an image. ParamsError where preprocessor_config.json has none."""
+    size = read_json(where, folder / PREPROCESSOR).get("size")
+    short, long = (size.get(f"{name}_edge") if isinstance(size, dict) else None for name in ("shortest", "longest"))
+    if not (isinstance(short, int) and isinstance(long, int) and 0 < short <= long):
+        raise ParamsError(
+            f"{where}: {folder / PREPROCESSOR}: size must have shortest_edge and longest_edge, not {size!r}"
+        )
+    return short, long
+
+
 def joints(where: str, folder: Path) -> list[int]:
     """A pose model's numbers of JOINTS, by the names in config.json. ParamsError for a model of other keypoints."""
     numbers = {name: number for number, name in _labels(where, folder).items()}
@@ -146,6 +158,12 @@ VITPOSE = Architecture(
     "usyd-community/vitpose-base-simple",
     "head.conv.weight",
     (lambda where, folder: read_json(where, folder / PREPROCESSOR), joints),
+)
+GROUNDING_DINO = Architecture(
+    ("grounding-dino", "mm-grounding-dino"),
+    "IDEA-Research/grounding-dino-base",
+    "input_proj_vision.0.0.weight",
+    (lambda where, folder: read_json(where, folder / "tokenizer.json"), edges),
 )
 
 

@@ -1,9 +1,10 @@
 """What the measures' vision models share: loading through transformers, and images to normalised tensors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from transformers import PreTrainedModel
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
-from editjudge.vision.folders import Precision, Scaling
+from editjudge.vision.folders import OUT_OF_MEMORY, Precision, Scaling
 
+T = TypeVar("T")
+LOCK = Lock()
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -102,10 +105,33 @@ class VisionModel:
         """What the model needs of its folder beside the weights, before these are loaded."""
 
 
+class NoMemory(ValueError):
+    """A GPU has too little memory for a batch of one."""
+
+
+def within_memory(model: Any, ask: Callable[[], T]) -> T:
+    """`ask`, of a model with a batch_size; out of memory: again with half of it, from now on.
+
+    NoMemory: not even one at a time fits.
+    """
+    while True:
+        try:
+            return ask()
+        except torch.OutOfMemoryError:
+            pass  # what the call still holds is freed with its traceback
+        torch.cuda.empty_cache()
+        if model.batch_size == 1:
+            raise NoMemory(OUT_OF_MEMORY)
+        model.batch_size //= 2
+
+
 @contextmanager
 def exact() -> Iterator[None]:
-    """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run."""
+    """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run; for one thread at a time,
+    as these settings are the process's.
+    """
     with (
+        LOCK,
         torch.inference_mode(),
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
     ):

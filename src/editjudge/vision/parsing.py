@@ -36,18 +36,19 @@ class FaceParser(loading.VisionModel):
         found = [np.zeros(rgb.shape[:2], bool) for rgb in rgbs]
         around = [_around(face, *rgb.shape[:2]) for rgb, face in zip(rgbs, faces, strict=True)]
         cuts = [rgb[place] for rgb, place in zip(rgbs, around, strict=True)]
-        with loading.exact():
-            for part in loading.batches(len(cuts), self.batch_size):
-                for mask, place, hair in zip(found[part], around[part], self._hair(cuts[part]), strict=True):
-                    mask[place] = hair
+        for part in loading.batches(len(cuts), self.batch_size):
+            for mask, place, hair in zip(found[part], around[part], self._hair(cuts[part]), strict=True):
+                mask[place] = hair
         return found
 
     def _hair(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         pixels = loading.fed(rgbs, *self.size, self.scaling, self.device)
-        logits = self.model(pixel_values=pixels.to(self.model.dtype)).logits.float()  # (n, classes, h / 4, w / 4)
         sizes = (rgb.shape[:2] for rgb in rgbs)
-        each = (functional.interpolate(own[None], s, mode="bilinear") for own, s in zip(logits, sizes, strict=True))
-        return [whole[0].argmax(0).cpu().numpy() == self.hair_class for whole in each]  # each pixel's likeliest class
+        with loading.exact():
+            logits = self.model(pixel_values=pixels.to(self.model.dtype)).logits.float()  # (n, classes, h / 4, w / 4)
+            each = (functional.interpolate(own[None], s, mode="bilinear") for own, s in zip(logits, sizes, strict=True))
+            likeliest = [whole[0].argmax(0).cpu().numpy() for whole in each]  # each pixel's class
+        return [classes == self.hair_class for classes in likeliest]
 
 
 def _around(face: FloatBox | None, height: int, width: int) -> tuple[slice, slice]:

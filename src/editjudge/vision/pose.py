@@ -4,7 +4,6 @@ Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,11 @@ from transformers.models.vitpose.image_processing_pil_vitpose import box_to_cent
 
 from editjudge.core import regions
 from editjudge.vision import folders, loading
+from editjudge.vision.shapes import Joints
 
 SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
 COCO_EXPERT = 0  # of a VitPose+ model's experts
 LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channels
-LEAST_SCORE = 0.3  # of a joint that was found
-
-
-@dataclass(frozen=True, eq=False)
-class Joints:
-    """The joints of one person, in the order of folders.JOINTS.
-
-    points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer.
-    """
-
-    points: np.ndarray
-    scores: np.ndarray
-
-    @property
-    def seen(self) -> np.ndarray:
-        """Which joints were found: bool, (12,)."""
-        return self.scores >= LEAST_SCORE
 
 
 class VitPose(loading.VisionModel):
@@ -58,9 +41,8 @@ class VitPose(loading.VisionModel):
         """
         clipped = [regions.clip_box(box, *rgb.shape[:2]) for rgb, box in zip(rgbs, boxes, strict=True)]
         found: list[Joints] = []
-        with loading.exact():
-            for batch in loading.batches(len(clipped), self.batch_size):
-                found += self._joints(rgbs[batch], clipped[batch])
+        for batch in loading.batches(len(clipped), self.batch_size):
+            found += self._joints(rgbs[batch], clipped[batch])
         return found
 
     def _joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[regions.Box]) -> list[Joints]:
@@ -68,8 +50,9 @@ class VitPose(loading.VisionModel):
         wide = [_wide(rgb) for rgb in rgbs]
         pixels = self.processor(wide, boxes=coco, return_tensors="pt", input_data_format="channels_last").pixel_values
         expert = torch.full((len(rgbs),), COCO_EXPERT, device=self.device) if self.experts > 1 else None
-        output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
-        output.heatmaps = output.heatmaps.float()
+        with loading.exact():
+            output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
+            output.heatmaps = output.heatmaps.float()
         people = self.processor.post_process_pose_estimation(output, boxes=coco)
         rows, columns = output.heatmaps.shape[2:]
         cells = np.array([columns - 1, rows - 1])

@@ -42,9 +42,9 @@ class Sam2Segmenter(loading.VisionModel):
         clipped = [[regions.clip_box(box, *rgb.shape[:2]) for box in own] for rgb, own in zip(rgbs, boxes, strict=True)]
         found: list[list[np.ndarray]] = [[] for _ in rgbs]
         asked = [n for n, own in enumerate(clipped) if own]
-        with loading.exact():
-            for part in loading.batches(len(asked), self.batch_size):
-                batch = asked[part]
+        for part in loading.batches(len(asked), self.batch_size):
+            batch = asked[part]
+            with loading.exact():
                 features = self._features([rgbs[n] for n in batch])
                 for place, n in enumerate(batch):
                     own = [level[place : place + 1] for level in features]

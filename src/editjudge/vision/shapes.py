@@ -1,8 +1,27 @@
 """Points of the plane compared apart from place and size. Points are float, (n, 2): x and y."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 LEAST_POINTS = 3
+LEAST_SCORE = 0.3  # of a joint that was found
+
+
+@dataclass(frozen=True, eq=False)
+class Joints:
+    """The joints of one person, in the order of folders.JOINTS.
+
+    points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer.
+    """
+
+    points: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Which joints were found: bool, (12,)."""
+        return self.scores >= LEAST_SCORE
 
 
 def similarity(points: np.ndarray, targets: np.ndarray) -> np.ndarray:

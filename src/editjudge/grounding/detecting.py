@@ -1,0 +1,114 @@
+"""Boxes by a Grounding DINO on this machine, kept in work/ as a model's replies are."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from editjudge.annotation import slots
+from editjudge.core import images, records, resume
+from editjudge.core.code import upstream
+from editjudge.core.code import version as code_version
+from editjudge.core.workers import cores, on_devices
+from editjudge.grounding.prompts import MOST_BOXES, FractionBox
+from editjudge.grounding.settings import DetectorSetting
+from editjudge.vision.folders import OUT_OF_MEMORY
+
+WHERE = "grounding.grounder"
+CODE = "editjudge.vision.detectors"
+NO_VALUES = {f"editjudge.core.{name}" for name in ("errors", "files", "hub", "params")}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An image (encoded), and the names of what is to be found in it."""
+
+    image: records.Image
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Boxes in the order of the names; where there are none, a short word for why, and the reason."""
+
+    boxes: tuple[FractionBox, ...] = ()
+    kind: str | None = None
+    reason: str | None = None
+
+
+def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache) -> list[Found]:
+    """What is found in each image: of every name at least one box, and of `one` that is wanted the surest."""
+    model = [slots.weights_version(Path(how.model)), code_version(upstream(CODE) - NO_VALUES)]
+    asked = [*model, how.dtype, how.threshold, how.overlap]
+    named = [(resume.fingerprint(asked, item.names, bytes(item.image)), item) for item in wanted]
+    starts = range(0, len(named), how.batch_size)
+    jobs = [resume.Job(how, tuple(named[n : n + how.batch_size])) for n in starts]
+
+    def start(most: int) -> Executor:
+        devices = slots.devices_of(f"{WHERE}.device", how.device)
+        each = how.workers or (cores() if devices == ["cpu"] else 1)
+        return on_devices((devices * each)[:most], _begin, how)
+
+    results = resume.run(jobs, _detect, cache, "images, for boxes", start, lambda meta: meta["reason"] != OUT_OF_MEMORY)
+    metas = (meta for job in results for meta, _ in job)
+    return [_found(item, meta, one) for item, meta in zip(wanted, metas, strict=True)]
+
+
+def _found(item: Wanted, meta: Mapping[str, Any], one: bool) -> Found:
+    if meta["reason"] is not None:
+        return Found((), "unusable", meta["reason"])
+    detected = meta["boxes"]
+    missing = [name for n, name in enumerate(item.names) if all(label != n for label, *_ in detected)]
+    if missing:
+        return Found((), "no box", f"no box of {', '.join(map(repr, missing))} above the threshold")
+    if one:
+        detected = [max(detected, key=lambda each: each[1])]
+    if len(detected) > MOST_BOXES:
+        return Found((), "too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}")
+    return Found(tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected))
+
+
+class _Process:
+    """What a process of the pool asks."""
+
+    model: Any
+
+
+def _begin(device: str, how: DetectorSetting) -> None:
+    slots.one_thread()
+    from editjudge.vision.detectors import GroundingDino
+
+    _Process.model = GroundingDino(f"{WHERE}.model", how.model, device, how.dtype, how.batch_size)
+
+
+def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]:
+    """{boxes, reason}: label, score and box of each, or why there are none."""
+    found: dict[int, Any] = {}
+    rgbs: dict[int, Any] = {}
+    for n, item in enumerate(payloads):
+        try:
+            rgbs[n] = images.decode(bytes(item.image))
+        except images.ImageError as error:
+            found[n] = error
+    found |= zip(rgbs, _asked(how, list(rgbs.values()), [payloads[n].names for n in rgbs]), strict=True)
+    return [(_meta(found[n]), None) for n in range(len(payloads))]
+
+
+def _asked(how: DetectorSetting, rgbs: list[Any], names: list[tuple[str, ...]]) -> list[Any]:
+    """All images at once, or, where memory is too small for that, one after the other."""
+    from editjudge.vision.loading import within_memory
+
+    model = _Process.model
+    try:
+        return list(within_memory(model, lambda: model.detect(rgbs, names, how.threshold, how.overlap)))
+    except ValueError as error:
+        if len(rgbs) == 1:
+            return [error]
+        return [each for rgb, own in zip(rgbs, names, strict=True) for each in _asked(how, [rgb], [own])]
+
+
+def _meta(said: Any) -> dict[str, Any]:
+    if isinstance(said, ValueError):
+        return {"boxes": [], "reason": str(said)}
+    return {"boxes": [[each.label, each.score, each.box] for each in said], "reason": None}
