@@ -2,7 +2,7 @@
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
-# make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (8 GB, with CUDA)
+# make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
