@@ -2,6 +2,8 @@
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
+# make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (8 GB, with CUDA)
+# make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -14,7 +16,7 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify clean
+.PHONY: setup setup-dev repro test lint graph check verify vllm vllm-lock clean
 
 setup: $(VENV)/.graph
 setup-dev: $(VENV)/.dev
@@ -57,5 +59,13 @@ check: setup
 verify: setup
 	python -m editjudge.commands.verify
 
+vllm:
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install --no-input --disable-pip-version-check -r configs/vllm.lock
+
+vllm-lock: setup
+	@$(PIP) uv
+	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade - -o configs/vllm.lock
+
 clean:
-	rm -rf $(VENV) work dvc_plots
+	rm -rf $(VENV) .vllm work dvc_plots

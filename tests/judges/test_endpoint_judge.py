@@ -144,9 +144,11 @@ def test_keys_come_from_the_environment_and_stand_nowhere(
 
 def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp_path: Path) -> None:
     with chat_server(bad=["q1"]) as server:
-        answers, account = ask(setting(server.url), questions(3), tmp_path / "c")
+        # In turn: refused before any reply has come, a question is asked once more without the schema.
+        how = setting(server.url, max_in_flight=1)
+        answers, account = ask(how, questions(3), tmp_path / "c")
         assert server.log()["kinds"] == {"200": 4, "400": 2}
-        _, again = ask(setting(server.url), questions(3), tmp_path / "c")
+        _, again = ask(how, questions(3), tmp_path / "c")
     assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie"]
     assert "refuses the question (400)" in answers[1].forward.reason
     assert "this image is not allowed" in answers[1].forward.reason
