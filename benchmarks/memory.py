@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +82,33 @@ class Files:
         self.tasks: dict[str, str] = params.leaf(params.load(), "tasks")
         self.sums: dict[tuple[str, str, str], str] = {}  # task, prompt, model or "": SHA-256
 
-    def write(self) -> None:
-        for task, pipeline in self.tasks.items():
-            recipe = load_recipe(Path(f"pipelines/{pipeline}/{task}.yaml"))
+    def write(self, stage: str) -> None:
+        """What one stage reads, where it is not yet there."""
+        if stage == "annotate":
+            self.shown([LARGE_TASK])
+        elif stage == "train_pairs":
+            for task, pipeline in self.tasks.items():
+                recipe = load_recipe(Path(f"pipelines/{pipeline}/{task}.yaml"))
+                self.pool(task)
+                records.write(Path(f"data/annotations/{task}.parquet"), self.annotations(task, recipe), "annotations")
+                verdicts = self.verdicts(task) if recipe.judge else ()
+                records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
+        elif stage == "train_judge":
+            self.shown(self.tasks)
+            records.write(Path("data/given_pairs.parquet"), self.training(), "train_pairs")
+        else:
+            self.gallery()
+
+    def shown(self, tasks: Iterable[str]) -> None:
+        for task in tasks:
             self.pool(task)
             for model in EDITORS:
-                self.candidates(task, model)
-            annotations = self.annotations(task, recipe)
-            records.write(Path(f"data/annotations/{task}.parquet"), annotations, "annotations")
-            verdicts = self.verdicts(task) if recipe.judge else ()
-            records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
-            print(f"  {task}: written", flush=True)
-        self.gallery()
-        records.write(Path("data/given_pairs.parquet"), self.training(), "train_pairs")
+                if not Path(f"data/candidates/{model}/{task}.parquet").is_file():
+                    self.candidates(task, model)
 
     def pool(self, task: str) -> None:
+        if Path(f"data/pools/{task}.parquet").is_file():
+            return
         region = {"label": "cup", "box": [10, 10, 60, 60], "mask": None}
         fixed = {"task": task, "edit": None, "origin": "synthetic", "source": "synthetic", "regions": [region]}
         with records.RowWriter(Path(f"data/pools/{task}.parquet"), "pools") as out:
@@ -252,13 +264,12 @@ def measure(stage: str, folder: Path) -> float:
     return int(done.stdout.split()[-1]) / 1e9
 
 
-def prepare(folder: Path, share: float) -> None:
+def prepare(folder: Path) -> None:
     for name in ("pipelines", "stages", "models", "src"):
         (folder / name).symlink_to(ROOT / name)
     with (folder / "params.yaml").open("w") as out:
         YAML().dump(settings(), out)
     os.chdir(folder)
-    Files(share).write()
 
 
 def main() -> None:
@@ -276,9 +287,10 @@ def main() -> None:
     if unknown := set(given.stages) - set(STAGES):
         parser.error(f"no such stage: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="memory_", dir=given.folder) as name:
-        prepare(Path(name), given.share)
-        peaks = {}
+        prepare(Path(name))
+        files, peaks = Files(given.share), {}
         for stage in given.stages or STAGES:
+            files.write(stage)
             start = time.monotonic()
             peaks[stage] = measure(stage, Path(name))
             print(f"{stage:16}{peaks[stage]:7.2f} GB   {time.monotonic() - start:5.0f} s", flush=True)

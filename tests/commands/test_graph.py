@@ -67,11 +67,14 @@ def test_main_is_short(stage: str) -> None:
 def test_judges_models_that_are_folders_are_deps() -> None:
     judges = {"own": {"model": "/own/model", "arena": True}, "hub": {"model": "owner/name@main", "arena": True}}
     judges |= {"endpoint": {"backend": "endpoint", "model": "gpt"}, "base": {"model": "/base"}}
-    stale, dvc = mended(judges=judges, pairwise={"judges": judges}, train_judge={"base": "owner/base"})
+    roles = {"parser": {"backend": "endpoint", "model": "gpt"}, "grounder": {"model": "/own/detector"}}
+    own = {"pairwise": {"judges": judges}, "grounding": roles}
+    stale, dvc = mended(judges=judges, train_judge={"base": "owner/base"}, **own)
     assert stale[:4] == ["annotate.deps", "train_judge.deps", "merge_judge.deps", "judge_benchmark.deps"]
     found = {stage: dvc["stages"][stage].get("do", dvc["stages"][stage])["deps"] for stage in dvc["stages"]}
     assert [dep for dep in found["judge_benchmark"] if dep[0] == "/"] == ["/own/model", "/base"]
     assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
+    assert [dep for dep in found["annotate"] if dep[0] == "/"] == ["/own/model", "/base", "/own/detector"]
     assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
 
 

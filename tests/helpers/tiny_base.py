@@ -25,18 +25,6 @@ SIZES = tiny.TinySettings(
 )
 
 
-def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> PeftModel:
-    """A copy of the model with an adapter by peft, every trained tensor far from where it starts, saved in `folder`."""
-    torch.manual_seed(1)
-    model = get_peft_model(copy.deepcopy(net), config)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(0.3 * torch.randn_like(weight))
-    model.save_pretrained(str(folder))
-    return model.eval()
-
-
 def save_saying(reply: str, folder: Path) -> Path:
     """A tiny Qwen3-VL in `folder` that gives this reply to everything, as one token: its layers do nothing, and each
     token's output layer knows the token before it.
@@ -57,3 +45,15 @@ def save_saying(reply: str, folder: Path) -> Path:
         net.lm_head.weight = torch.nn.Parameter(output)
     tiny.save(net, tiny.processor(tokens, SIZES.image_size), folder)
     return folder
+
+
+def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> PeftModel:
+    """A copy of the model with an adapter by peft, every trained tensor far from where it starts, saved in `folder`."""
+    torch.manual_seed(1)
+    model = get_peft_model(copy.deepcopy(net), config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(0.3 * torch.randn_like(weight))
+    model.save_pretrained(str(folder))
+    return model.eval()

@@ -87,10 +87,7 @@ class LocalSetting(ModelSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TransformersSetting(LocalSetting):
-    """A model in this process.
-
-    min_pixels, max_pixels: images are resized to between these; 0: as the checkpoint's processor does.
-    """
+    """A model in this process. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's."""
 
     min_pixels: Count = 0
     max_pixels: Count = 0
