@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from editjudge.statistics import agreement
-from editjudge.statistics.agreement import accuracy_report, position_bias, wilson_interval
+from editjudge.statistics.agreement import accuracy_report, position_bias
+from editjudge.statistics.clustered import wilson_interval
 
 A, B, TIE = "Image A", "Image B", "Tie"
 WINNERS = st.sampled_from([A, B, TIE, None])

@@ -7,7 +7,6 @@ and so is an answer that could not be read: all stay in the denominator, and eve
 an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -15,25 +14,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
+from editjudge.statistics.clustered import wilson_interval
 
 Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
 _BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
-
-
-def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Score interval (low, high) in 0..1 for a share of k in n; z 1.96 is 95 %.
-
-    Raises ValueError for n that is not positive and k outside 0..n.
-    scipy.stats has it for whole k alone, and a Tie is half a one.
-    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927) 209-212.
-    """
-    if not (n > 0 and 0 <= k <= n):
-        raise ValueError(f"a share needs 0 <= k <= n and n > 0, not k = {k} and n = {n}")
-    share, shrink = k / n, 1 + z**2 / n
-    centre = (share + z**2 / (2 * n)) / shrink
-    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / shrink
-    # The ends are exact where the share is: rounding would leave 1e-17.
-    return (0.0 if k == 0 else centre - half), (1.0 if k == n else centre + half)
 
 
 def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:

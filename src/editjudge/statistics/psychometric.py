@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from editjudge.statistics.agreement import interval, wilson_interval
+from editjudge.statistics.agreement import interval
+from editjudge.statistics.clustered import wilson_interval
 
 GUESS = 0.5
 MAX_LAPSE = 0.06
