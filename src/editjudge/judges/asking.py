@@ -51,7 +51,7 @@ from editjudge.judges.settings import (
     read_setting,
 )
 from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
-from editjudge.judges.viescore import SCALES, PointStyle, pointwise, winner_of
+from editjudge.judges.viescore import ASPECTS, SCALES, PointStyle, overall, pointwise, winner_of
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
     from editjudge.judges.endpoint_judge import Keep
@@ -105,10 +105,10 @@ def ask(
         verdicts = measures_judge.compare_many(both, contexts, cache)
         for n, verdict in enumerate(verdicts):
             account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
+    elif setting.prompt in SCALES:
+        return _by_scores(setting, dimension, questions, cache, account)
     else:
         way = form(setting.prompt, dimension)
-        if isinstance(way, PointStyle):
-            return _by_scores(setting, way, questions, cache, account)
         verdicts = [majority(passes) for passes in answers(setting, way, both, cache, account)]
     return combine_all(verdicts, setting.rule, setting.tie_margin)
 
@@ -119,16 +119,26 @@ def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
 
 
 def _by_scores(
-    setting: ModelSetting, way: PointStyle, questions: Sequence[Question], cache: resume.RecordCache, account: Account
+    setting: ModelSetting,
+    dimension: Dimension,
+    questions: Sequence[Question],
+    cache: resume.RecordCache,
+    account: Account,
 ) -> list[BothOrders]:
-    """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
+    """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once.
+
+    The overall score is of two aspects, which are asked for one by one.
+    """
     edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
-    scores = [mean_score(passes) for passes in answers(setting, way, edits, cache, account)]
+    aspects = ASPECTS if dimension == "overall" else (dimension,)
+    ways = [form(setting.prompt, aspect) for aspect in aspects]
+    scored = [[mean_score(passes) for passes in answers(setting, way, edits, cache, account)] for way in ways]
+    scores = scored[0] if len(scored) == 1 else [overall(*both) for both in zip(*scored, strict=True)]
     found = []
     for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
         winner, reason = winner_of(a, b, setting.score_margin)
         verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-        found.append(BothOrders(verdict, mirrored(verdict), verdict))
+        found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
     return found
 
 

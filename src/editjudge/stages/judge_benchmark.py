@@ -12,10 +12,12 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import VERDICTS, Item
+from editjudge.benchmarks.reading import Setting
 from editjudge.core import params, records, resume
 from editjudge.core.files import work
 from editjudge.core.main import stage
-from editjudge.core.winner import WORTH
+from editjudge.core.settings import known
+from editjudge.core.winner import WORTH, Winner
 from editjudge.endpoints.spending import Account, cost_rows, run_report
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
@@ -26,9 +28,13 @@ from editjudge.statistics.transitivity import transitivity
 
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
-# What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
-# about visual consistency there, too.
-ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
+MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
+# What judges are asked about by the benchmark's own word for it; by any other word, visual consistency.
+ASKED: Mapping[str, Dimension] = {
+    "prompt_following": "instruction_following",
+    "visual_quality": "visual_quality",
+    "overall": "overall",
+}
 
 
 def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
@@ -51,29 +57,80 @@ def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: Sl
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
     """One row an item that people judged. answers: to `questions_of(items)`; a failed item has its own reason."""
-    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a"))
-    said = {answer.forward.key: answer.columns() for answer in answers}
-    return [
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a", "score_a", "score_b"))
+    said = {answer.forward.key: answer.columns() | answer.score_columns() for answer in answers}
+    rows: Rows = [
         {"key": item.key, "task": item.task, "judge": judge, "truth": agreement.folded(item.verdict)}
-        | {"label": item.verdict, **said.get(item.key, nothing | {"reason": item.failed})}
+        | {"label": item.verdict, "cluster": item.cluster, **said.get(item.key, nothing | {"reason": item.failed})}
         for item in items
         if item.verdict is not None
     ]
+    return [row | {"answer": in_peoples_words(row)} for row in rows]
 
 
-def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
+def in_peoples_words(row: records.Row) -> str | None:
+    """The winner, a scorer's Tie being Both good or Both bad by the two scores' mean."""
+    if row["winner"] != "Tie" or row["score_a"] is None or row["score_b"] is None:
+        return row["winner"]
+    return "Both good" if (row["score_a"] + row["score_b"]) / 2 >= MIDDLE else "Both bad"
+
+
+def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dict[str, Any]:
     """All that one judge's rows of `to_verdicts(items)` say; what a benchmark has no data for is None."""
     kept = [item for item in items if item.verdict is not None]
     winners = [row["winner"] for row in rows]
     bench, seen = probe_bench(kept)
-    return agreement.report(rows, [item.cluster for item in kept]) | {
+    return agreement.report(rows) | {
+        "four_way": four_way(rows),
         "tie_calibrated": tie_calibrated(rows),
         "labels": per_label(rows),
-        "tuples": tuples(items, rows),
+        "tuples": tuples(items, rows, epsilon),
         "transitivity": circles(kept, winners),
         "pointwise": correlation(kept, rows),
         "psychometric": None if bench is None else psychometric.report(bench, [winners[n] for n in seen]),
     }
+
+
+def published(form: str, report: Mapping[str, Any]) -> Rows:
+    """The figures that the benchmark's papers print, by the papers' words: name, value, low and high."""
+    accuracy, four, ties = report["accuracy"], report["four_way"], report["tie_calibrated"]
+    points, tuples = report["pointwise"], report["tuples"]
+    every: list[tuple[str, str, Mapping[str, Any] | None, str]] = [
+        ("vcreward", "VCReward-Bench accuracy, mean over tasks", accuracy, "mean_over_tasks"),
+        ("editscore", "EditScore-Bench accuracy, mean over tasks", accuracy, "mean_over_tasks"),
+        ("genai", "GenAI-Bench accuracy, of four answers", four, "accuracy"),
+        ("genai", "GenAI-Bench accuracy, of three answers", accuracy, "accuracy"),
+        ("genai", "GenAI-Bench accuracy, ties calibrated", ties, "accuracy"),
+        ("aurora", "AURORA-Bench accuracy", None if points else accuracy, "accuracy"),
+        ("aurora", "AURORA-Bench accuracy, ties calibrated", None if points else ties, "accuracy"),
+        ("aurora", "AURORA-Bench Spearman, mean over models", points, "aurora"),
+        ("imagenhub", "ImagenHub Spearman, tanh of the mean over models", points, "imagenhub"),
+        ("imagenhub", "ImagenHub Spearman, Fisher's mean over models", points, "spearman"),
+        *(
+            ("editreward", f"EditReward-Bench K={row['size']}", row, "accuracy")
+            for row in (tuples or {}).get("per_size", [])
+        ),
+        ("editreward", "EditReward-Bench all", tuples, "accuracy"),
+    ]
+    return [
+        {"name": name, "value": figures[key], **_ends(figures, "" if key == "accuracy" else f"{key}_")}
+        for of, name, figures, key in every
+        if of == form and figures is not None
+    ]
+
+
+def _ends(figures: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
+    return {end: figures.get(f"{prefix}{end}") for end in ("low", "high")}
+
+
+def four_way(rows: Rows) -> dict[str, Any] | None:
+    """Accuracy where Both good and Both bad are told apart, as people did; None where they did not.
+
+    Only a scorer's Tie is either; that of a judge of pairs, who is not asked which, is wrong.
+    """
+    if not any(row["label"] in ("Both good", "Both bad") for row in rows):
+        return None
+    return agreement.share([row["answer"] == row["label"] for row in rows], [row["cluster"] for row in rows])
 
 
 def per_label(rows: Rows) -> list[dict[str, Any]]:
@@ -87,14 +144,17 @@ def per_label(rows: Rows) -> list[dict[str, Any]]:
 
 
 def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
-    """Accuracy with the judge's own margin for ties, for judges that give probabilities."""
-    if all(row["p_a"] is None for row in rows):
+    """Accuracy with the judge's own margin for ties, for judges that give scores or probabilities."""
+    if all(row["p_a"] is None and row["score_a"] is None for row in rows):
         return None
     return agreement.tie_calibrated([row["truth"] for row in rows], [_margin(row) for row in rows])
 
 
 def _margin(row: records.Row) -> float | None:
-    """How much the judge prefers A, -1/2..1/2; where the written probability is 1/2, the winner says its side."""
+    """How much the judge prefers A: its scores' difference; or its probability's, -1/2..1/2, where the winner says the
+    side if the written one is 1/2."""
+    if row["score_a"] is not None and row["score_b"] is not None:
+        return round(row["score_a"] - row["score_b"], pointwise.DIGITS)
     worth = _worth(row)
     if worth == 0.5:
         return (WORTH[row["winner"]] - 0.5) * ROUNDING
@@ -108,15 +168,32 @@ def _worth(row: records.Row) -> float | None:
     return WORTH[row["winner"]] if row["p_a"] is None else row["p_a"]
 
 
-def tuples(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
-    """How many tuples are right, for benchmarks of tuples; an item without people's verdict makes its tuple wrong."""
-    said = {row["key"]: (row["truth"], row["winner"]) for row in rows}
+def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] | None:
+    """How many tuples are right, for benchmarks of tuples; an item without people's verdict makes its tuple wrong.
+
+    A scorer's pair is ordered by its scores, and tied where they are equal, or, in a tuple of two, up to epsilon apart.
+    """
+    said = {row["key"]: row for row in rows}
     chosen = [
-        (*(said[i.key] if i.verdict is not None else (None, None)), i.group, i.size)
+        (*_in_tuple(said.get(i.key) if i.verdict is not None else None, epsilon if i.size == 2 else 0.0), i)
         for i in items
         if i.group is not None and i.ratings is None
     ]
-    return agreement.tuple_accuracy(*zip(*chosen, strict=True)) if chosen else None
+    if not chosen:
+        return None
+    truths, winners, its = zip(*chosen, strict=True)
+    groups, sizes, clusters = zip(*((i.group, i.size, i.cluster) for i in its), strict=True)
+    return agreement.tuple_accuracy(truths, winners, groups, sizes, clusters) | {"epsilon": epsilon}
+
+
+def _in_tuple(row: records.Row | None, epsilon: float) -> tuple[Winner | None, Winner | None]:
+    """The truth and the winner of a pair of a tuple; None and None without people's verdict."""
+    if row is None:
+        return None, None
+    if row["score_a"] is None or row["score_b"] is None:
+        return row["truth"], row["winner"]
+    lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
+    return row["truth"], "Tie" if abs(lead) <= epsilon else "Image A" if lead > 0 else "Image B"
 
 
 def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, Any] | None:
@@ -130,15 +207,20 @@ def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, A
 
 
 def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
-    """Rank correlation with people's ratings, for benchmarks that rate one edit at a time."""
-    ratings, compared = {}, []
+    """Rank correlation with people's ratings, for benchmarks that rate one edit at a time.
+
+    A scorer's are its scores; what a judge of pairs prefers makes scores of single edits only within a prompt.
+    """
+    ratings, compared, scores = {}, [], dict[pointwise.Edit, float | None]()
     for item, row in zip(items, rows, strict=True):
         if item.ratings is not None and item.models is not None and item.group is not None:
             ratings.update({(item.group, m): r for m, r in zip(item.models, item.ratings, strict=True)})
             compared.append((item.group, item.models, _worth(row)))
+            sides = zip(item.models, (row["score_a"], row["score_b"]), strict=True)
+            scores.update({(item.group, m): score for m, score in sides if score is not None})
     if not compared:
         return None
-    return pointwise.pointwise_report(pointwise.edit_scores(*zip(*compared, strict=True)), ratings)
+    return pointwise.pointwise_report(scores or pointwise.edit_scores(*zip(*compared, strict=True)), ratings)
 
 
 def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[int]]:
@@ -162,16 +244,19 @@ def summary(
     verdicts: Mapping[str, Rows],
     accounts: Mapping[str, Account],
 ) -> dict[str, Any]:
-    """metrics/benchmarks/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists."""
-    reports = {judge: judge_report(items, rows) for judge, rows in verdicts.items()}
+    """metrics/benchmarks/<benchmark>.json."""
+    epsilon = setting.get("epsilon", 0.0)
+    reports = {judge: judge_report(items, rows, epsilon) for judge, rows in verdicts.items()}
     first = next(iter(verdicts.values()))
-    clusters = [item.cluster for item in items if item.verdict is not None]
+    truths, clusters = ([row[name] for row in first] for name in ("truth", "cluster"))
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
     return {
         "accuracy": {judge: report["accuracy"]["accuracy"] for judge, report in reports.items()},
-        "accuracy_low": {judge: report["accuracy"]["low"] for judge, report in reports.items()},
-        "judges": [{"judge": judge, **report} for judge, report in reports.items()],
-        "between_judges": [comparison.compare_judges(answers, [row["truth"] for row in first], clusters)],
+        "judges": [
+            {"judge": judge, "published": published(setting["form"], report), **report}
+            for judge, report in reports.items()
+        ],
+        "between_judges": [comparison.compare_judges(answers, truths, clusters)],
         "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
         "cost": cost_rows(accounts),
     }
@@ -203,9 +288,18 @@ def ask_judges(
     return verdicts
 
 
+def chosen(name: str, setting: Setting, judges: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The judges that the benchmark names, or all. ParamsError for an unknown one."""
+    for judge in setting.judges or ():
+        if judge not in judges:
+            raise params.ParamsError(f"benchmarks.{name}.judges has {judge!r}; {known(judge, judges)}")
+    return judges if setting.judges is None else {judge: judges[judge] for judge in setting.judges}
+
+
 def run(name: str) -> None:
     values = params.load()
-    setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
+    setting = params.leaf(values, f"benchmarks.{name}")
+    judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
     models = slot_settings.read(params.leaf(values, "measures"))
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}

@@ -175,17 +175,17 @@ def exchanged(winner: Winner | None) -> Winner | None:
     return None if winner is None else OTHER_SIDE[winner]
 
 
-def report(verdicts: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> dict[str, Any]:
+def report(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Both reports of one judge's rows of `stages/verdicts.schema.json`: `accuracy` (of `winner`) and `position`.
 
-    clusters: what stands or falls together (a photo), one a row.
     Raises ValueError as `accuracy_report` and `position_bias`.
     """
-    column = {name: [row[name] for row in verdicts] for name in ("task", "truth", "winner", "forward", "backward")}
+    names = ("task", "truth", "winner", "forward", "backward", "cluster")
+    column = {name: [row[name] for row in verdicts] for name in names}
     orders = column["forward"], [exchanged(winner) for winner in column["backward"]]
     return {
-        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], clusters),
-        "position": position_bias(*orders, clusters),
+        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], column["cluster"]),
+        "position": position_bias(*orders, column["cluster"]),
     }
 
 
