@@ -53,11 +53,11 @@ def simulate(
 
 def all_pairs(outcomes: np.ndarray, models: int) -> ratings.Matches:
     prompt, pair = (x.ravel() for x in np.indices(outcomes.shape))
-    return to_matches(choosing.Answers(prompt, pair, outcomes.ravel().astype(float)), len(outcomes), models)
+    return to_matches(choosing.Answers(prompt, pair, outcomes.ravel().astype(float)), models)
 
 
-def to_matches(answers: choosing.Answers, prompts: int, models: int) -> ratings.Matches:
-    return choosing.to_matches(answers, pairs_of(models), prompts, [f"m{k:02d}" for k in range(models)])
+def to_matches(answers: choosing.Answers, models: int) -> ratings.Matches:
+    return choosing.to_matches(answers, pairs_of(models), [f"m{k:02d}" for k in range(models)])
 
 
 def pairs_of(models: int) -> np.ndarray:
@@ -127,16 +127,16 @@ def chosen_once(seed: int, spread: float, image: float, sharpness: float) -> lis
     rng = np.random.default_rng([seed, 3])
     outcomes = simulate(spread_out(models, spread, rng), prompts, image, sharpness, rng)
     full = all_pairs(outcomes, models)
-    whole = choosing.width(full, 100)
+    whole = choosing.width(full)
     fit = chosen(outcomes, int(0.4 * outcomes.size), models, seed)
     at_random = rng.permutation(outcomes.size)[: int(0.4 * outcomes.size)]
     prompt, pair = np.unravel_index(at_random, outcomes.shape)
-    blind = to_matches(choosing.Answers(prompt, pair, outcomes[prompt, pair].astype(float)), prompts, models)
+    blind = to_matches(choosing.Answers(prompt, pair, outcomes[prompt, pair].astype(float)), models)
     tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(fit).abilities).statistic
-    fewer = choosing.width(all_pairs(outcomes[:48], models), 100)
-    some = choosing.width(chosen(outcomes, int(0.4 * outcomes[:48].size), models, seed), 100) / fewer
-    shares = [choosing.width(chosen(outcomes, int(s * outcomes.size), models, seed), 100) / whole for s in SHARES]
-    return [choosing.width(fit, 100) / whole, choosing.width(blind, 100) / whole, tau, some, *shares]
+    fewer = choosing.width(all_pairs(outcomes[:48], models))
+    some = choosing.width(chosen(outcomes, int(0.4 * outcomes[:48].size), models, seed)) / fewer
+    shares = [choosing.width(chosen(outcomes, int(s * outcomes.size), models, seed)) / whole for s in SHARES]
+    return [choosing.width(fit) / whole, choosing.width(blind) / whole, tau, some, *shares]
 
 
 def chosen(outcomes: np.ndarray, budget: int, models: int, seed: int) -> ratings.Matches:
@@ -145,7 +145,7 @@ def chosen(outcomes: np.ndarray, budget: int, models: int, seed: int) -> ratings
 
     possible, rng = np.ones(outcomes.shape, bool), np.random.default_rng(seed)
     answers = choosing.in_rounds(possible, pairs_of(models), budget, 20, ask, rng)
-    return to_matches(answers, len(outcomes), models)
+    return to_matches(answers, models)
 
 
 def design() -> None:

@@ -95,14 +95,15 @@ def test_exchanging_the_sides_mirrors_the_preference(rows):
 def test_report_reads_rows_of_verdicts():
     """`backward` of a row stands in the benchmark's order: a row whose two orders agree is consistent."""
     rows = [
-        {"key": "1", "task": "t", "truth": A, "winner": A, "forward": A, "backward": A},
-        {"key": "2", "task": "t", "truth": B, "winner": TIE, "forward": A, "backward": B},
+        {"key": "1", "cluster": "a", "task": "t", "truth": A, "winner": A, "forward": A, "backward": A},
+        {"key": "2", "cluster": "b", "task": "t", "truth": B, "winner": TIE, "forward": A, "backward": B},
     ]
-    result = agreement.report(rows, ["a", "b"])
+    result = agreement.report(rows)
     assert result["accuracy"]["accuracy"] == 0.5
     assert result["accuracy"]["clusters"] == 2
     assert (result["position"]["consistent"], result["position"]["both_first"]) == (1, 1)
-    assert agreement.report(rows, clusters=["photo", "photo"])["accuracy"]["clusters"] == 1
+    photo = agreement.report([row | {"cluster": "photo"} for row in rows])
+    assert (photo["accuracy"]["clusters"], photo["accuracy"]["low"], photo["position"]["low"]) == (1, None, None)
 
 
 def test_both_good_and_both_bad_fold_to_a_tie():

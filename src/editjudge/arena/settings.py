@@ -60,5 +60,5 @@ class LeaderboardSetting:
     ties: Literal["davidson", "halves"]
     replicates: Count
     seed: Count
-    idle: Text
-    clean: Text
+    idle: Text = "unedited"
+    clean: Text = "precise"

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic.dataclasses import dataclass
 
 from editjudge import prompts
+from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
 from editjudge.core.winner import Winner
 from editjudge.endpoints.replies import read_object
@@ -66,8 +67,10 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     """Asks for an aspect by two numbers in 0..scale, higher is better; the score is the smaller one, in 0..10.
 
     instruction_following is VIEScore's semantic consistency, visual_quality its perceptual quality, which is asked
-    without source and instruction. FileError for another aspect.
+    without source and instruction. FileError for another aspect; the overall score has no prompt, but two aspects.
     """
+    if aspect == "overall":
+        raise FileError(f"no prompt scores an edit overall: it is asked about {' and '.join(ASPECTS)}")
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
     texts = {field: text for field, text in told(aspect).items() if field != "criteria"}
     prompt = PointStyle.load(f"prompts/scores/{name}.yaml", **texts, scale=str(scale))

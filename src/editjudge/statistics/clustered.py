@@ -50,7 +50,7 @@ class Estimate:
 @cache
 def t_quantile(clusters: int, level: float = LEVEL) -> float:
     """The two-sided quantile of Student's t for a standard error from so many clusters."""
-    return float(stats.t.ppf((1 + level) / 2, clusters - 1))
+    return round(float(stats.t.ppf((1 + level) / 2, clusters - 1)), 9)
 
 
 def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray:
