@@ -166,7 +166,7 @@ def run(task: str) -> None:
     records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
     report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
     report |= pairwise.counts(prompts, candidates, verdicts, accounts)
-    records.write_json(Path(f"metrics/annotate/{task}.json"), report)
+    records.write_details(Path(f"metrics/annotate/{task}.json"), report)
     print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
 
 

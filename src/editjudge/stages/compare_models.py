@@ -215,7 +215,7 @@ def run() -> None:
     pairs, without_image = pairs_of(prompts, gallery)
     matches = ask_judges(values, plan, pairs, gallery, accounts)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    records.write_json(
+    records.write_details(
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
     )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))

@@ -308,7 +308,7 @@ def run(name: str) -> None:
     verdicts = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
     rows = [row for its in verdicts.values() for row in its]
     records.write(Path(f"data/verdicts/{name}.parquet"), rows, "verdicts")
-    records.write_json(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
+    records.write_details(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
 

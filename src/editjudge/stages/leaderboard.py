@@ -181,7 +181,7 @@ def stage() -> None:
     if table.empty:
         raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
-    records.write_json(Path("metrics/leaderboard.json"), summary(boards))
+    records.write_details(Path("metrics/leaderboard.json"), summary(boards))
     shutil.rmtree(PLOTS, ignore_errors=True)
     PLOTS.mkdir(parents=True)
     for judge, board in boards.items():

@@ -1,6 +1,5 @@
 """Stage summary: the headline figures of the whole graph, each with its interval, for `dvc metrics` and `dvc exp`."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +51,8 @@ def arena(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def run() -> None:
     names = params.leaf(params.load(), "benchmarks")
-    benchmarks = {name: json.loads(Path(f"metrics/benchmarks/{name}.json").read_text()) for name in names}
-    board = json.loads(Path("metrics/leaderboard.json").read_text())
+    benchmarks = {name: records.read_details(Path(f"metrics/benchmarks/{name}.json")) for name in names}
+    board = records.read_details(Path("metrics/leaderboard.json"))
     records.write_json(Path("metrics/summary.json"), summarised(benchmarks, board))
 
 

@@ -229,7 +229,7 @@ def run() -> None:
     }
     rows = to_rows(chosen, instructions, sums, setting["seed"])
     records.write(Path("data/train_pairs.parquet"), rows, "train_pairs")
-    records.write_json(Path("metrics/train_pairs.json"), report(per_task))
+    records.write_details(Path("metrics/train_pairs.json"), report(per_task))
     without = [task for task, (pairs, _) in per_task.items() if not pairs]
     if without:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)
