@@ -51,7 +51,7 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
     ]
     found = matches.numbered(table)
     assert (found.models, found.dimensions, found.n_clusters) == (("a", "b", "c"), ("m",), 2)
-    assert found.prompt.tolist() == [0, 0, 1]
+    assert found.cluster.tolist() == [0, 0, 1]
     assert (found.first.tolist(), found.second.tolist(), found.outcome.tolist()) == ([0, 1, 0], [1, 2, 2], [1, 0, -1])
 
 

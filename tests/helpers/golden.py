@@ -33,7 +33,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, params
 from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
-from editjudge.judges import measures_judge
+from editjudge.judges import measures_judge, report
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging.merge import merge_adapter
@@ -47,7 +47,6 @@ from editjudge.selection.coreset_coverage import coverage
 from editjudge.selection.settings import FilterSetting
 from editjudge.stages import (
     embed,
-    judge_benchmark,
     leaderboard,
     measure_response,
     probe_bench,
@@ -55,6 +54,7 @@ from editjudge.stages import (
     train_pairs,
 )
 from editjudge.stages import filter as filtering
+from editjudge.statistics import agreement
 from editjudge.training import data, lora, pretrain
 from editjudge.training.settings import PretrainSettings
 
@@ -272,7 +272,7 @@ def benchmark_report() -> Any:
          "cluster": str(n % 7), "score_a": None, "score_b": None}
         for n, (truth, winner) in enumerate(zip(truths, rng.permutation(truths).tolist(), strict=True))
     ]  # fmt: skip
-    return judge_benchmark.agreement.report(rows), judge_benchmark.tie_calibrated(rows)
+    return agreement.report(rows), report.tie_calibrated(rows)
 
 
 def pretraining() -> Any:

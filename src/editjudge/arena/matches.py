@@ -6,9 +6,9 @@ object `result` or `results`, and a line may be `{"<key>": {"winner": ...}}`. Pa
 well: the photo behind the prompt, whose prompts stand or fall together. A file without `dimension` is one dimension,
 named after the file.
 
-The rules: a winner that is null (or missing) is no verdict, counted and left out, never a tie. The same prompt, judge,
-dimension and two models in the same order may occur once; both orders are two matches. A key that can be read in more
-than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
+The rules: a winner that is null, missing or "Failed" is no verdict, counted and left out, never a tie. The same prompt,
+judge, dimension and two models in the same order may occur once; both orders are two matches. A key that can be read in
+more than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
 """
 
 import codecs
@@ -31,6 +31,7 @@ from editjudge.statistics.ratings import Matches
 
 NAMED = ["prompt", "model_a", "model_b"]
 COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task", "origin")
+FAILED = "Failed"  # what the reference writes where there is no verdict
 _RESULTS = ("result", "results")
 _PAIR, _VS = "_pair_", "_vs_"
 _LONGEST_LINE = 4 << 20  # bytes
@@ -212,6 +213,7 @@ def _named(path: Path, raw: pd.DataFrame, known: frozenset[str], dimension: str)
         _refuse(path, raw[name].isna(), f"no {name}")
     if "winner" not in raw:
         raise MatchError(f"{path}: no match has a winner")
+    raw["winner"] = raw["winner"].where(raw["winner"] != FAILED, None)
     unknown = raw["winner"].notna() & ~raw["winner"].isin(WINNERS)
     _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(WINNERS)} and null", raw["winner"])
     table = raw.reindex(columns=COLUMNS).astype(object).where(lambda values: values.notna(), None)
