@@ -32,8 +32,8 @@ and of `choosing`, whose widths were a bootstrap's then:
        8.0   1.0       3.0   1.018   1.152   0.985  0.815  50%
       20.0   1.0       3.0   1.008   1.059   1.000  0.886  50%
 
-So intervals of nominal 95 % hold the truth in 91 to 97 %, but for few and coarse rows (8 of them), where they hold it more
-often; ranks hold all together, and are wide. Where answers about one image depend on each other, 40 % of the
+So intervals of nominal 95 % hold the truth in 91 to 98 %, but accuracies of 4 photos of 2 rows, which are too coarse;
+ranks hold all together, and are wide. Where answers about one image depend on each other, 40 % of the
 questions, chosen, give intervals 1 to 2 % wider than all pairs do if the models are far apart, and 5 to 10 % wider if
 they are close; and where prompts are to spare ("some") they give narrower ones. Where answers are independent they do
 not: there even the best choice of pairs, known beforehand, needs 66 to 99 % of the questions for models that span 12 to

@@ -22,7 +22,15 @@ from editjudge.core import portable
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
 UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
-FOLLOWS_PAIRS = {"train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models", "leaderboard"}
+FOLLOWS_PAIRS = {
+    "train_pairs",
+    "train_judge",
+    "merge_judge",
+    "judge_benchmark",
+    "compare_models",
+    "leaderboard",
+    "summary",
+}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
 
@@ -98,6 +106,9 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
     assert repository.json("metrics/measure_response.json")["failed"] == 0
+    shown = json.loads(repository.run("dvc", "metrics", "show", "--json"))[""]["data"]
+    columns = {name for name, found in shown.items() if found["data"]}
+    assert columns <= {"metrics/summary.json", "metrics/train_judge.json"}, "details are no columns"
     repository.commit()
     assert repository.run("git", "status", "--porcelain") == ""
 

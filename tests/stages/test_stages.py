@@ -14,7 +14,7 @@ from editjudge.core import params, records, resume, schemas
 from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
-from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench
+from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench, summary
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
@@ -255,3 +255,37 @@ def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored(
     shown = [(row["model"], row["low"], row["rank_low"]) for row in board["models"]]
     assert shown == [("best", None, None), ("worst", None, None)]
     assert "model middle has no match with a verdict: it is not rated" in board["warnings"]
+
+
+def test_ties_and_weighting_of_the_setting_are_those_of_the_board() -> None:
+    """best wins what has many matches, worst what has few; a third of each are ties."""
+    rows = [match(f"p{n}", "best", "worst", ("Image A", "Tie", "Image A", "Image B")[n % 4]) for n in range(40)]
+    few = [match(f"p{n}", "best", "worst", ("Image B", "Tie", "Image A")[n % 3]) for n in range(9)]
+    table = pd.DataFrame(rows + [row | {"dimension": "visual_quality"} for row in few])
+    boards = {
+        (ties, weighting): leaderboard.rank(table, SETTING | {"ties": ties, "weighting": weighting})
+        for ties in ("davidson", "halves")
+        for weighting in ("balanced", "by_matches")
+    }
+    assert len({board["models"][0]["rating"] for board in boards.values()}) == 4
+    assert {key[0] for key, board in boards.items() if board["tie"]} == {"davidson"}
+    published = leaderboard.rank(table, SETTING | {"prior": "published"})
+    assert published["models"][0]["rating"] < boards["davidson", "balanced"]["models"][0]["rating"]
+
+
+def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
+    seen = {"accuracy": 0.75, "low": 0.5, "high": 0.9, "scored": 8}
+    place = {"first_side_preference": 0.5, "low": 0.4, "high": 0.6}
+    mute = {"accuracy": 0.0, "low": 0.0, "high": 0.2, "scored": 0}
+    nothing = dict.fromkeys(place)
+    judges = [
+        {"judge": "j", "accuracy": seen, "position": place},
+        {"judge": "m", "accuracy": mute, "position": nothing},
+    ]
+    rows = [match(f"p{n}", "best", "middle", "Tie" if n == 3 else "Image A") for n in range(12)]
+    board = leaderboard.summary({"j": leaderboard.rank(pd.DataFrame(rows), SETTING)})
+    found = summary.summarised({"probe": {"judges": judges}}, board)
+    assert found["accuracy"]["probe"]["j"] == {"value": 0.75, "low": 0.5, "high": 0.9}
+    assert found["accuracy"]["probe"]["m"]["value"] is None, "unscored is not zero"
+    assert found["arena"]["j"]["kendall_tau"] == 1
+    assert found["arena"]["j"]["idle_over_clean"]["value"] == round(11.5 / 12, 4)
