@@ -4,7 +4,7 @@ In an arena of these each image is as good as its model, plus noise of its own (
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
 all answers are independent; else those about one image depend on each other, as in a real arena.
 
-What came out: of `coverage` (60 repeats) and `figures` (300), whose 95 % intervals go over whole photos,
+What came out: of `coverage` (60 repeats) and `figures` (300; the last bias 40), whose 95 % intervals go over whole photos,
 
     models prompts photos spread image sharpness  covered  ranks (together)  separated   (repeats x models)
          5      80     80    2.0   0.0       1.0    0.963  1.000              0   (60 x 5)
@@ -20,7 +20,7 @@ What came out: of `coverage` (60 repeats) and `figures` (300), whose 95 % interv
         64    1   64     0.957     0.960     0.977     0.950     0.927     0.957
          8    1    8     0.933     0.947     0.960     0.976     0.947     0.933
          4    2    8     0.997     0.953     0.983     0.980     0.910     0.923
-      1200    1 1200     0.947     0.000     0.960     0.960     0.980     0.947
+      1200    1 1200     0.947     0.925     0.960     0.960     0.980     0.947
 
 and of `choosing`, whose widths were a bootstrap's then:
 
