@@ -4,7 +4,8 @@ In an arena of these each image is as good as its model, plus noise of its own (
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
 all answers are independent; else those about one image depend on each other, as in a real arena.
 
-What came out: of `coverage` (60 repeats) and `figures` (300; the last bias 40), whose 95 % intervals go over whole photos,
+What came out: of `coverage` (60 repeats) and `figures` (300; the last bias 40), whose 95 % intervals go over whole
+photos,
 
     models prompts photos spread image sharpness  covered  ranks (together)  separated   (repeats x models)
          5      80     80    2.0   0.0       1.0    0.963  1.000              0   (60 x 5)
