@@ -124,7 +124,8 @@ class Copy:
         return done.stdout
 
     def json(self, name: str) -> dict:
-        return json.loads((self.folder / name).read_text())
+        found = json.loads((self.folder / name).read_text())
+        return found[0] if isinstance(found, list) else found
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,15 @@ from editjudge.core import portable
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
 UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
-FOLLOWS_PAIRS = {"train_pairs", "train_judge", "merge_judge", "judge_benchmark", "compare_models", "leaderboard"}
+FOLLOWS_PAIRS = {
+    "train_pairs",
+    "train_judge",
+    "merge_judge",
+    "judge_benchmark",
+    "compare_models",
+    "leaderboard",
+    "summary",
+}
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
 
@@ -54,7 +62,8 @@ class Repository:
         self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.commands.graph", "--write")
 
     def json(self, name: str) -> dict:
-        return json.loads((self.folder / name).read_text())
+        found = json.loads((self.folder / name).read_text())
+        return found[0] if isinstance(found, list) else found
 
     def append(self, name: str, text: str) -> None:
         """Text at the end of a file."""
@@ -97,6 +106,9 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
     assert repository.json("metrics/measure_response.json")["failed"] == 0
+    shown = json.loads(repository.run("dvc", "metrics", "show", "--json"))[""]["data"]
+    columns = {name for name, found in shown.items() if found["data"]}
+    assert columns <= {"metrics/summary.json", "metrics/train_judge.json"}, "details are no columns"
     repository.commit()
     assert repository.run("git", "status", "--porcelain") == ""
 
@@ -151,7 +163,7 @@ def test_an_experiment_in_a_folder_of_its_own_runs_its_own_code(repository: Repo
     file.write_text(before.replace('"pool": pool,', '"mark": 7, "pool": pool,'))
     repository.run("dvc", "exp", "run", "--temp", "-n", "marked", "-S", "filter.sample_num=3", "filter")
     [ref] = repository.run("git", "for-each-ref", "--format=%(refname)", "refs/exps/*/*/marked").split()
-    report = json.loads(repository.run("git", "show", f"{ref}:metrics/filter.json"))
+    [report] = json.loads(repository.run("git", "show", f"{ref}:metrics/filter.json"))
     assert [(counts["mark"], counts["records"]) for counts in report.values()] == [(7, 3)] * len(TASKS)
     assert "mark" not in (repository.folder / "metrics/filter.json").read_text(), "this folder is as it was"
     repository.run("git", "checkout", "src")

@@ -35,7 +35,7 @@ def all_pairs(outcomes, prompts=None):
 
 def matches_of(answers, outcomes):
     models = round((1 + np.sqrt(1 + 8 * outcomes.shape[1])) / 2)
-    return choosing.to_matches(answers, pairs_of(models), len(outcomes), [f"m{k:02d}" for k in range(models)])
+    return choosing.to_matches(answers, pairs_of(models), [f"m{k:02d}" for k in range(models)])
 
 
 def chosen(outcomes, budget, rounds=20, seed=0):
@@ -133,7 +133,7 @@ def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs(spread, at_
         full, budget = all_pairs(outcomes), int(0.4 * outcomes.size)
         few = matches_of(chosen(outcomes, budget, seed=seed), outcomes)
         tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(few).abilities).statistic
-        found.append((choosing.width(few, 100) / choosing.width(full, 100), tau))
+        found.append((choosing.width(few) / choosing.width(full), tau))
     width, tau = np.median(found, axis=0)
     assert width < at_most
     assert tau >= 0.95
@@ -147,7 +147,7 @@ def test_spread_over_all_prompts_forty_percent_are_narrower_than_all_pairs_on_so
         full, budget = all_pairs(outcomes, 48), int(0.4 * outcomes[:48].size)
         few = matches_of(chosen(outcomes, budget, seed=seed), outcomes)
         tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(few).abilities).statistic
-        found.append((choosing.width(few, 100) / choosing.width(full, 100), tau))
+        found.append((choosing.width(few) / choosing.width(full), tau))
     width, tau = np.median(found, axis=0)
     assert width < 0.9
     assert tau >= 0.95

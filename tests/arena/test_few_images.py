@@ -54,7 +54,7 @@ def test_an_arena_of_one_model_is_refused() -> None:
 def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records.write(Path("data/matches.parquet"), [], "matches")
-    section = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 9, "seed": 0}
+    section = {"prior": "weak", "weighting": "balanced", "ties": "davidson", "replicates": 9, "seed": 0}
     Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": section}))
     with pytest.raises(FileError, match="no two models have images of the same prompt"):
         leaderboard.stage()

@@ -97,7 +97,7 @@ def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path, png: Calla
     assert rows[f"{TASK}.mine.wide"]["image"] == wide, "its own size"
     [shown] = records.read(Path("data/gallery/mine.parquet"), "candidates")
     assert (shown["key"], shown["image"]) == ("arena", named["arena.jpg"])
-    report = json.loads(Path("metrics/candidates/mine.json").read_text())
+    [report] = json.loads(Path("metrics/candidates/mine.json").read_text())
     assert (report["records"], report["failed"]) == (8, 4)
     assert report["aspect_changed"] == [{"key": f"{TASK}.mine.wide", "factor": 2.0}]
     lacking = {each["key"]: (each["kind"], each["reason"]) for each in report["lacking"]}

@@ -50,8 +50,8 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
         ("p2", "b", "a", None, "m", None, None),
     ]
     found = matches.numbered(table)
-    assert (found.models, found.dimensions, found.n_prompts) == (("a", "b", "c"), ("m",), 2)
-    assert found.prompt.tolist() == [0, 0, 1]
+    assert (found.models, found.dimensions, found.n_clusters) == (("a", "b", "c"), ("m",), 2)
+    assert found.cluster.tolist() == [0, 0, 1]
     assert (found.first.tolist(), found.second.tolist(), found.outcome.tolist()) == ([0, 1, 0], [1, 2, 2], [1, 0, -1])
 
 
@@ -216,7 +216,7 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
         saved(tmp_path, lines(pairs), f"{dimension}.jsonl")
     listed, out = saved(tmp_path, "a\nb_vs_c\nd\n", "models.txt"), tmp_path / "out" / "board.json"
     files = [tmp_path / "vq.jsonl", tmp_path / "if.jsonl"]
-    options = ["--alpha", 0.5, "--bootstrap", 60, "--weighting", "balanced", "--seed", 3, "--models", listed]
+    options = ["--prior", "published", "--replicates", 60, "--weighting", "balanced", "--seed", 3, "--models", listed]
     done = run("--matches", *files, *options, "--by", "dimension", "--json", out)
     assert done.returncode == 0, done.stderr
     board = json.loads(out.read_text())
@@ -227,7 +227,7 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
     assert set(board["tie"]) == {"vq", "if"}
     assert [part["dimension"] for part in board["by_dimension"]] == ["if", "vq"]
     found = matches.numbered(matches.load(files, models=list(strength)))
-    expected = ratings.leaderboard(found, alpha=0.5, n_bootstrap=60, seed=3).models
+    expected = ratings.leaderboard(found, alpha=1.0, replicates=60, seed=3).models
     assert [row["ability"] for row in board["models"]] == pytest.approx([row["ability"] for row in expected], abs=1e-6)
     assert board["by_dimension"][0]["models"][0]["low"] < board["by_dimension"][0]["models"][0]["high"]
 
@@ -235,7 +235,6 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
 def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
     for content, message in (
         ("", "the file is empty"),
-        (ONE, "two prompts"),
         (ONE + '{"key": "p2_pair_a_vs_b", "winner": "both"}\n', "line 2: winner 'both' is none of"),
     ):
         done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json")
@@ -253,18 +252,18 @@ def test_a_part_that_cannot_be_rated_says_why(tmp_path):
     pq.write_table(
         pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "m.parquet"
     )
-    done = run("--matches", tmp_path / "m.parquet", "--bootstrap", 10, "--alpha", 0, "--by", "task")
+    done = run("--matches", tmp_path / "m.parquet", "--by", "task")
     one, two, three = json.loads(done.stdout)["by_task"]
     assert [row["rating"] for row in one["models"]] == [1000, 1000]
     assert one["reason"] is None
-    assert (two["models"], three["models"]) == ([], [])
-    assert "with alpha 0" in two["reason"]
+    assert (two["models"][0]["low"], two["separated"]) == (None, [["a"], ["b"]])
+    assert three["models"] == []
     assert "no scored matches" in three["reason"]
 
 
 def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
     pairs = [(f"p{p}_pair_a_vs_b", "Tie") for p in range(5)]
-    done = run("--matches", saved(tmp_path, lines(pairs)), "--bootstrap", 10)
+    done = run("--matches", saved(tmp_path, lines(pairs)))
     assert done.returncode == 0
     assert [row["rating"] for row in json.loads(done.stdout)["models"]] == [1000, 1000]
     assert "nothing but ties" in done.stderr

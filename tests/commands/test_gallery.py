@@ -234,7 +234,7 @@ def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch
     assert {key: row["status"] for key, row in rows.items()} == {"k1": "done", "k2": "done", "k.3": "failed"}
     assert rows["k2"] | {"image": b""} == candidate("k2", "nano", b"x") | {"task": "openset", "image": b""}
     assert rows["k.3"]["reason"] == "no image for this key"
-    report = json.loads(Path("metrics/gallery/nano.json").read_text())
+    [report] = json.loads(Path("metrics/gallery/nano.json").read_text())
     assert report == {"records": 3, "failed": 1, "reasons": [{"reason": "no image for this key", "records": 1}]}
     run("import --gallery pub --out in")
     again = stage("nano2", {"path": f"in/{plain('Nano Banana')}.parquet"}, monkeypatch)

@@ -33,7 +33,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, params
 from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
-from editjudge.judges import measures_judge
+from editjudge.judges import measures_judge, report
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.merging.merge import merge_adapter
@@ -47,7 +47,6 @@ from editjudge.selection.coreset_coverage import coverage
 from editjudge.selection.settings import FilterSetting
 from editjudge.stages import (
     embed,
-    judge_benchmark,
     leaderboard,
     measure_response,
     probe_bench,
@@ -55,6 +54,7 @@ from editjudge.stages import (
     train_pairs,
 )
 from editjudge.stages import filter as filtering
+from editjudge.statistics import agreement
 from editjudge.training import data, lora, pretrain
 from editjudge.training.settings import PretrainSettings
 
@@ -248,13 +248,18 @@ def _matches() -> pd.DataFrame:
             damages = {f"damage_{s}": candidates(m)[n][1] for s, m in (("a", a), ("b", b))}
             gap = damages["damage_b"] - damages["damage_a"] + 2 * rng.standard_normal()
             winner = "Tie" if abs(gap) < 0.3 else "Image A" if gap > 0 else "Image B"
-            names = {"prompt": pair["key"], "task": pair["task"], "dimension": "visual_consistency"}
+            names = {
+                "prompt": pair["key"],
+                "origin": pair["origin"],
+                "task": pair["task"],
+                "dimension": "visual_consistency",
+            }
             rows.append(names | {"model_a": a, "model_b": b, "winner": winner} | damages)
     return pd.DataFrame(rows)
 
 
 def rating() -> Any:
-    return leaderboard.rank(_matches(), settings()["leaderboard"] | {"bootstrap": 50})
+    return leaderboard.rank(_matches(), settings()["leaderboard"] | {"replicates": 50})
 
 
 def benchmark_report() -> Any:
@@ -263,11 +268,11 @@ def benchmark_report() -> Any:
     truths = [str(side) for side in rng.choice(["Image A", "Image B"], count)]
     rows = [
         {"key": str(n), "truth": truth, "label": truth, "forward": truth, "backward": truth, "winner": winner,
-         "p_a": round(float(rng.random()), 4), "task": "color_alter", "judge": "golden", "reason": None}
+         "p_a": round(float(rng.random()), 4), "task": "color_alter", "judge": "golden", "reason": None,
+         "cluster": str(n % 7), "score_a": None, "score_b": None}
         for n, (truth, winner) in enumerate(zip(truths, rng.permutation(truths).tolist(), strict=True))
     ]  # fmt: skip
-    clusters = [str(n % 7) for n in range(count)]
-    return judge_benchmark.agreement.report(rows, clusters), judge_benchmark.tie_calibrated(rows)
+    return agreement.report(rows), report.tie_calibrated(rows)
 
 
 def pretraining() -> Any:

@@ -174,8 +174,9 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
 @pytest.mark.parametrize("name", [*STYLES, *SCALES])
 def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
-    forms = [asking.form(name, dimension) for dimension in prompts.names("prompts/dimensions")]
-    assert len({str(form.messages("Make it red.")) for form in forms}) == 3
+    dimensions = [d for d in prompts.names("prompts/dimensions") if name not in SCALES or d != "overall"]
+    forms = [asking.form(name, dimension) for dimension in dimensions]
+    assert len({str(form.messages("Make it red.")) for form in forms}) == len(dimensions) >= 3
     assert len({form.max_new_tokens for form in forms}) == 1 or name == "pvc"
 
 

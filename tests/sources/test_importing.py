@@ -744,7 +744,7 @@ def test_without_sources_the_stage_gives_the_probe_set(stage: Stage, tmp_path: P
     unmasked = [[region | {"mask": None} for region in row["regions"]] for row in made]
     assert rows == [row | {"source": "probe", "regions": own} for row, own in zip(made, unmasked, strict=True)]
     assert (tmp_path / "data/refused/color_alter.csv").read_text() == "source,file,row,reason,detail\n"
-    assert json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["records"] == 4
+    assert json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())[0]["records"] == 4
 
 
 def test_a_task_takes_several_sources_and_the_probe_set(stage: Stage, tmp_path: Path) -> None:
@@ -772,7 +772,7 @@ def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_pa
     error = r"^raw_pairs: color_alter: no pair was kept; metrics/raw_pairs/color_alter\.json and data/refused"
     with pytest.raises(SystemExit, match=error):
         stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": str(file)}}})
-    [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["sources"]
+    [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())[0]["sources"]
     assert counts["reasons"] == [{"reason": "image missing", "rows": 1}]
     assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"
 

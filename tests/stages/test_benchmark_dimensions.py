@@ -23,7 +23,7 @@ def item(dimension: str) -> Item:
         ("visual_quality", "visual_quality"),
         ("consistency", "visual_consistency"),
         ("visual_consistency", "visual_consistency"),
-        ("overall", "visual_consistency"),
+        ("overall", "overall"),
     ],
 )
 def test_a_judge_is_asked_about_the_benchmarks_dimension(

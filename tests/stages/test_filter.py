@@ -43,7 +43,7 @@ def run(
     with Path("plots/coverage.csv").open() as file:
         curve = list(csv.DictReader(file))
     keys = [row["key"] for row in records.read(Path("data/pools/t.parquet"), "pools")]
-    return keys, json.loads(Path("metrics/filter.json").read_text())["t"], curve
+    return keys, json.loads(Path("metrics/filter.json").read_text())[0]["t"], curve
 
 
 def test_the_kept_pairs_and_their_coverage(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_every_task_has_its_pool_and_its_curve(pool: list[dict], monkeypatch: py
     _, _, curve = run(monkeypatch, tasks=["t", "u"])
     assert len(records.read(Path("data/pools/u.parquet"), "pools")) == 5
     assert [row["task"] for row in curve] == ["t"] * 10 + ["u"] * 10
-    assert json.loads(Path("metrics/filter.json").read_text()).keys() == {"t", "u"}
+    assert json.loads(Path("metrics/filter.json").read_text())[0].keys() == {"t", "u"}
 
 
 def test_more_than_the_pool_keeps_all_and_says_so(

@@ -50,7 +50,7 @@ def test_the_published_prompts_come_as_they_are(tmp_path: Path, monkeypatch: pyt
     assert [r["source_image"]["bytes"] for r in rows] == data
     assert {(r["task"], r["instruction"], r["regions"], r["edit"]) for r in rows} == {("hybrid", HARD, None, None)}
     assert rows[2]["origin"] == "bench/data/test-00001.parquet: row 0"
-    report = json.loads(Path("metrics/gedit_bench.json").read_text())
+    [report] = json.loads(Path("metrics/gedit_bench.json").read_text())
     assert report == {"records": 3, "refused": 0, "tasks": [{"task": "hybrid", "prompts": 3}]}
     assert records.prompt_of(rows[0])["image"] == data[0]
     one = run(tmp_path, monkeypatch, path="bench/data", files="*1.parquet")
@@ -78,7 +78,7 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
     ]  # fmt: skip
     published(tmp_path / "bench.parquet", [row("good", good), *bad])
     assert [r["key"] for r in run(tmp_path, monkeypatch, path="bench.parquet")] == ["good"]
-    assert json.loads(Path("metrics/gedit_bench.json").read_text())["refused"] == len(bad)
+    assert json.loads(Path("metrics/gedit_bench.json").read_text())[0]["refused"] == len(bad)
     with Path("data/refused/gedit_bench.csv").open() as file:
         refused = list(csv.DictReader(file))
     assert [int(line["row"]) for line in refused] == list(range(1, 15))
@@ -125,4 +125,4 @@ def test_half_of_a_surrogate_pair_refuses_its_row_alone(tmp_path: Path, monkeypa
     rows = [row("k1", "s.png", instruction="\ud800"), row("k2", "s.png", task="\udfff"), row("k3", "s.png")]
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert [prompt["key"] for prompt in run(tmp_path, monkeypatch, path="b.jsonl")] == ["k3"]
-    assert json.loads(Path("metrics/gedit_bench.json").read_text())["refused"] == 2
+    assert json.loads(Path("metrics/gedit_bench.json").read_text())[0]["refused"] == 2

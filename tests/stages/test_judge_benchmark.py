@@ -15,9 +15,10 @@ from chat_client import chat_server, setting
 from editjudge.benchmarks.item import Item
 from editjudge.core import images, records, schemas
 from editjudge.core.main import stage
+from editjudge.judges import report
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
-from editjudge.stages import judge_benchmark, probe_bench
+from editjudge.stages import judge_benchmark, probe_bench, summary
 
 ROOT = Path(__file__).parents[2]
 A, B, TIE = "Image A", "Image B", "Tie"
@@ -41,7 +42,7 @@ def answer(key: str, forward: str | None, backward: str | None, p_a: float | Non
 def reported(items: list[Item], winners: list[str | None]) -> dict:
     asked = [(i, w) for i, w in zip(items, winners, strict=True) if i.failed is None]
     answers = [answer(i.key, winner, OTHER[winner]) for i, winner in asked]
-    return judge_benchmark.judge_report(items, judge_benchmark.to_verdicts("j", items, answers))
+    return report.judge_report(items, judge_benchmark.to_verdicts("j", items, answers))
 
 
 def test_verdicts_stand_in_the_benchmarks_order_and_keep_peoples_label() -> None:
@@ -59,7 +60,7 @@ def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B)])
     said = [(row["key"], row["winner"], row["reason"]) for row in rows]
     assert said == [("k", A, None), ("b", None, "image 'x.png' is not in pictures")]
-    accuracy = judge_benchmark.judge_report(items, rows)["accuracy"]
+    accuracy = report.judge_report(items, rows)["accuracy"]
     assert (accuracy["n"], accuracy["unparsed"], accuracy["accuracy"]) == (2, 1, 0.5)
     summary = judge_benchmark.summary("bench", {"form": "genai"}, items, {"j": rows}, {})
     assert summary["benchmark"][0]["failed"] == 2
@@ -140,7 +141,7 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     items = [item("a"), item("b", verdict="Both good"), item("c", verdict=B)]
     answers = [answer("a", A, B, 0.9), answer("b", A, B, 0.55), answer("c", B, A, 0.2)]
     rows = judge_benchmark.to_verdicts("j", items, answers)
-    result = judge_benchmark.judge_report(items, rows)
+    result = report.judge_report(items, rows)
     assert result["accuracy"]["accuracy"] == pytest.approx(2 / 3)
     assert result["tie_calibrated"]["accuracy"] == 1
     assert result["accuracy"]["decided"]["accuracy"] == 1
@@ -148,7 +149,7 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     assert labels == [(A, 1, 1), (B, 1, 1), ("Both good", 1, 0)]
     close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
     assert close[0]["p_a"] == 0.5
-    assert judge_benchmark.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
+    assert report.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
 
 
 @pytest.fixture
@@ -173,10 +174,9 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
     rows = records.read(repository / "data/verdicts/small.parquet", "verdicts")
     assert [row["judge"] for row in rows] == ["measures"] * 3
-    metrics = json.loads((repository / "metrics/benchmarks/small.json").read_text())
-    assert metrics["accuracy"]["measures"] == 1
+    [metrics] = json.loads((repository / "metrics/benchmarks/small.json").read_text())
+    assert metrics["judges"][0]["accuracy"]["accuracy"] == 1
     assert metrics["benchmark"][0]["items"] == 3
-    assert all(isinstance(metrics[key], list) for key in set(metrics) - {"accuracy", "accuracy_low"})
     [cost] = metrics["cost"]
     assert (cost["judge"], cost["answers"], cost["unknown_cost"], cost["money"]) == ("measures", 6, 6, None)
     assert json.loads((repository / "metrics/resume/judge_small.json").read_text())["measures"]["failed"] == 0
@@ -221,7 +221,13 @@ def run(repository: Path, share: float, **judges: dict) -> dict:
 
 
 def metrics_of(repository: Path) -> dict:
-    return json.loads((repository / "metrics/benchmarks/small.json").read_text())
+    return records.read_details(repository / "metrics/benchmarks/small.json")
+
+
+def headline(found: dict, judge: str) -> tuple[float | None, int]:
+    """The judge's accuracy in metrics/summary.json, and how many rows it said nothing about."""
+    told = summary.summarised({"small": found}, {"judges": []})
+    return told["accuracy"]["small"][judge]["value"], told.get("silent", {}).get("small", {}).get(judge, 0)
 
 
 def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, capfd: pytest.CaptureFixture) -> None:
@@ -236,14 +242,14 @@ def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, c
         ):
             run(repository, 0.05, gpt=few)
         found = metrics_of(repository)
-        assert (found["accuracy"], found["unscored"]) == ({"gpt": None}, {"gpt": 1})
+        assert headline(found, "gpt") == (None, 1)
         assert "gpt said nothing on 1 of 3 rows: " in capfd.readouterr().err
-        assert run(repository, 1.0, gpt=few)["accuracy"] == {"gpt": None}, "as the user wants it, and no figure of it"
+        assert headline(run(repository, 1.0, gpt=few), "gpt") == (None, 1), "as the user wants it, and no figure of it"
         assert "run `dvc repro -f -s judge_benchmark@small`" in capfd.readouterr().err
         whole = run(repository, 0.0, gpt=gpt)
         assert sum(server.log()["kinds"].values()) == 6, "what was paid for is not asked again"
-    assert whole["accuracy"]["gpt"] is not None
-    assert "unscored" not in whole
+    accuracy, silent = headline(whole, "gpt")
+    assert (accuracy is not None, silent) == (True, 0)
 
 
 def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
@@ -252,11 +258,63 @@ def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
     words = r"no judge has a verdict on any row of small; the first: .*the question says no regions to measure"
     with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
-    assert metrics_of(repository)["unscored"] == {"measures": 3}
-    assert metrics_of(repository)["accuracy"] == {"measures": None}
+    assert headline(metrics_of(repository), "measures") == (None, 3)
     head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
     (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
     given = {"small": {"form": "genai", "path": "votes.csv"}}
     (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": given}))
     with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: no row can be used; .*image"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
+
+
+def test_clusters_are_those_of_the_items_and_widen_every_interval() -> None:
+    """480 questions on 4 photos, or on their own."""
+    right = np.random.default_rng(1).random(480) < np.repeat([0.95, 0.6, 0.85, 0.5], 120)
+    items = [item(f"k{n}", cluster=f"photo{n // 120}") for n in range(480)]
+    winners = [A if ok else B for ok in right]
+    few, many = reported(items, winners), reported([replace(i, cluster=i.key) for i in items], winners)
+    assert (few["accuracy"]["clusters"], many["accuracy"]["clusters"]) == (4, 480)
+    widths = [each["accuracy"]["high"] - each["accuracy"]["low"] for each in (few, many)]
+    assert widths[0] > 3 * widths[1]
+    answers = [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
+    rows = judge_benchmark.to_verdicts("j", items, answers)
+    both = {"j": rows, "known": [row | {"winner": A} for row in rows]}
+    [compared] = judge_benchmark.summary("b", {"form": "vcreward"}, items, both, {})["between_judges"]
+    difference = compared["pairs"][0]["difference"]
+    assert difference["p"] == 2 / 16
+    assert difference["high"] - difference["low"] > 0.3
+
+
+def scored_answer(key: str, a: float, b: float) -> BothOrders:
+    winner = TIE if a == b else A if a > b else B
+    return replace(answer(key, winner, OTHER[winner]), scores=(a, b))
+
+
+def test_a_pair_of_two_is_tied_up_to_epsilon_and_a_larger_tuple_is_not() -> None:
+    items = [item("two", group="two", verdict=TIE), *tuple_items()[:3]]
+    answers = [scored_answer(i.key, 6.0, 5.5) for i in items]
+    rows = judge_benchmark.to_verdicts("j", items, answers)
+    schemas.check("verdicts", rows, "verdicts")
+    strict, loose = (report.tuples(items, rows, epsilon) for epsilon in (0.0, 0.5))
+    assert [row["correct"] for row in strict["per_size"]] == [0, 1]
+    assert [row["correct"] for row in loose["per_size"]] == [1, 1]
+
+
+def test_a_scorer_is_correlated_by_its_scores() -> None:
+    """Edits of a prompt differ by as much in all prompts: won pairs tell nothing between prompts, scores do."""
+    items, answers = [], []
+    for n in range(10):
+        ratings = ((n / 10,), (n / 10 + 0.05,))
+        items.append(item(f"p{n}", group=f"p{n}", models=("a", "b"), ratings=ratings, verdict=B))
+        answers.append(scored_answer(f"p{n}", float(n), n + 0.5))
+    result = report.judge_report(items, judge_benchmark.to_verdicts("j", items, answers))
+    assert result["pointwise"]["aurora"] == pytest.approx(1)
+    assert report.published("imagenhub", result)[0]["value"] == pytest.approx(np.tanh(1))
+    assert report.published("imagenhub", result)[1]["value"] == pytest.approx(1)
+
+
+def test_a_benchmark_may_choose_its_judges() -> None:
+    setting = judge_benchmark.forms.read_setting("benchmarks.b", {"form": "genai", "path": "x", "judges": ["two"]})
+    assert list(judge_benchmark.chosen("b", setting, {"one": {}, "two": {}})) == ["two"]
+    with pytest.raises(judge_benchmark.params.ParamsError, match=r"benchmarks\.b\.judges has 'two'"):
+        judge_benchmark.chosen("b", setting, {"one": {}})

@@ -15,7 +15,7 @@ from editjudge.core.unfinished import Unfinished
 from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
-from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench
+from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench, summary
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
@@ -168,7 +168,10 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     found = compare_models.report(rows, len(pairs), 2, [], {})
     assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": 9}, 18)
     assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
-    assert found["interval_width"]["j"] > 0
+    assert found["interval_width"]["j"] is None, "a never loses: its distance has no end"
+    every = compare_models.to_matches("j", pairs, say(pairs), gallery)
+    lost = [row | {"winner": "Image B" if row["prompt"] == "p2" else row["winner"]} for row in every]
+    assert compare_models.report(lost, len(pairs), 2, [], {})["interval_width"]["j"] > 0
     assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
 
 
@@ -183,13 +186,44 @@ def test_a_judge_that_is_never_heard_gives_no_empty_leaderboard() -> None:
         compare_models.check_verdicts([*rows, rows[1] | {"judge": "k"}])
 
 
-SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}
+def test_prompts_of_one_photo_stand_or_fall_together() -> None:
+    """The photo travels from the arena's prompts through the matches, and widens what is said of a board and of a judge
+    that prefers doing nothing."""
+    pairs = [
+        ({"key": f"p{n}", "origin": f"photo{n % 4}", "task": "t"}, a, b)
+        for n in range(64)
+        for a, b in ("ab", "ac", "bc")
+    ]
+    gallery = {model: {f"p{n}": {"damage": 0.0} for n in range(64)} for model in "abc"}
+    rows = compare_models.to_matches("j", pairs, say(pairs), gallery)
+    schemas.check("matches", rows, "matches")
+    lost = {f"p{n}" for n in range(0, 64, 4) if n % 3} | {f"p{n}" for n in range(64) if n % 21 == 1}
+    taste = [row | {"winner": "Image B" if row["prompt"] in lost else "Image A"} for row in rows]
+    few = leaderboard.rank(pd.DataFrame(taste), SETTING | {"idle": "a", "clean": "b"})
+    alone = [row | {"origin": None} for row in taste]
+    many = leaderboard.rank(pd.DataFrame(alone), SETTING | {"idle": "a", "clean": "b"})
+    assert (few["clusters"], many["clusters"]) == (4, 64)
+    for one, two in zip(few["models"][::2], many["models"][::2], strict=True):
+        assert one["high"] - one["low"] > 1.5 * (two["high"] - two["low"])
+    pair, single = few["idle_against_clean"], many["idle_against_clean"]
+    assert pair["high"] - pair["low"] > 1.5 * (single["high"] - single["low"])
+    assert (pair["p"] >= 2 / 16, single["p"] < 0.01) == (True, True)
+
+
+def test_a_perfect_order_is_a_tau_of_one_where_known_damage_is_equal() -> None:
+    assert leaderboard.kendall_tau([4, 3, 2, 1], [0.0, 0.0, 1.5, 3.0]) == 1
+    assert leaderboard.kendall_tau([1, 3, 2, 4], [0.0, 0.0, 1.5, 3.0]) == pytest.approx(-0.6)
+    assert leaderboard.kendall_tau([1, 2], [1.0, 1.0]) is None
+
+
+SETTING = {"prior": "weak", "weighting": "balanced", "ties": "davidson", "replicates": 50, "seed": 0}
+SETTING |= {"idle": "best", "clean": "middle"}
 
 
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
     damage = {"best": 0.0, "middle": 2.0, "worst": 5.0}
     task = "even" if int(prompt[1:]) % 2 == 0 else "odd"
-    row = {"prompt": prompt, "task": task, "dimension": "visual_consistency", "winner": winner}
+    row = {"prompt": prompt, "origin": None, "task": task, "dimension": "visual_consistency", "winner": winner}
     return row | {"model_a": a, "model_b": b, "damage_a": damage[a], "damage_b": damage[b]}
 
 
@@ -206,6 +240,10 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert (board["matches"], board["ties"], board["unscored"]) == (37, 1, 1)
     best = board["models"][0]
     assert best["low"] <= best["rating"] <= best["high"]
+    assert board["separated"] == [], "a tie joins best to the others"
+    idle = board["idle_against_clean"]
+    assert (idle["n"], idle["win_rate"], idle["p"] < 0.01) == (12, 11.5 / 12, True)
+    assert (best["rank_low"], board["models"][-1]["rank_high"]) == (1, 3)
     assert best["known_damage"] == 0.0
     assert [part["task"] for part in board["tasks"]] == ["even", "odd"]
     assert [part["models"][0]["model"] for part in board["tasks"]] == ["best", "best"]
@@ -229,3 +267,38 @@ def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored(
     shown = [(row["model"], row["low"], row["rank_low"]) for row in board["models"]]
     assert shown == [("best", None, None), ("worst", None, None)]
     assert "model middle has no match with a verdict: it is not rated" in board["warnings"]
+
+
+def test_ties_and_weighting_of_the_setting_are_those_of_the_board() -> None:
+    """best wins what has many matches, worst what has few; a third of each are ties."""
+    rows = [match(f"p{n}", "best", "worst", ("Image A", "Tie", "Image A", "Image B")[n % 4]) for n in range(40)]
+    few = [match(f"p{n}", "best", "worst", ("Image B", "Tie", "Image A")[n % 3]) for n in range(9)]
+    table = pd.DataFrame(rows + [row | {"dimension": "visual_quality"} for row in few])
+    boards = {
+        (ties, weighting): leaderboard.rank(table, SETTING | {"ties": ties, "weighting": weighting})
+        for ties in ("davidson", "halves")
+        for weighting in ("balanced", "by_matches")
+    }
+    assert len({board["models"][0]["rating"] for board in boards.values()}) == 4
+    assert {key[0] for key, board in boards.items() if board["tie"]} == {"davidson"}
+    published = leaderboard.rank(table, SETTING | {"prior": "published"})
+    assert published["models"][0]["rating"] < boards["davidson", "balanced"]["models"][0]["rating"]
+
+
+def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
+    seen = {"accuracy": 0.75, "low": 0.5, "high": 0.9, "scored": 8, "n": 8}
+    place = {"first_side_preference": 0.5, "low": 0.4, "high": 0.6}
+    mute = {"accuracy": 0.0, "low": 0.0, "high": 0.2, "scored": 0, "n": 8}
+    nothing = dict.fromkeys(place)
+    judges = [
+        {"judge": "j", "accuracy": seen, "position": place, "silent": 0},
+        {"judge": "m", "accuracy": mute, "position": nothing, "silent": 8},
+    ]
+    rows = [match(f"p{n}", "best", "middle", "Tie" if n == 3 else "Image A") for n in range(12)]
+    board = leaderboard.summary({"j": leaderboard.rank(pd.DataFrame(rows), SETTING)})
+    found = summary.summarised({"probe": {"judges": judges}}, board)
+    assert found["accuracy"]["probe"]["j"] == {"value": 0.75, "low": 0.5, "high": 0.9}
+    assert found["accuracy"]["probe"]["m"]["value"] is None, "unscored is not zero"
+    assert found["silent"] == {"probe": {"m": 8}}
+    assert found["arena"]["j"]["kendall_tau"] == 1
+    assert found["arena"]["j"]["idle_over_clean"]["value"] == round(11.5 / 12, 4)

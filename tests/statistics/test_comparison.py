@@ -1,5 +1,6 @@
 """Agreement between judges and paired tests: published worked examples, scikit-learn and scipy, and properties."""
 
+import krippendorff
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +13,7 @@ from editjudge.statistics.comparison import (
     cohen_kappa,
     compare_judges,
     krippendorff_alpha,
-    mcnemar,
-    paired_bootstrap,
+    paired_difference,
 )
 
 A, TIE, B = ANSWERS
@@ -24,7 +24,7 @@ def rng():
 
 
 def kappa(first, second):
-    return cohen_kappa(first, second, ["one"] * len(first), rng())
+    return cohen_kappa(first, second, ["one"] * len(first))
 
 
 def test_kappa_matches_fleiss_levin_paik():
@@ -48,27 +48,52 @@ def test_kappa_matches_scikit_learn_and_is_symmetric(rows):
 
 
 def test_unread_answers_are_counted_and_left_out_of_kappa():
-    result = cohen_kappa([A, B, None, A], [A, B, B, None], list("ppqq"), rng())
+    result = cohen_kappa([A, B, None, A], [A, B, B, None], list("ppqq"))
     assert (result["n"], result["scored"], result["unscored"], result["kappa"]) == (4, 2, 2, 1.0)
     assert kappa([None], [A])["kappa"] is None
 
 
-def test_the_interval_of_kappa_holds_it_and_widens_with_the_clusters():
+def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters():
     first = rng().choice(ANSWERS, 300).tolist()
-    second = [a if keep else B for a, keep in zip(first, rng().random(300) < 0.7, strict=True)]
-    single = cohen_kappa(first, second, range(300), rng())
-    coarse = cohen_kappa(first * 4, second * 4, [n // 75 for n in range(300)] * 4, rng())
-    alone = cohen_kappa(first * 4, second * 4, range(1200), rng())
-    assert single["low"] < single["kappa"] < single["high"]
-    assert coarse["high"] - coarse["low"] != alone["high"] - alone["low"]
-    assert alone["high"] - alone["low"] < single["high"] - single["low"]
+    keep = rng().random(300) < np.repeat([0.95, 0.4, 0.8, 0.6], 75)
+    second = [a if kept else B for a, kept in zip(first, keep, strict=True)]
+    photos = np.repeat(range(4), 75)
+    for agreed, name in (
+        (lambda clusters: cohen_kappa(first, second, clusters), "kappa"),
+        (lambda clusters: krippendorff_alpha([first, second], ANSWERS, clusters), "alpha"),
+    ):
+        single, few = agreed(range(300)), agreed(photos)
+        assert single["low"] < single[name] < single["high"]
+        assert few["high"] - few["low"] > 3 * (single["high"] - single["low"])
+        assert single[name] - single["low"] == pytest.approx(single["high"] - single[name])
+        assert agreed(["one"] * 300)["low"] is None
 
 
-def krippendorff(*rows):
+def test_the_error_of_kappa_is_that_of_fleiss_cohen_and_everitt():
+    """Their large-sample formula, Psychol. Bull. 72 (1969) 323-327, eq. 13, for 2000 single questions."""
+    first = rng().choice(ANSWERS, 2000, p=[0.5, 0.2, 0.3]).tolist()
+    second = [a if kept else TIE for a, kept in zip(first, np.random.default_rng(1).random(2000) < 0.7, strict=True)]
+    result = cohen_kappa(first, second, range(2000))
+    table = np.array(
+        [[sum(f == a and s == b for f, s in zip(first, second, strict=True)) for b in ANSWERS] for a in ANSWERS]
+    )
+    p, k = table / 2000, result["kappa"]
+    rows, columns, chance = p.sum(1), p.sum(0), result["expected"]
+    same = sum(p[i, i] * (1 - (rows[i] + columns[i]) * (1 - k)) ** 2 for i in range(3))
+    apart = (1 - k) ** 2 * sum(p[i, j] * (columns[i] + rows[j]) ** 2 for i in range(3) for j in range(3) if i != j)
+    error = np.sqrt((same + apart - (k - chance * (1 - k)) ** 2) / 2000) / (1 - chance)
+    assert (result["high"] - result["low"]) / 2 == pytest.approx(1.96 * error, rel=0.02)
+
+
+def coded(*rows):
     return [[None if cell == "*" else int(cell) for cell in row.split()] for row in rows]
 
 
-FOUR_OBSERVERS = krippendorff(
+def alpha(ratings, values):
+    return krippendorff_alpha(ratings, values, range(len(ratings[0])))
+
+
+FOUR_OBSERVERS = coded(
     "1 2 3 3 2 1 4 1 2 * * *",
     "1 2 3 3 2 2 4 1 2 5 * 3",
     "* 3 3 3 2 3 4 2 2 5 1 *",
@@ -79,32 +104,39 @@ FOUR_OBSERVERS = krippendorff(
 def test_alpha_matches_krippendorff_2011():
     """Sections A, B and C of K. Krippendorff, Computing Krippendorff's alpha-reliability (2011); the last is also the
     example of R's `irr::kripp.alpha`."""
-    binary = krippendorff("0 1 0 0 0 0 0 0 1 0", "1 1 1 0 0 1 0 0 0 0")
-    assert krippendorff_alpha(binary, [0, 1])["alpha"] == pytest.approx(0.095, abs=1e-3)
+    binary = coded("0 1 0 0 0 0 0 0 1 0", "1 1 1 0 0 1 0 0 0 0")
+    assert alpha(binary, [0, 1])["alpha"] == pytest.approx(0.095, abs=1e-3)
     nominal = [list("aabbdcccedda"), list("babbbcccEddd".replace("E", "e"))]
-    assert krippendorff_alpha(nominal, "abcde")["alpha"] == pytest.approx(0.692, abs=1e-3)
-    result = krippendorff_alpha(FOUR_OBSERVERS, range(1, 6))
+    assert alpha(nominal, "abcde")["alpha"] == pytest.approx(0.692, abs=1e-3)
+    result = alpha(FOUR_OBSERVERS, range(1, 6))
     assert result["alpha"] == pytest.approx(0.743, abs=1e-3)
     counted = [result[name] for name in ("judges", "n", "scored", "unscored", "answers")]
     assert counted == [4, 12, 11, 1, 40]
     assert result["ordinal"] == pytest.approx(0.815, abs=1e-3)
 
 
-@given(st.lists(st.lists(st.sampled_from([*ANSWERS, None]), min_size=3, max_size=3), min_size=1, max_size=20))
-def test_alpha_does_not_depend_on_the_order_of_judges_or_questions(rows):
+RATINGS = st.lists(st.lists(st.sampled_from([*ANSWERS, None]), min_size=3, max_size=3), min_size=1, max_size=20)
+
+
+@given(RATINGS)
+def test_alpha_matches_the_library_and_does_not_depend_on_the_order_of_judges_or_questions(rows):
     ratings = list(zip(*rows, strict=True))
-    result = krippendorff_alpha(ratings, ANSWERS)
-    mirrored = krippendorff_alpha([row[::-1] for row in ratings[::-1]], ANSWERS)
-    for level in ("alpha", "ordinal"):
-        alpha, other = result[level], mirrored[level]
-        assert other == (None if alpha is None else pytest.approx(alpha))
-        assert alpha is None or alpha <= 1
+    result = alpha(ratings, ANSWERS)
+    mirrored = alpha([row[::-1] for row in ratings[::-1]], ANSWERS)
+    counts = np.array([[column.count(answer) for answer in ANSWERS] for column in rows])
+    several = ((counts[counts.sum(1) >= 2].sum(0)) > 0).sum() > 1
+    for name, level in (("alpha", "nominal"), ("ordinal", "ordinal")):
+        if several:
+            expected = krippendorff.alpha(value_counts=counts, level_of_measurement=level)
+            assert mirrored[name] == pytest.approx(result[name]) == pytest.approx(expected)
+        else:
+            assert result[name] is mirrored[name] is None
 
 
 def test_alpha_of_full_agreement_and_of_nothing():
-    assert krippendorff_alpha([[A, B, TIE]] * 3, ANSWERS)["alpha"] == 1
-    assert krippendorff_alpha([[A, A], [A, A]], ANSWERS)["alpha"] is None, "one value only: chance agrees as well"
-    assert krippendorff_alpha([[A, None], [None, B]], ANSWERS)["scored"] == 0
+    assert alpha([[A, B, TIE]] * 3, ANSWERS)["alpha"] == 1
+    assert alpha([[A, A], [A, A]], ANSWERS)["alpha"] is None, "one value only: chance agrees as well"
+    assert alpha([[A, None], [None, B]], ANSWERS)["scored"] == 0
 
 
 def outcomes(both, first, second, neither):
@@ -114,44 +146,38 @@ def outcomes(both, first, second, neither):
     )
 
 
-@pytest.mark.parametrize(("counts", "exact", "mid_p"), [((1, 1, 7, 12), 0.070, 0.039), ((59, 6, 16, 80), 0.052, 0.035)])
-def test_mcnemar_matches_fagerland_lydersen_laake(counts, exact, mid_p):
-    """Tables 1 to 3 of BMC Medical Research Methodology 13 (2013) 91: Bentur's and Cavo's trials."""
-    result = mcnemar(*outcomes(*counts))
-    assert (result["exact"], result["mid_p"]) == (pytest.approx(exact, abs=5e-4), pytest.approx(mid_p, abs=5e-4))
-    assert (result["both_right"], result["first_only"], result["second_only"], result["both_wrong"]) == counts
+def test_single_questions_give_mcnemars_exact_test():
+    """Table 1 of M. W. Fagerland, S. Lydersen and P. Laake, BMC Medical Research Methodology 13 (2013) 91: 0.070."""
+    result = paired_difference(*outcomes(1, 1, 7, 12), range(21))
+    assert result["p"] == pytest.approx(0.070, abs=5e-4)
+    assert [result[name] for name in ("both_right", "first_only", "second_only", "both_wrong")] == [1, 1, 7, 12]
+    large = paired_difference(*outcomes(59, 6, 16, 80), range(161))
+    assert large["p"] == pytest.approx(0.052, abs=0.007), "signs are drawn"
 
 
-@given(*[st.integers(0, 30)] * 4)
-def test_mcnemar_is_symmetric_and_a_probability(both, first, second, neither):
-    if both + first + second + neither == 0:
-        return
-    result = mcnemar(*outcomes(both, first, second, neither))
-    mirrored = mcnemar(*outcomes(both, second, first, neither))
-    assert 0 <= result["mid_p"] <= result["exact"] <= 1
-    assert (result["exact"], result["mid_p"]) == (mirrored["exact"], mirrored["mid_p"])
-    if first + second:
-        assert result["exact"] == pytest.approx(min(1, 2 * stats.binom.cdf(min(first, second), first + second, 0.5)))
-
-
-def test_mcnemar_without_discordant_questions():
-    assert mcnemar([True, False], [True, False])["exact"] == 1
-
-
-def test_the_paired_bootstrap_agrees_with_mcnemar_on_single_questions():
+def test_the_difference_has_students_interval_and_mirrors():
     first, second = outcomes(200, 60, 30, 110)
-    result = paired_bootstrap(first, second, range(400), rng(), 4000)
+    result, mirrored = paired_difference(first, second, range(400)), paired_difference(second, first, range(400))
+    expected = stats.ttest_1samp(np.subtract(first, second, dtype=float), 0).confidence_interval(0.95)
     assert result["difference"] == pytest.approx(30 / 400)
-    deviation = np.std(np.subtract(first, second, dtype=float)) / 20
-    assert result["low"] == pytest.approx(0.075 - 1.96 * deviation, abs=0.004)
-    assert result["p"] < 0.01
-    mirrored = paired_bootstrap(second, first, range(400), rng(), 4000)
-    assert (mirrored["low"], mirrored["p"]) == (pytest.approx(-result["high"]), pytest.approx(result["p"]))
+    assert (result["low"], result["high"]) == pytest.approx((expected.low, expected.high))
+    assert (mirrored["low"], mirrored["high"]) == pytest.approx((-result["high"], -result["low"]))
+    assert result["p"] == pytest.approx(stats.binomtest(60, 90).pvalue, abs=0.002)
 
 
-def test_the_paired_bootstrap_of_equal_judges_and_of_one_cluster():
-    assert paired_bootstrap([True, False], [True, False], [1, 2], rng())["p"] == 1
-    assert paired_bootstrap([True, False], [False, False], [1, 1], rng())["low"] is None
+def test_a_difference_on_four_photos_is_of_four_things():
+    gains = np.random.default_rng(1).random(480) < np.repeat([0.05, 0.4, 0.2, 0.1], 120)
+    few, many = (paired_difference([True] * 480, ~gains, c) for c in (np.repeat(range(4), 120), range(480)))
+    assert few["high"] - few["low"] > 3 * (many["high"] - many["low"])
+    assert (few["p"], many["p"]) == (2 / 16, pytest.approx(1e-4, rel=0.01))
+
+
+def test_the_difference_of_equal_judges_and_of_one_cluster():
+    equal = paired_difference([True, False], [True, False], [1, 2])
+    assert equal["p"] == 1
+    assert equal["low"] < 0 < equal["high"]
+    single = paired_difference([True, False], [False, False], [1, 1])
+    assert (single["low"], single["p"]) == (None, None)
 
 
 def test_judges_of_a_benchmark_are_compared_two_by_two():
@@ -161,7 +187,8 @@ def test_judges_of_a_benchmark_are_compared_two_by_two():
     named = [(pair["first"], pair["second"]) for pair in result["pairs"]]
     assert named == [("mute", "other"), ("mute", "wise"), ("other", "wise")]
     last = result["pairs"][-1]
-    assert (last["mcnemar"]["second_only"], last["kappa"]["unscored"]) == (2, 1)
-    assert last["bootstrap"]["difference"] == -0.5
+    assert (last["difference"]["second_only"], last["kappa"]["unscored"]) == (2, 1)
+    assert last["difference"]["difference"] == -0.5
+    assert last["p_holm"] == 1
     assert (result["all"]["judges"], result["all"]["scored"]) == (3, 3)
     assert compare_judges({"wise": truths}, truths, list("ppqq"))["all"] is None

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,10 +47,12 @@ def test_the_report_counts_what_is_unscored_and_knows_the_raters():
     result = pointwise_report(scores, {edit: values[:2] for edit, values in ratings.items()})
     assert (result["n"], result["scored"], result["unscored"], result["models"]) == (6, 5, 1, 1)
     assert result["spearman"] == pytest.approx(1)
-    assert result["human"] == pytest.approx(1), "two raters with the same ranks"
+    assert result["human"]["spearman"] == pytest.approx(1), "two raters with the same ranks"
     some = {edit: values[: 1 if edit[0] == "p0" else 2] for edit, values in ratings.items()}
-    assert pointwise_report(scores, some)["human"] == pytest.approx(1), "the edit that one rater left out is not in it"
-    assert pointwise_report(scores, ratings)["human"] < 0, "the third has them the other way round"
+    assert pointwise_report(scores, some)["human"]["aurora"] == pytest.approx(1), (
+        "the edit that one rater left out is not in it"
+    )
+    assert pointwise_report(scores, ratings)["human"]["aurora"] < 0, "the third has them the other way round"
     assert pointwise_report(scores, {edit: values[:1] for edit, values in ratings.items()})["human"] is None
 
 
@@ -61,3 +64,46 @@ def test_equal_means_are_ties_whatever_the_rounding():
     assert result["spearman"] == pytest.approx(spearman([3, 2, 1, 4], [0, 0, 0, 1]))
     scores = edit_scores(["p"] * 3 + ["q"], [("a", "b"), ("a", "c"), ("a", "d"), ("d", "e")], [0.1, 0.2, 0.3, 0.8])
     assert scores["p", "a"] == scores["q", "e"] == 0.2
+
+
+def test_peoples_own_means_are_the_perfect_scorer():
+    """1 by Fisher's mean and the plain one; by the papers' own formula, which leaves out arctanh, tanh(1)."""
+    rng = np.random.default_rng(0)
+    ratings = {(f"p{n}", m): tuple(rng.integers(0, 3, 3) / 2) for n in range(40) for m in "abc"}
+    result = pointwise_report({edit: sum(values) / 3 for edit, values in ratings.items()}, ratings)
+    assert result["spearman"] == pytest.approx(1)
+    assert result["aurora"] == pytest.approx(1)
+    assert result["imagenhub"] == pytest.approx(math.tanh(1))
+
+
+def test_the_three_means_by_hand():
+    """Models with rho 1/2 and -1: mean -1/4."""
+    ranks = {"a": ([1, 2, 3], [2, 1, 3]), "b": ([1, 2, 3], [3, 2, 1])}
+    scores = {(f"p{n}", m): float(x) for m, (xs, _) in ranks.items() for n, x in enumerate(xs)}
+    ratings = {(f"p{n}", m): (float(y),) for m, (_, ys) in ranks.items() for n, y in enumerate(ys)}
+    result = pointwise_report(scores, ratings)
+    assert result["aurora"] == pytest.approx(-0.25)
+    assert result["imagenhub"] == pytest.approx(math.tanh(-0.25))
+
+
+def test_the_ceiling_is_each_rater_against_the_mean_of_the_others():
+    """As VIEScore's published notebook has it: per model tanh of the raters' mean, then tanh of the models' mean."""
+    rng = np.random.default_rng(1)
+    ratings = {(f"p{n}", m): tuple(rng.integers(0, 5, 3).astype(float)) for n in range(30) for m in "ab"}
+    of_models = []
+    for model in "ab":
+        values = np.array([ratings[f"p{n}", model] for n in range(30)])
+        of_models.append([spearman(values[:, r], np.delete(values, r, axis=1).mean(axis=1)) for r in range(3)])
+    human = pointwise_report({}, ratings)["human"]
+    assert human["imagenhub"] == pytest.approx(np.tanh(np.mean(np.tanh(np.mean(of_models, axis=1)))))
+    assert human["aurora"] == pytest.approx(np.mean(of_models))
+
+
+def test_the_interval_of_the_mean_is_of_whole_prompts():
+    rng = np.random.default_rng(2)
+    truth = {(f"p{n}", m): rng.normal() for n in range(60) for m in "ab"}
+    ratings = {edit: (value,) for edit, value in truth.items()}
+    scores = {edit: value + rng.normal() for edit, value in truth.items()}
+    result = pointwise_report(scores, ratings)
+    assert result["spearman_low"] < result["spearman"] < result["spearman_high"]
+    assert result["spearman_high"] - result["spearman_low"] == pytest.approx(0.2, abs=0.1)

@@ -76,16 +76,16 @@ def test_the_gradient_passes_a_finite_difference_check(place: tuple[float, float
     assert _cost(place, gaps, worth)[1] == pytest.approx(slope, rel=1e-4, abs=1e-3)
 
 
-def test_a_tie_is_worth_half_and_an_unread_answer_nothing() -> None:
-    assert credit([A, A, B, A], [A, TIE, A, None]).tolist() == [1, 0.5, 0, 0]
+def test_a_tie_is_worth_half_and_an_unread_answer_is_no_answer() -> None:
+    assert credit([A, A, B, A], [A, TIE, A, None]) == pytest.approx([1, 0.5, 0, np.nan], nan_ok=True)
 
 
 def test_points_are_bins_of_about_as_many_answers() -> None:
-    rows = points(np.arange(1, 11), np.arange(10) >= 5, bins=2)
+    rows = points(np.arange(1, 11), np.arange(10) >= 5, range(10), bins=2)
     assert [(row["damage_gap"], row["n"], row["accuracy"]) for row in rows] == [(3, 5, 0), (8, 5, 1)]
     assert rows[0]["low"] == 0
     assert rows[0]["high"] == pytest.approx(0.434, abs=1e-3)
-    assert len(points([1.0], [1.0])) == 1
+    assert len(points([1.0], [1.0], ["x"])) == 1
 
 
 def test_the_interval_holds_the_threshold_and_widens_with_fewer_answers() -> None:
@@ -93,11 +93,11 @@ def test_the_interval_holds_the_threshold_and_widens_with_fewer_answers() -> Non
     widths = []
     for n in (200, 2000):
         gaps, worth = simulate(true, n, 3)
-        low, high = threshold_interval(gaps, worth, [k % 40 for k in range(n)], np.random.default_rng(0), 40)
+        low, high = threshold_interval(gaps, worth, [k % 40 for k in range(n)])
         assert low < true.threshold < high
         widths.append(high - low)
     assert widths[0] > 1.5 * widths[1]
-    assert threshold_interval(gaps, worth, ["x"] * n, np.random.default_rng(0)) is None
+    assert threshold_interval(gaps, worth, ["x"] * n) is None
 
 
 @pytest.fixture
@@ -115,14 +115,14 @@ def test_the_report_has_a_curve_for_all_and_for_each_kind(bench: Bench) -> None:
     sees = np.random.default_rng(5).random(400) < chance
     winners = [truth if seen else other[truth] for truth, seen in zip(bench.truths, sees, strict=True)]
     winners[0], winners[1] = None, TIE
-    every, box, leaky = report(bench, winners, n_resamples=20)
+    every, box, leaky = report(bench, winners)
     assert [row["kind"] for row in (every, box, leaky)] == ["all", "box", "leaky"]
     assert (every["n"], every["scored"], every["unscored"], every["ties"]) == (400, 399, 1, 1)
     assert box["n"] + leaky["n"] == 400
     assert leaky["threshold"] < every["threshold"] < box["threshold"]
     assert every["low"] < every["threshold"] < every["high"]
     assert (box["low"], box["reason"]) == (None, None)
-    assert sum(row["n"] for row in every["points"]) == 400
+    assert sum(row["n"] for row in every["points"]) == 399
 
 
 def test_a_threshold_that_was_not_seen_is_none_with_a_reason(bench: Bench) -> None:
@@ -143,10 +143,40 @@ def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
     assert plot_rows(None, {"wise": []}) == [{"damage_gap": None, "questions": None, "wise": None, "wise_fit": None}]
 
 
-def test_no_resample_with_enough_gaps_has_no_interval() -> None:
-    """Each of three clusters has one gap: only a resample of all three, 2 in 9 of them, can be fitted."""
-    gaps, worth = [1.0, 2.0, 3.0], [0.0, 1.0, 1.0]
-    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=0) is None
-    assert threshold_interval(gaps, worth, ["a", "b", "c"], np.random.default_rng(0), n_resamples=50) is not None
-    two = threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"], np.random.default_rng(0), n_resamples=50)
-    assert two is None
+def test_photos_that_differ_widen_the_interval() -> None:
+    """Four photos, each with a threshold of its own: 400 answers are no 400 photos."""
+    gaps = np.random.default_rng(6).uniform(0.5, 12, 400)
+    photos = np.arange(400) % 4
+    chance = np.choose(photos, [Curve(scale, 2.0, 0.0, 0.0).at(gaps) for scale in (2.0, 3.0, 5.0, 8.0)])
+    worth = (np.random.default_rng(7).random(400) < chance).astype(float)
+    few, many = (threshold_interval(gaps, worth, clusters) for clusters in (photos, range(400)))
+    assert np.log(few[1] / few[0]) > 2 * np.log(many[1] / many[0])
+
+
+def test_unread_answers_are_left_out_and_a_fit_at_its_bounds_says_so(bench: Bench) -> None:
+    chance = Curve(3.0, 2.0, 0.0, 0.0).at(bench.gaps)
+    sees = np.random.default_rng(8).random(400) < chance
+    winners = [t if seen else TIE for t, seen in zip(bench.truths, sees, strict=True)]
+    half = [winner if n % 2 else None for n, winner in enumerate(winners)]
+    every = report(bench, half)[0]
+    alone = [n for n in range(400) if n % 2]
+    kept = Bench(*([column[n] for n in alone] for column in vars(bench).values()))
+    only = report(kept, [winners[n] for n in alone])[0]
+    assert (every["n"], every["scored"], every["unscored"]) == (400, 200, 200)
+    assert [every[name] for name in ("threshold", "low", "high")] == [
+        only[name] for name in ("threshold", "low", "high")
+    ]
+    assert report(bench, [None] * 400)[0]["accuracy"] is None
+    lapsing = [None if sees[n] else winner for n, winner in enumerate(winners)]
+    assert report(bench, lapsing)[0]["reason"] == "above the largest gap"
+    guessing = [
+        t if np.random.default_rng(n).random() < 0.85 else ({A: B, B: A}[t]) for n, t in enumerate(bench.truths)
+    ]
+    assert "lapse" in Curve(3.0, 2.0, MAX_LAPSE, 0.0).at_bounds
+    assert Curve(3.0, 2.0, 0.0, 0.0).at_bounds == []
+    assert set(report(bench, guessing)[0]["at_bounds"]) <= {"shape", "lapse"}
+
+
+def test_without_enough_gaps_in_a_refit_there_is_no_interval() -> None:
+    """Each of three clusters has one gap: two of them cannot be fitted."""
+    assert threshold_interval([1.0, 2.0, 3.0], [0.0, 1.0, 1.0], ["a", "b", "c"]) is None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from editjudge.statistics import ratings
+from editjudge.statistics import clustered, ratings
 
 STEPS = 100  # times that a round looks again for the best pair
 TIE = 1e-9  # pairs whose worths differ by a smaller share are equal: processors differ in the last bits
@@ -111,29 +111,29 @@ def in_rounds(
     return answers
 
 
-def to_matches(answers: Answers, pairs: np.ndarray, n_prompts: int, names: Sequence[str]) -> ratings.Matches:
+def to_matches(answers: Answers, pairs: np.ndarray, names: Sequence[str]) -> ratings.Matches:
     """The answers with a verdict as matches of one dimension."""
     scored = np.isfinite(answers.outcome)
     first, second = pairs[answers.pair[scored]].T
     outcome = answers.outcome[scored].astype(np.int8)
     zeros = np.zeros(len(outcome), int)
-    return ratings.Matches(answers.prompt[scored], zeros, first, second, outcome, tuple(names), ("all",), n_prompts)
+    return ratings.Matches(answers.prompt[scored], zeros, first, second, outcome, tuple(names), ("all",))
 
 
 def fit(answers: Answers, pairs: np.ndarray, shape: tuple[int, ...]) -> ratings.Fit:
     """Ratings of the answers so far, (prompts, models) being `shape`; equal ones, far from sure, before any."""
-    matches = to_matches(answers, pairs, shape[0], [str(k) for k in range(shape[1])])
+    matches = to_matches(answers, pairs, [str(k) for k in range(shape[1])])
     if len(matches.outcome):
-        return ratings.fit(matches)
+        return ratings.fit(matches, ratings.PRIORS["published"])  # it is what keeps a few answers from deciding
     flat = np.eye(shape[1]) - 1 / shape[1]
     return ratings.Fit(np.zeros(shape[1]), np.zeros(1), flat, True, 1.0, "balanced", "davidson")
 
 
-def width(matches: ratings.Matches, n_bootstrap: int = 200, seed: int = 0) -> float:
-    """Mean width of the models' 95 % intervals in rating points, lower is better: a bootstrap over prompts.
+def width(matches: ratings.Matches) -> float:
+    """Mean width of the models' 95 % intervals in rating points, over whole clusters; lower is better.
 
-    Raises ValueError as `ratings.fit` and `ratings.bootstrap`.
+    Raises ValueError as `ratings.fit` and `ratings.clustered_covariance`.
     """
-    replicates = ratings.bootstrap(matches, ratings.fit(matches), n_bootstrap, np.random.default_rng(seed))
-    low, high = np.quantile(replicates, (0.025, 0.975), axis=0)
-    return float(ratings.SCALE * (high - low).mean())
+    covariance = ratings.clustered_covariance(matches, ratings.fit(matches))
+    half = clustered.t_quantile(matches.n_clusters) * np.sqrt(np.diag(covariance))
+    return float(ratings.SCALE * 2 * half.mean())

@@ -2,12 +2,13 @@
 
 A JSONL line is `{"key": "<prompt>_pair_<model A>_vs_<model B>", "winner": "Image A"}`; the winner may also stand in an
 object `result` or `results`, and a line may be `{"<key>": {"winner": ...}}`. Parquet and CSV have the columns `key` and
-`winner`, or `prompt`, `model_a`, `model_b` and `winner`; any file may have `dimension`, `judge` and `task` as well. A
-file without `dimension` is one dimension, named after the file.
+`winner`, or `prompt`, `model_a`, `model_b` and `winner`; any file may have `dimension`, `judge`, `task` and `origin` as
+well: the photo behind the prompt, whose prompts stand or fall together. A file without `dimension` is one dimension,
+named after the file.
 
-The rules: a winner that is null (or missing) is no verdict, counted and left out, never a tie. The same prompt, judge,
-dimension and two models in the same order may occur once; both orders are two matches. A key that can be read in more
-than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
+The rules: a winner that is null, missing or "Failed" is no verdict, counted and left out, never a tie. The same prompt,
+judge, dimension and two models in the same order may occur once; both orders are two matches. A key that can be read in
+more than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
 """
 
 import codecs
@@ -29,7 +30,8 @@ from editjudge.core.winner import SIGNS, WINNERS
 from editjudge.statistics.ratings import Matches
 
 NAMED = ["prompt", "model_a", "model_b"]
-COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task")
+COLUMNS = ("key", *NAMED, "winner", "dimension", "judge", "task", "origin")
+FAILED = "Failed"  # what the reference writes where there is no verdict
 _RESULTS = ("result", "results")
 _PAIR, _VS = "_pair_", "_vs_"
 _LONGEST_LINE = 4 << 20  # bytes
@@ -40,7 +42,7 @@ class MatchError(UserError, ValueError):
 
 
 def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: str | None = None) -> pd.DataFrame:
-    """All matches of the files: columns prompt, model_a, model_b, winner, dimension, judge and task, text or None.
+    """All matches of the files: columns prompt, model_a, model_b, winner, dimension, judge, task, origin; text or None.
 
     models: the names that keys are resolved against; by default those of the keys that can be read in one way only.
     judge: take only this judge's matches; needed where the files have several.
@@ -66,17 +68,19 @@ def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: st
 def numbered(table: pd.DataFrame) -> Matches:
     """The scored matches of a table with the columns of `load`, with names turned into numbers.
 
-    Names are sorted, so that the order of the rows decides nothing. Raises MatchError where no match is scored.
+    A cluster is an `origin`, or a prompt where it has none. Names are sorted, so that the order of the rows decides
+    nothing. Raises MatchError where no match is scored.
     """
     scored = table[table["winner"].notna()]
     if scored.empty:
         raise MatchError(f"no scored matches among {len(table)}")
-    prompt, prompts = pd.factorize(scored["prompt"], sort=True)
+    origin = scored["origin"].fillna(scored["prompt"]) if "origin" in scored else scored["prompt"]
+    cluster, _ = pd.factorize(origin, sort=True)
     dimension, dimensions = pd.factorize(scored["dimension"], sort=True)
     sides, models = pd.factorize(pd.concat([scored["model_a"], scored["model_b"]]), sort=True)
     first, second = np.split(sides, 2)
     outcome = scored["winner"].map(SIGNS).to_numpy(np.int8)
-    return Matches(prompt, dimension, first, second, outcome, tuple(models), tuple(dimensions), len(prompts))
+    return Matches(cluster, dimension, first, second, outcome, tuple(models), tuple(dimensions))
 
 
 def readings(key: str, models: frozenset[str]) -> list[tuple[str, str, str]]:
@@ -209,6 +213,7 @@ def _named(path: Path, raw: pd.DataFrame, known: frozenset[str], dimension: str)
         _refuse(path, raw[name].isna(), f"no {name}")
     if "winner" not in raw:
         raise MatchError(f"{path}: no match has a winner")
+    raw["winner"] = raw["winner"].where(raw["winner"] != FAILED, None)
     unknown = raw["winner"].notna() & ~raw["winner"].isin(WINNERS)
     _refuse(path, unknown, f"winner {{!r}} is none of {', '.join(WINNERS)} and null", raw["winner"])
     table = raw.reindex(columns=COLUMNS).astype(object).where(lambda values: values.notna(), None)

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks import reading
-from editjudge.core.settings import FORBID, Amount, Count, Positive, Share, Text
+from editjudge.core.settings import FORBID, Count, Positive, Share, Text
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -55,8 +55,10 @@ class ArenaPlan:
 class LeaderboardSetting:
     """Section `leaderboard` of params.yaml, whose comments say what the fields mean."""
 
-    alpha: Amount
+    prior: Literal["weak", "published"]
     weighting: Literal["balanced", "by_matches"]
     ties: Literal["davidson", "halves"]
-    bootstrap: Count
+    replicates: Count
     seed: Count
+    idle: Text = "unedited"
+    clean: Text = "precise"

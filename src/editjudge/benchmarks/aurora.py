@@ -39,7 +39,7 @@ def _item(record: reading.Record) -> Item:
         task=str(record.values.get("task") or "image_editing"),
         dimension=DIMENSION,
         verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
-        cluster=f"{record['input']}: {record['prompt']}",
+        cluster=str(record["input"]),
         models=(models[0], models[1]),
         **record.shown("prompt", record["input"], *edited),
     )

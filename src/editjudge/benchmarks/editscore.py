@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.item import Item, photo
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError, TableError
 
@@ -38,7 +38,7 @@ def _item(record: reading.Record, shuffle: dict[str, Any] | None) -> Item:
         task=task,
         dimension=record.text("dimension"),
         verdict="Image B" if exchanged else "Image A",
-        cluster=hashlib.sha256(shown["source"]).hexdigest()[:16] if shown["source"] else key,
+        cluster=photo(shown["source"], key),
         **shown,
     )
 

@@ -7,7 +7,7 @@ Fields: instruct_prompt, source_image, left_output_image, right_output_image, le
 from collections.abc import Mapping
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import HumanVerdict, Item
+from editjudge.benchmarks.item import HumanVerdict, Item, photo
 
 VOTES: Mapping[str, HumanVerdict] = {
     "leftvote": "Image A",
@@ -30,7 +30,7 @@ def _item(record: reading.Record) -> Item:
         task="image_editing",
         dimension="overall",
         verdict=VOTES[record.choice("vote_type", VOTES)],
-        cluster=shown["instruction"] or key,
+        cluster=photo(shown["source"], key),
         models=(record.text("left_model"), record.text("right_model")),
         **shown,
     )

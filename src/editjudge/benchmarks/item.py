@@ -1,5 +1,6 @@
 """The one row that every reward benchmark becomes, whatever its published form."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -10,12 +11,17 @@ VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
 
 
+def photo(source: bytes, otherwise: str) -> str:
+    """A name of the source image that items on it share, by its bytes; `otherwise` where there is none."""
+    return hashlib.sha256(source).hexdigest()[:16] if source else otherwise
+
+
 @dataclass(frozen=True)
 class Item:
     """One comparison of two edits of an image, with what people said of it.
 
     key: `[A-Za-z0-9._-]{1,200}`, one an item. source, a, b: PNG, JPEG or WebP as they came; empty where `failed`.
-    verdict: the people's; None only where `failed`. cluster: what is resampled together (a prompt, a photo).
+    verdict: the people's; None only where `failed`. cluster: what stands or falls together: the photo.
     group: the tuple (or the prompt) whose items stand or fall together, and how many edits it has (`size`).
     models: who made a and b. ratings: each side's scores, one a rater, for benchmarks that rate one edit at a time.
     damages: known damage of each side (mean ΔE, 0 or more; lower is better). regions: boxes of what the edit is about.

@@ -6,7 +6,7 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from editjudge.benchmarks.item import HumanVerdict, Item
+from editjudge.benchmarks.item import HumanVerdict, Item, photo
 from editjudge.core.keys import plain
 from editjudge.core.tables import TableError
 
@@ -68,7 +68,7 @@ def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
         a=b"" if failed else first.edited,
         b=b"" if failed else second.edited,
         verdict=verdict,
-        cluster=first.prompt,
+        cluster=photo(first.source, first.prompt),
         group=first.prompt,
         size=size,
         models=(first.model, second.model),

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from editjudge.benchmarks.item import Item
 from editjudge.core import tables
 from editjudge.core.keys import plain
-from editjudge.core.settings import FORBID, Text
+from editjudge.core.settings import FORBID, Amount, Text
 from editjudge.core.tables import RowError, TableError
 
 tsv = partial(tables.delimited, delimiter="\t")
@@ -38,6 +38,8 @@ class Setting:
     form: a name in `forms.FORMS`. path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a
     revision. files: a glob, relative to the folder, that picks among its files. images: the folder that image paths are
     relative to (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
+    epsilon: EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges`
+    are asked; all where it is not given.
     """
 
     form: Text
@@ -48,6 +50,8 @@ class Setting:
     images: Text | None = None
     dimension: Text | None = None
     shuffle: Text | None = None
+    epsilon: Amount = 0.0
+    judges: tuple[Text, ...] | None = None
 
 
 @dataclass(frozen=True)

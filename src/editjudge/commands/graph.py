@@ -45,6 +45,7 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "stage": [stage for stage in stages if stage != "code"],
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
+        "measured": list(values.get("benchmarks") or {}),
         "benchmark": _files(list(_mappings(values.get("benchmarks"))), BENCHMARK_FILES),
         "vectors": [path.replace("{task}", task) for task in tasks for path in _files([{"path": vectors}], ("path",))],
         "selected": [path.replace("{task}", task) for task in tasks for path in _files([{"path": chosen}], ("path",))],

@@ -36,7 +36,7 @@ SMALL_NUMBERS = {
     "probe_bench.per_task": 3,
     "gedit_bench.per_task": 2,
     "measure_response.per_task": 1,
-    "leaderboard.bootstrap": 20,
+    "leaderboard.replicates": 50,
 }
 
 

@@ -167,6 +167,17 @@ def write_json(path: Path, value: Any) -> None:
         partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
+def write_details(path: Path, value: Any) -> None:
+    """What `dvc metrics` and `dvc exp show` shall leave out of their tables, which have no place for a list: a list of
+    the one value. Its file is a metric all the same, for DVC's run-cache holds no other outs that git has."""
+    write_json(path, [value])
+
+
+def read_details(path: Path) -> Any:
+    """The value of `write_details`."""
+    return json.loads(path.read_text())[0]
+
+
 def in_groups(rows: Iterable[Row], size: int = ROW_GROUP) -> Iterator[list[Row]]:
     """The rows in lists of `size`, the last one shorter, none empty."""
     rest = iter(rows)

@@ -53,7 +53,7 @@ from editjudge.judges.settings import (
     read_setting,
 )
 from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
-from editjudge.judges.viescore import SCALES, PointStyle, pointwise, winner_of
+from editjudge.judges.viescore import ASPECTS, SCALES, PointStyle, overall, pointwise, winner_of
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
@@ -125,21 +125,29 @@ class Judge:
             for n, verdict in enumerate(verdicts):
                 self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
         else:
+            if setting.prompt in SCALES:
+                return self._by_scores(setting, dimension, questions)
             way = form(setting.prompt, dimension)
-            if isinstance(way, PointStyle):
-                return self._by_scores(setting, way, questions)
             verdicts = [majority(passes) for passes in self.answers(way, both)]
         return combine_all(verdicts, setting.rule, setting.tie_margin)
 
-    def _by_scores(self, setting: ModelSetting, way: PointStyle, questions: Sequence[Question]) -> list[BothOrders]:
-        """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
+    def _by_scores(
+        self, setting: ModelSetting, dimension: Dimension, questions: Sequence[Question]
+    ) -> list[BothOrders]:
+        """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once.
+
+        The overall score is of two aspects, which are asked for one by one.
+        """
         edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
-        scores = [mean_score(passes) for passes in self.answers(way, edits)]
+        aspects = ASPECTS if dimension == "overall" else (dimension,)
+        ways = [form(setting.prompt, aspect) for aspect in aspects]
+        scored = [[mean_score(passes) for passes in self.answers(way, edits)] for way in ways]
+        scores = scored[0] if len(scored) == 1 else [overall(*both) for both in zip(*scored, strict=True)]
         found = []
         for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
             winner, reason = winner_of(a, b, setting.score_margin)
             verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-            found.append(BothOrders(verdict, mirrored(verdict), verdict))
+            found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
         return found
 
     def answers(self, way: Form, questions: Sequence[Asked]) -> list[list[Any]]:

@@ -125,11 +125,15 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class BothOrders:
-    """The answers to a question as asked, and with A and B exchanged, and the verdict over the two."""
+    """The answers to a question as asked, and with A and B exchanged, and the verdict over the two.
+
+    scores: of a scorer, in 0..10: A's and B's; None where there is none.
+    """
 
     forward: Verdict
     backward: Verdict
     combined: Verdict
+    scores: tuple[float | None, float | None] = (None, None)
 
     def columns(self) -> dict[str, Any]:
         """As records hold it: all winners in the forward order, p_a rounded to DECIMALS."""
@@ -141,6 +145,11 @@ class BothOrders:
             "p_a": None if p_a is None else round(p_a, DECIMALS),
             "reason": self.combined.reason,
         }
+
+    def score_columns(self) -> dict[str, float | None]:
+        """The scores as records hold them, rounded to DECIMALS."""
+        scores = zip(("score_a", "score_b"), self.scores, strict=True)
+        return {side: None if score is None else round(score, DECIMALS) for side, score in scores}
 
 
 def swapped(question: Question) -> Question:

@@ -13,7 +13,7 @@ from editjudge.endpoints.replies import read_object
 from editjudge.judges import logprobs
 from editjudge.judges.protocol import Question, Said, Verdict
 
-Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality"]
+Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality", "overall"]
 CONSISTENCY: Dimension = "visual_consistency"
 STYLES = prompts.names("prompts/judges")
 TRAINED, GENERAL = "pvc", "decision"
@@ -51,7 +51,7 @@ def told(dimension: str) -> dict[str, str]:
 
 
 def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
-    """The prompt of this name for one dimension of the arena; FileError for another.
+    """The prompt of this name for one dimension; FileError for another.
 
     Judges that are trained here learn visual consistency only: about the others they are asked as general models are.
     """

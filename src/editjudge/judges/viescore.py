@@ -7,19 +7,23 @@ GEdit-Bench (Step1X-Edit, arXiv 2504.17761) uses it so for edits; EditScore (arX
 and divides them by 2.5. The words are our own (prompts/scores), and so is the aspect of visual consistency.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
 from editjudge import prompts
+from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
 from editjudge.core.winner import Winner
 from editjudge.endpoints.replies import read_object
+from editjudge.endpoints.spending import total
 from editjudge.judges.protocol import PointQuestion, Said, Score
 from editjudge.judges.styles import Dimension, told
 
 Scale: TypeAlias = Literal[10, 25]
+ASPECTS: tuple[Dimension, Dimension] = ("instruction_following", "visual_quality")  # of the overall score
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
 DIGITS = 9  # of a difference of scores: 3.2 - 2.8 shall be 0.4
 
@@ -63,12 +67,24 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     """Asks for an aspect by two numbers in 0..scale, higher is better; the score is the smaller one, in 0..10.
 
     instruction_following is VIEScore's semantic consistency, visual_quality its perceptual quality, which is asked
-    without source and instruction. FileError for another aspect.
+    without source and instruction. FileError for another aspect; the overall score has no prompt, but two aspects.
     """
+    if aspect == "overall":
+        raise FileError(f"no prompt scores an edit overall: it is asked about {' and '.join(ASPECTS)}")
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
     texts = {field: text for field, text in told(aspect).items() if field != "criteria"}
     prompt = PointStyle.load(f"prompts/scores/{name}.yaml", **texts, scale=str(scale))
     return replace(prompt, scale=scale)
+
+
+def overall(following: Score, quality: Score) -> Score:
+    """VIEScore's overall score of one edit: the root of the product of its two aspects' scores, 0..10."""
+    reply, usage = f"{following.reply}\n{quality.reply}", total([following.usage, quality.usage])
+    if following.value is None or quality.value is None:
+        reason = "; ".join(score.reason for score in (following, quality) if score.reason)
+        return Score(following.key, None, (), reply, reason, usage)
+    value, parts = math.sqrt(following.value * quality.value), (following.value, quality.value)
+    return Score(following.key, value, parts, reply, None, usage)
 
 
 def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | None]:

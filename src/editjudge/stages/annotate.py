@@ -156,7 +156,7 @@ def run(task: str) -> None:
     records.write(Path(f"data/pair_verdicts/{task}.parquet"), verdicts, "pair_verdicts")
     report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
     report |= pairwise.counts(prompts, candidates, verdicts, accounts)
-    records.write_json(Path(f"metrics/annotate/{task}.json"), report)
+    records.write_details(Path(f"metrics/annotate/{task}.json"), report)
     gaps = [account.gap(f"grounding.{role}") for role, account in where.accounts.items()]
     gaps += [account.gap(f"{pairwise.SECTION}.{name}") for name, account in accounts.items()]
     unfinished.check(values, "annotate", f"annotate@{task}", gaps)

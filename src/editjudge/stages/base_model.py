@@ -35,7 +35,7 @@ def run() -> None:
     records.write_csv(Path("plots/base_model.csv"), history)
     parameters = sum(weight.numel() for weight in net.parameters())
     last = {"loss": history[-1]["loss"], "held_out_accuracy": history[-1]["accuracy"], "parameters": [parameters]}
-    records.write_json(Path("metrics/base_model.json"), last)
+    records.write_details(Path("metrics/base_model.json"), last)
 
 
 if __name__ == "__main__":

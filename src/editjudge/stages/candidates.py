@@ -217,13 +217,13 @@ def run(model: str) -> None:
     if isinstance(setting, FolderSetting):
         given = Given(Path(setting.path), setting.model or model)
         made = take_all(prompts, given)
-        records.write_json(report, write(made, model, tasks, given) | {"lacking": lacking(made.candidates)})
+        records.write_details(report, write(made, model, tasks, given) | {"lacking": lacking(made.candidates)})
         return
     with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
         made = edit_all(prompts, model, setting, cache)
         told = write(made, model, tasks, cache.data)
         records.write_json(Path(f"metrics/resume/candidates_{model}.json"), made.figures | cache.counts())
-    records.write_json(report, told)
+    records.write_details(report, told)
     unfinished.check(values, "candidates", f"candidates@{model}", [gap(made.candidates, model)])
 
 

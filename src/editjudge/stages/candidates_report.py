@@ -1,6 +1,5 @@
 """Stage candidates_report: what became of the edits of all editing models, in one file."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ def report(counts: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def run() -> None:
     models = params.leaf(params.load(), "editors")
-    counts = {model: json.loads(Path(f"metrics/candidates/{model}.json").read_text()) for model in models}
-    records.write_json(Path("metrics/candidates.json"), report(counts))
+    counts = {model: records.read_details(Path(f"metrics/candidates/{model}.json")) for model in models}
+    records.write_details(Path("metrics/candidates.json"), report(counts))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
+from editjudge.statistics import ratings
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
@@ -111,12 +112,13 @@ def ask_within(
 
 
 def interval_width(rows: Rows) -> float | None:
-    """Mean width of the models' 95 % intervals in rating points; None with fewer than two scored prompts."""
+    """Mean width of the models' 95 % intervals in rating points; None where `ratings.leaderboard` gives none."""
     scored = [row for row in rows if row["winner"] is not None]
-    if len({row["prompt"] for row in scored}) < 2:
+    columns = ("prompt", "dimension", "model_a", "model_b", "winner", "origin")
+    found = numbered(pd.DataFrame(scored, columns=columns)) if scored else None
+    if found is None or found.n_clusters < 2 or ratings.separated(found):
         return None
-    columns = ("prompt", "dimension", "model_a", "model_b", "winner")
-    return round(choosing.width(numbered(pd.DataFrame(scored, columns=columns))), 2)
+    return round(choosing.width(found), 2)
 
 
 def match_key(prompt: str, a: str, b: str) -> str:
@@ -148,12 +150,14 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
         {
             "key": match_key(p["key"], a, b),
             "prompt": p["key"],
+            "origin": p.get("origin"),
             "task": p["task"],
             "judge": judge,
             "dimension": DIMENSION,
             "model_a": a,
             "model_b": b,
             **answer.columns(),
+            **answer.score_columns(),
             "damage_a": gallery[a][p["key"]]["damage"],
             "damage_b": gallery[b][p["key"]]["damage"],
         }
@@ -220,7 +224,7 @@ def run() -> None:
     pairs, without_image = pairs_of(prompts, gallery)
     matches = ask_judges(values, plan, pairs, gallery, accounts)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    records.write_json(
+    records.write_details(
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
     )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))

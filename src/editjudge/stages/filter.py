@@ -119,7 +119,7 @@ def run() -> None:
     setting = read("filter", FilterSetting, params.leaf(values, "filter"))
     tasks = params.leaf(values, "tasks")
     kept = {task: keep(task, setting) for task in tasks}
-    records.write_json(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
+    records.write_details(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
     records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 
 

@@ -109,7 +109,7 @@ def run() -> None:
                 prompts.add(row)
         counts = [{"task": task, "prompts": number} for task, number in sorted(tasks.items())]
         report = {"records": tasks.total(), "refused": refused, "tasks": counts}
-        records.write_json(Path("metrics/gedit_bench.json"), report)
+        records.write_details(Path("metrics/gedit_bench.json"), report)
         if not tasks:
             raise TableError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
 

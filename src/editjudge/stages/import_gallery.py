@@ -36,7 +36,7 @@ def run(model: str) -> None:
             counts.update([row["reason"]] if row["reason"] is not None else [])
     reasons = [{"reason": reason, "records": number} for reason, number in counts.most_common(REASONS)]
     report = {"records": len(tasks), "failed": counts.total(), "reasons": reasons}
-    records.write_json(Path(f"metrics/gallery/{model}.json"), report)
+    records.write_details(Path(f"metrics/gallery/{model}.json"), report)
 
 
 if __name__ == "__main__":

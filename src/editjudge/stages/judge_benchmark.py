@@ -13,26 +13,27 @@ from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import VERDICTS, Item
+from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.reading import Setting
 from editjudge.core import params, records, resume, unfinished
 from editjudge.core.errors import FileError
 from editjudge.core.files import work
 from editjudge.core.main import stage
-from editjudge.core.winner import WORTH
+from editjudge.core.settings import known
 from editjudge.endpoints.spending import Account, cost_rows, run_report
-from editjudge.judges import asking
+from editjudge.judges import asking, report
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.styles import Dimension
-from editjudge.statistics import agreement, comparison, pointwise, psychometric
-from editjudge.statistics.transitivity import transitivity
+from editjudge.statistics import agreement, psychometric
 
 Rows = list[records.Row]
-ROUNDING = 1e-4  # of the probabilities in the verdicts
-MOST_SILENT = 0.05  # share of the rows that a judge said nothing about, above which its accuracy is not shown
-# What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
-# about visual consistency there, too.
-ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
+# What judges are asked about by the benchmark's own word for it; by any other word, visual consistency.
+ASKED: Mapping[str, Dimension] = {
+    "prompt_following": "instruction_following",
+    "visual_quality": "visual_quality",
+    "overall": "overall",
+}
 
 
 def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
@@ -55,108 +56,15 @@ def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: Sl
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
     """One row an item that people judged. answers: to `questions_of(items)`; a failed item has its own reason."""
-    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a"))
-    said = {answer.forward.key: answer.columns() for answer in answers}
-    return [
+    nothing = dict.fromkeys(("forward", "backward", "winner", "p_a", "score_a", "score_b"))
+    said = {answer.forward.key: answer.columns() | answer.score_columns() for answer in answers}
+    rows: Rows = [
         {"key": item.key, "task": item.task, "judge": judge, "truth": agreement.folded(item.verdict)}
-        | {"label": item.verdict, **said.get(item.key, nothing | {"reason": item.failed})}
+        | {"label": item.verdict, "cluster": item.cluster, **said.get(item.key, nothing | {"reason": item.failed})}
         for item in items
         if item.verdict is not None
     ]
-
-
-def judge_report(items: Sequence[Item], rows: Rows) -> dict[str, Any]:
-    """All that one judge's rows of `to_verdicts(items)` say; what a benchmark has no data for is None."""
-    kept = [item for item in items if item.verdict is not None]
-    winners = [row["winner"] for row in rows]
-    bench, seen = probe_bench(kept)
-    return agreement.report(rows, [item.cluster for item in kept]) | {
-        "tie_calibrated": tie_calibrated(rows),
-        "labels": per_label(rows),
-        "tuples": tuples(items, rows),
-        "transitivity": circles(kept, winners),
-        "pointwise": correlation(kept, rows),
-        "psychometric": None if bench is None else psychometric.report(bench, [winners[n] for n in seen]),
-    }
-
-
-def per_label(rows: Rows) -> list[dict[str, Any]]:
-    """How often the judge was right where people said what; both labels of a tie ask for a Tie."""
-    right = {label: [row["winner"] == row["truth"] for row in rows if row["label"] == label] for label in VERDICTS}
-    return [
-        {"label": label, "n": len(each), "correct": sum(each), "accuracy": sum(each) / len(each)}
-        for label, each in right.items()
-        if each
-    ]
-
-
-def tie_calibrated(rows: Rows) -> dict[str, Any] | None:
-    """Accuracy with the judge's own margin for ties, for judges that give probabilities."""
-    if all(row["p_a"] is None for row in rows):
-        return None
-    return agreement.tie_calibrated([row["truth"] for row in rows], [_margin(row) for row in rows])
-
-
-def _margin(row: records.Row) -> float | None:
-    """How much the judge prefers A, -1/2..1/2; where the written probability is 1/2, the winner says its side."""
-    worth = _worth(row)
-    if worth == 0.5:
-        return (WORTH[row["winner"]] - 0.5) * ROUNDING
-    return None if worth is None else worth - 0.5
-
-
-def _worth(row: records.Row) -> float | None:
-    """What A is worth to the judge, 0..1: its probability, or the winner; None without an answer."""
-    if row["winner"] is None:
-        return None
-    return WORTH[row["winner"]] if row["p_a"] is None else row["p_a"]
-
-
-def tuples(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
-    """How many tuples are right, for benchmarks of tuples; an item without people's verdict makes its tuple wrong."""
-    said = {row["key"]: (row["truth"], row["winner"]) for row in rows}
-    chosen = [
-        (*(said[i.key] if i.verdict is not None else (None, None)), i.group, i.size)
-        for i in items
-        if i.group is not None and i.ratings is None
-    ]
-    return agreement.tuple_accuracy(*zip(*chosen, strict=True)) if chosen else None
-
-
-def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, Any] | None:
-    """How transitive the answers are, where three edits of a prompt were compared."""
-    chosen = [
-        (item.group, *item.models, winner)
-        for item, winner in zip(items, winners, strict=True)
-        if item.group is not None and item.models is not None and item.size > 2
-    ]
-    return transitivity(*zip(*chosen, strict=True)) if chosen else None
-
-
-def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
-    """Rank correlation with people's ratings, for benchmarks that rate one edit at a time."""
-    ratings, compared = {}, []
-    for item, row in zip(items, rows, strict=True):
-        if item.ratings is not None and item.models is not None and item.group is not None:
-            ratings.update({(item.group, m): r for m, r in zip(item.models, item.ratings, strict=True)})
-            compared.append((item.group, item.models, _worth(row)))
-    if not compared:
-        return None
-    return pointwise.pointwise_report(pointwise.edit_scores(*zip(*compared, strict=True)), ratings)
-
-
-def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[int]]:
-    """The items whose two sides have different known damage, and which rows they are; None where there are none."""
-    seen = [n for n, item in enumerate(items) if item.damages is not None and item.damages[0] != item.damages[1]]
-    if not seen:
-        return None, []
-    chosen = [(items[n], *(items[n].damages or (0.0, 0.0))) for n in seen]
-    return psychometric.Bench(
-        gaps=[abs(a - b) for _, a, b in chosen],
-        truths=["Image A" if a < b else "Image B" for _, a, b in chosen],
-        kinds=["unknown" if item.models is None else item.models[int(b > a)] for item, a, b in chosen],
-        clusters=[item.cluster for item, _, _ in chosen],
-    ), seen
+    return [row | {"answer": report.in_peoples_words(row)} for row in rows]
 
 
 def summary(
@@ -167,27 +75,11 @@ def summary(
     accounts: Mapping[str, Account],
     silent: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """metrics/benchmarks/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists.
-
-    silent: of each judge, how many rows it said nothing about, see `ask_judges`. They are up front as `unscored`; one
-    with more than MOST_SILENT of them has no accuracy there.
-    """
-    reports = {judge: judge_report(items, rows) for judge, rows in verdicts.items()}
-    first = next(iter(verdicts.values()))
-    clusters = [item.cluster for item in items if item.verdict is not None]
-    answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
-    heard = {judge for judge, rows in verdicts.items() if silent.get(judge, 0) <= MOST_SILENT * len(rows)}
-    unscored = {judge: number for judge, number in silent.items() if number}
-    return {
-        "accuracy": {
-            judge: report["accuracy"]["accuracy"] if judge in heard else None for judge, report in reports.items()
-        },
-        "accuracy_low": {
-            judge: report["accuracy"]["low"] if judge in heard else None for judge, report in reports.items()
-        },
-        **({"unscored": unscored} if unscored else {}),
-        "judges": [{"judge": judge, **report} for judge, report in reports.items()],
-        "between_judges": [comparison.compare_judges(answers, [row["truth"] for row in first], clusters)],
+    """metrics/benchmarks/<benchmark>.json. silent: how many rows each judge said nothing about, see `ask_judges`."""
+    found = report.summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
+    for row in found["judges"]:
+        row["silent"] = silent.get(row["judge"], 0)
+    return found | {
         "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
         "cost": cost_rows(accounts),
     }
@@ -195,7 +87,7 @@ def summary(
 
 def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
     """plots/psychometric/<benchmark>.csv: accuracy by the size of the damage gap."""
-    bench, seen = probe_bench([item for item in items if item.verdict is not None])
+    bench, seen = report.probe_bench([item for item in items if item.verdict is not None])
     return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
 
 
@@ -226,9 +118,18 @@ def ask_judges(
     return verdicts, silent
 
 
+def chosen(name: str, setting: Setting, judges: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The judges that the benchmark names, or all. ParamsError for an unknown one."""
+    for judge in setting.judges or ():
+        if judge not in judges:
+            raise params.ParamsError(f"benchmarks.{name}.judges has {judge!r}; {known(judge, judges)}")
+    return judges if setting.judges is None else {judge: judges[judge] for judge in setting.judges}
+
+
 def run(name: str) -> None:
     values = params.load()
-    setting, judges = params.leaf(values, f"benchmarks.{name}"), params.leaf(values, "judges")
+    setting = params.leaf(values, f"benchmarks.{name}")
+    judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
     models = slot_settings.read(params.leaf(values, "measures"))
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
@@ -240,7 +141,7 @@ def run(name: str) -> None:
     rows = [row for its in verdicts.values() for row in its]
     records.write(Path(f"data/verdicts/{name}.parquet"), rows, "verdicts")
     found = summary(name, setting, items, verdicts, accounts, silent)
-    records.write_json(Path(f"metrics/benchmarks/{name}.json"), found)
+    records.write_details(Path(f"metrics/benchmarks/{name}.json"), found)
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
     gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]

@@ -9,12 +9,13 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
 
 from editjudge.arena import matches
 from editjudge.arena.settings import LeaderboardSetting
@@ -22,35 +23,33 @@ from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
-from editjudge.statistics import ratings
+from editjudge.core.winner import WORTH
+from editjudge.statistics import clustered, ratings
 from editjudge.statistics.transitivity import transitivity
 
 PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
-SETTING = ("alpha", "weighting", "ties", "bootstrap", "seed")
+SETTING = ("weighting", "ties", "replicates", "seed")
 
 
-def board_of(found: ratings.Matches, setting: dict[str, Any], alone: bool = False) -> ratings.Leaderboard:
-    """The leaderboard under `setting`, named as SETTING. alone: a single prompt has no intervals, else is refused."""
+def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
+    """The leaderboard under `setting`, whose fields are `prior` and SETTING."""
     given = {name: setting[name] for name in SETTING}
-    samples = given.pop("bootstrap")
-    return ratings.leaderboard(found, **given, n_bootstrap=0 if alone and found.n_prompts < 2 else samples)
+    return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], **given)
 
 
 def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
     """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
 
-    Without intervals where there is a single prompt. `reason` says why one has no models: no match with a verdict, or
-    what `ratings.leaderboard` refuses.
+    `reason` says why one has no models: no match with a verdict, or what `ratings.leaderboard` refuses.
     """
     return [{column: name} | _part(rows, setting) for name, rows in table.groupby(column)]
 
 
 def _part(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     try:
-        board = board_of(matches.numbered(table), setting, alone=True)
+        return vars(board_of(matches.numbered(table), setting)) | {"reason": None}
     except ValueError as error:
-        return {"models": [], "tie": {}, "warnings": [], "reason": str(error)}
-    return {"models": board.models, "tie": board.tie, "warnings": board.warnings, "reason": None}
+        return {"models": [], "tie": {}, "separated": [], "clusters": 0, "warnings": [], "reason": str(error)}
 
 
 def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
@@ -88,18 +87,47 @@ def known_damage(table: pd.DataFrame) -> pd.Series:
     return pd.concat(sides).drop_duplicates(["prompt", "model"]).dropna().groupby("model")["damage"].mean()
 
 
-def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
-    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau-b with the known order.
+def kendall_tau(rated: Sequence[float], damages: Sequence[float]) -> float | None:
+    """Kendall's tau of ratings and known damage, -1..1, 1 where less damage always rates higher.
 
-    With it, each task's own leaderboard, the matrix of win rates and how transitive the answers are. A match without a
-    verdict is not a tie: it is counted as unscored and left out. `reason` says why there are no models where no match
-    has a verdict; intervals are None where there is a single prompt.
+    Over the pairs of models that the known damage orders; None where there is none. Equal ratings are neither.
+    """
+    pairs = [(b - a, x - y) for (x, a), (y, b) in combinations(zip(rated, damages, strict=True), 2) if a != b]
+    return round(float(np.mean([np.sign(gap * lead) for gap, lead in pairs])), 4) if pairs else None
+
+
+def against(table: pd.DataFrame, idle: str, clean: str) -> dict[str, Any] | None:
+    """How often the model `idle`, which does nothing, wins against `clean`, which does what was asked and no more.
+
+    Both keep all that they should: a judge of visual consistency has no reason to prefer either. Returns n, win_rate
+    (0..1, a tie being half a win), low and high (95 %, over whole photos), p (of a win rate of 1/2) and unscored; None
+    where the two did not meet.
+    """
+    sides = [table[f"model_{side}"] for side in "ab"]
+    met = table[((sides[0] == idle) & (sides[1] == clean)) | ((sides[0] == clean) & (sides[1] == idle))]
+    scored = met[met["winner"].notna()]
+    if scored.empty:
+        return None
+    first = scored["winner"].map(WORTH).to_numpy(float)
+    worth = np.where(scored["model_a"] == idle, first, 1 - first)
+    photos = scored["origin"].fillna(scored["prompt"]).tolist()
+    found = clustered.share(worth, photos)
+    p = clustered.sign_flip(worth - 0.5, photos, np.random.default_rng(0))
+    return {"n": len(scored), "win_rate": found.value, **found.ends(), "p": p, "unscored": len(met) - len(scored)}
+
+
+def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
+    """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau with the known order.
+
+    With it, the idle model against the clean one, each task's own leaderboard, the matrix of win rates and how
+    transitive the answers are. A match without a verdict is not a tie: it is counted as unscored and left out. `reason`
+    says why there are no models where no match has a verdict.
     """
     try:
         found = matches.numbered(table)
     except matches.MatchError as error:
         return nothing(len(table), str(error))
-    board = board_of(found, setting, alone=True)
+    board = board_of(found, setting)
     warnings = board.warnings + unrated(table, found)
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
@@ -107,15 +135,18 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     damage = known_damage(table).to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
-    tau = kendalltau(list(rated.values()), [-damage[model] for model in rated]).statistic if len(rated) > 1 else None
-    tasks = parts(table, "task", setting)
     return {
         "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
-        "tasks": [part | {"models": [rounded(row) for row in part["models"]]} for part in tasks],
+        "separated": board.separated,
+        "clusters": board.clusters,
+        "idle_against_clean": against(table, setting["idle"], setting["clean"]),
+        "tasks": [
+            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(table, "task", setting)
+        ],
         "win_rates": win_rates(found),
         "transitivity": circles(table),
-        "kendall_tau": None if tau is None or pd.isna(tau) else round(float(tau), 4),
+        "kendall_tau": kendall_tau(list(rated.values()), [shown[model] for model in rated]),
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
         "unscored": len(table) - len(found.outcome),
@@ -127,7 +158,8 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
 def nothing(asked: int, reason: str) -> dict[str, Any]:
     """The leaderboard of a judge that gave no verdict in `asked` matches."""
     print(f"leaderboard: {reason}", file=sys.stderr)
-    empty: dict[str, Any] = {"models": [], "tie": {}, "tasks": [], "win_rates": None, "transitivity": None}
+    empty: dict[str, Any] = {"models": [], "tie": {}, "separated": [], "clusters": 0, "tasks": []}
+    empty |= dict.fromkeys(("idle_against_clean", "win_rates", "transitivity"))
     counts = {"kendall_tau": None, "matches": asked, "ties": 0, "unscored": asked}
     return empty | counts | {"warnings": [], "reason": reason}
 
@@ -138,11 +170,8 @@ def rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """metrics/leaderboard.json: the agreement with the known order up front, for `dvc metrics`; the rest in a list."""
-    return {
-        "kendall_tau": {judge: board["kendall_tau"] for judge, board in boards.items()},
-        "judges": [{"judge": judge, **board} for judge, board in boards.items()],
-    }
+    """metrics/leaderboard.json."""
+    return {"judges": [{"judge": judge, **board} for judge, board in boards.items()]}
 
 
 def stage() -> None:
@@ -152,7 +181,7 @@ def stage() -> None:
     if table.empty:
         raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
-    records.write_json(Path("metrics/leaderboard.json"), summary(boards))
+    records.write_details(Path("metrics/leaderboard.json"), summary(boards))
     shutil.rmtree(PLOTS, ignore_errors=True)
     PLOTS.mkdir(parents=True)
     for judge, board in boards.items():
@@ -173,6 +202,8 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "models": board.models,
         "tie": board.tie,
+        "separated": board.separated,
+        "clusters": board.clusters,
         "win_rates": win_rates(found),
         "matches": len(table),
         "ties": int(np.count_nonzero(found.outcome == 0)),
@@ -186,8 +217,8 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="editjudge.stages.leaderboard", description=what)
     add = parser.add_argument
     add("--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv")
-    add("--alpha", type=float, default=1.0, help="L2 penalty on the centred abilities (default 1)")
-    add("--bootstrap", type=int, default=1000, metavar="N", help="resamples of the prompts; 0: no intervals")
+    add("--prior", choices=ratings.PRIORS, default="weak", help="L2 penalty on abilities: 0.01, or the published 1")
+    add("--replicates", type=int, default=2000, metavar="N", help="for the intervals of ranks; 0: no intervals")
     add("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
     add("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
     add("--seed", type=int, default=0, metavar="S")

@@ -142,7 +142,7 @@ def run() -> None:
     rows = to_rows(responses)
     failed = sum(meta["status"] == "failed" for metas in measured for meta in metas)
     records.write_csv(Path("plots/measure_response.csv"), rows)
-    records.write_json(Path("metrics/measure_response.json"), report(rows, missing, failed))
+    records.write_details(Path("metrics/measure_response.json"), report(rows, missing, failed))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def run() -> None:
     make = partial(make_pair, amounts=amounts, least_gap=setting.least_gap, seed=setting.seed)
     rows = [pair for pair in workers.spread(make, prompts, "benchmark pairs") if pair is not None]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
-    records.write_json(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
+    records.write_details(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def run(task: str) -> None:
     ):
         probe = partial(scenes.make_pairs, task, "train", plan.probe.per_task, plan.probe.image_side, plan.probe.seed)
         report = importing.collect(plan, probe, pairs.add, refused.add, work())
-        records.write_json(counts, report)
+        records.write_details(counts, report)
         if not report["records"]:
             raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
     unfinished.check(values, "raw_pairs", f"raw_pairs@{task}", importing.gaps(report))

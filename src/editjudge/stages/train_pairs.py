@@ -258,7 +258,7 @@ def run() -> None:
             tallies[task] = Tally.of(chosen, counts)
             for row in rows_of(task, chosen, setting["seed"]):
                 out.add(row)
-    records.write_json(Path("metrics/train_pairs.json"), report(tallies))
+    records.write_details(Path("metrics/train_pairs.json"), report(tallies))
     without = [task for task, tally in tallies.items() if not tally.pairs]
     if without:
         print(f"train_pairs: no pair of {', '.join(without)}; metrics/train_pairs.json says why", file=sys.stderr)

@@ -7,7 +7,6 @@ and so is an answer that could not be read: all stay in the denominator, and eve
 an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -15,115 +14,43 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
+from editjudge.statistics import clustered
 
 Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
-_BLOCK = 4_000_000  # numbers in the largest temporary array of a bootstrap
-
-
-def wilson_interval(k: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Score interval (low, high) in 0..1 for a share of k in n; z 1.96 is 95 %.
-
-    Raises ValueError for n that is not positive and k outside 0..n.
-    scipy.stats has it for whole k alone, and a Tie is half a one.
-    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927) 209-212.
-    """
-    if not (n > 0 and 0 <= k <= n):
-        raise ValueError(f"a share needs 0 <= k <= n and n > 0, not k = {k} and n = {n}")
-    share, shrink = k / n, 1 + z**2 / n
-    centre = (share + z**2 / (2 * n)) / shrink
-    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / shrink
-    # The ends are exact where the share is: rounding would leave 1e-17.
-    return (0.0 if k == 0 else centre - half), (1.0 if k == n else centre + half)
-
-
-def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """The 95 % percentile interval of what resamples gave."""
-    low, high = np.quantile(values, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def resampled_means(
-    values: Sequence[float] | np.ndarray,
-    clusters: Sequence[Any] | np.ndarray,
-    rng: np.random.Generator,
-    n_resamples: int = 1000,
-) -> np.ndarray:
-    """Means of `values` (n,) over n_resamples resamples of whole clusters (n,), float64, (n_resamples,).
-
-    Rows of one cluster (one photo, one prompt) stand or fall together; a mean is a sum over a count, so that clusters
-    of different sizes keep their weight. Independent of the rows' order. Raises ValueError as `resampled_sums`.
-    """
-    columns = np.column_stack([np.asarray(values, float), np.ones(len(values))])
-    sums = resampled_sums(columns, clusters, rng, n_resamples)
-    return sums[:, 0] / sums[:, 1]
-
-
-def resampled_sums(
-    values: np.ndarray, clusters: Sequence[Any] | np.ndarray, rng: np.random.Generator, n_resamples: int = 1000
-) -> np.ndarray:
-    """Column sums of `values` (n, k) over n_resamples resamples of whole clusters (n,), float64, (n_resamples, k).
-
-    Raises ValueError for lengths that differ and a missing cluster.
-    """
-    if len(values) != len(clusters):
-        raise ValueError(f"{len(values)} answers and {len(clusters)} clusters")
-    missing = [row for row, cluster in enumerate(clusters) if cluster is None or cluster != cluster]
-    if missing:
-        raise ValueError(f"row {missing[0]} has no cluster ({len(missing)} such rows)")
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    columns = [np.bincount(place, weights=column) for column in np.asarray(values, float).T]
-    sums = np.empty((n_resamples, len(columns)))
-    chunk = max(1, _BLOCK // len(names))
-    for begin in range(0, n_resamples, chunk):
-        drawn = rng.integers(len(names), size=(min(chunk, n_resamples - begin), len(names)))
-        for k, column in enumerate(columns):
-            sums[begin : begin + chunk, k] = column[drawn].sum(axis=1)
-    return sums
 
 
 def accuracy_report(
-    truths: Sequence[Winner],
-    winners: Sequence[Winner | None],
-    tasks: Sequence[str],
-    clusters: Sequence[Any],
-    rng: np.random.Generator,
+    truths: Sequence[Winner], winners: Sequence[Winner | None], tasks: Sequence[str], clusters: Sequence[Any]
 ) -> dict[str, Any]:
     """Accuracy of `winners` against `truths`, one row a question, over all, a task, and as the mean over tasks.
 
-    Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (Wilson, 95 %), clusters (how many),
-    clustered_low and clustered_high (of `resampled_means`; None with one cluster), mean_over_tasks with
-    mean_over_tasks_low and mean_over_tasks_high (from resampled clusters too; None with one), and per_task: {task: {n,
-    scored, unparsed, ties, correct, accuracy, low, high}}, sorted by task; and decided: the same counts over the
-    questions whose truth names an image, None where there is none.
+    Returns n, scored, unparsed, ties (answered), correct, accuracy, low and high (95 %, of `clustered.share`: over
+    whole clusters, None with one of them), clusters (how many), mean_over_tasks with mean_over_tasks_low and
+    mean_over_tasks_high; per_task: {task: {n, correct, accuracy, low, high, scored, unparsed, ties}}, sorted by task;
+    and decided: the same counts over the questions whose truth names an image, None where there is none.
 
     Raises ValueError for no rows, lengths that differ and a missing cluster.
     """
     pairs = list(zip(truths, winners, strict=True))
-    rows: dict[str, list[Pair]] = {task: [] for task in sorted(set(tasks))}
-    for task, pair in zip(tasks, pairs, strict=True):
-        rows[task].append(pair)
-    total, per_task = _accuracy(pairs), {task: _accuracy(its) for task, its in rows.items()}
-    correct = [truth == winner for truth, winner in pairs]
-    decided = [pair for pair in pairs if pair[0] != "Tie"]
-    n_clusters = len(set(clusters))
-    low, high, task_low, task_high = None, None, None, None
-    if n_clusters > 1:
-        low, high = interval(resampled_means(correct, clusters, rng))
-        task_low, task_high = _mean_over_tasks_interval(correct, tasks, clusters, rng)
-    return total | {
-        "clusters": n_clusters,
-        "clustered_low": low,
-        "clustered_high": high,
-        "mean_over_tasks": sum(task["accuracy"] for task in per_task.values()) / len(per_task),
-        "mean_over_tasks_low": task_low,
-        "mean_over_tasks_high": task_high,
+    rows: dict[str, list[int]] = {task: [] for task in sorted(set(tasks))}
+    for row, (task, _) in enumerate(zip(tasks, pairs, strict=True)):
+        rows[task].append(row)
+    decided = [row for row, (truth, _) in enumerate(pairs) if truth != "Tie"]
+    per_task = {task: _accuracy(pairs, clusters, its) for task, its in rows.items()}
+    mean = _mean_over_tasks(pairs, tasks, clusters)
+    return _accuracy(pairs, clusters, range(len(pairs))) | {
+        "clusters": mean.clusters,
+        "mean_over_tasks": mean.value,
+        **mean.ends("mean_over_tasks_"),
         "per_task": per_task,
-        "decided": _accuracy(decided) if decided else None,
+        "decided": _accuracy(pairs, clusters, decided) if decided else None,
     }
 
 
 def position_bias(
-    first_order_winners: Sequence[Winner | None], second_order_winners: Sequence[Winner | None]
+    first_order_winners: Sequence[Winner | None],
+    second_order_winners: Sequence[Winner | None],
+    clusters: Sequence[Any],
 ) -> dict[str, Any]:
     """How far answers depend on which image is shown first; one row a question that was asked twice.
 
@@ -135,16 +62,19 @@ def position_bias(
     number and share of scored questions whose two answers name the same image or are both Tie; both_first and
     both_second, the questions whose two answers name the same side; first_side_preference, the mean over the answers to
     scored questions of 1 for the side shown first, 1/2 for a Tie and 0 for the other, 0.5 without bias, and low and
-    high, its 95 % Wilson interval with the number of scored questions as n (the two answers to a question are
-    not independent, so that twice as many would be too sure). Shares are None where nothing was scored.
+    high, its 95 % interval over whole `clusters` (a question that is answered alike in both orders is 0.5 whatever is
+    drawn, and makes it narrower); and p, that of no bias: the sign test with whole clusters, `clustered.sign_flip`.
+    Shares are None where nothing was scored.
 
-    Raises ValueError for lengths that differ.
+    Raises ValueError for lengths that differ and a missing cluster.
     """
-    asked = list(zip(first_order_winners, second_order_winners, strict=True))
-    scored = [(first, second) for first, second in asked if first is not None and second is not None]
+    asked = list(zip(first_order_winners, second_order_winners, clusters, strict=True))
+    scored = [(first, second) for first, second, _ in asked if first is not None and second is not None]
+    groups = [cluster for first, second, cluster in asked if first is not None and second is not None]
     consistent = sum(first == exchanged(second) for first, second in scored)
-    preferred = sum(WORTH[first] + WORTH[second] for first, second in scored) / 2
-    low, high = wilson_interval(preferred, len(scored)) if scored else (None, None)
+    preferred = [(WORTH[first] + WORTH[second]) / 2 for first, second in scored]
+    found = clustered.mean(preferred, groups, span=0.5).within(0, 1) if scored else None
+    leaning = [value - 0.5 for value in preferred]
     return {
         "n": len(asked),
         "scored": len(scored),
@@ -155,9 +85,10 @@ def position_bias(
         "both_second": scored.count(("Image B", "Image B")),
         "consistent": consistent,
         "consistency": consistent / len(scored) if scored else None,
-        "first_side_preference": preferred / len(scored) if scored else None,
-        "low": low,
-        "high": high,
+        "first_side_preference": found.value if found else None,
+        "low": found.low if found else None,
+        "high": found.high if found else None,
+        "p": clustered.sign_flip(leaning, groups, np.random.default_rng(0)) if scored else None,
     }
 
 
@@ -170,7 +101,11 @@ def folded(verdict: str) -> Winner:
 
 
 def tuple_accuracy(
-    truths: Sequence[Winner | None], winners: Sequence[Winner | None], groups: Sequence[Any], sizes: Sequence[int]
+    truths: Sequence[Winner | None],
+    winners: Sequence[Winner | None],
+    groups: Sequence[Any],
+    sizes: Sequence[int],
+    clusters: Sequence[Any],
 ) -> dict[str, Any]:
     """The share of tuples of which every pair is right; one row a pair, of the tuple `groups` with `sizes` edits.
 
@@ -178,28 +113,29 @@ def tuple_accuracy(
     of None). A tuple of K edits has K(K-1)/2 pairs; one of which the
     benchmark has fewer (it left ties out) counts by those it has, and as `incomplete`.
 
-    Returns n, correct, accuracy, low and high (Wilson, 95 %), unscored (tuples with an unread answer), incomplete, and
-    per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346, section 2.2.
-    Raises ValueError for no rows, lengths that differ, and one tuple of two sizes.
+    Returns n, correct, accuracy, low and high (95 %, over whole clusters), unscored (tuples with an unread answer),
+    incomplete, and per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346,
+    section 2.2. Raises ValueError for no rows, lengths that differ, and one tuple of two sizes.
     """
     tuples: dict[Any, list[Pair]] = {}
     size_of: dict[Any, int] = {}
+    cluster_of = dict(zip(groups, clusters, strict=True))
     for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
         if size_of.setdefault(group, size) != size:
             raise ValueError(f"tuple {group!r} has {size_of[group]} edits and {size}")
         tuples.setdefault(group, []).append((truth, winner))
-    rows = [(size_of[group], pairs) for group, pairs in tuples.items()]
+    rows = [(size_of[group], pairs, cluster_of[group]) for group, pairs in tuples.items()]
     per_size = [
         {"size": size} | _tuples([row for row in rows if row[0] == size]) for size in sorted(set(size_of.values()))
     ]
     return _tuples(rows) | {"per_size": per_size}
 
 
-def _tuples(rows: Sequence[tuple[int, Sequence[Pair]]]) -> dict[str, Any]:
-    correct = sum(all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs in rows)
-    return _share(correct, len(rows)) | {
-        "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs in rows),
-        "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs in rows),
+def _tuples(rows: Sequence[tuple[int, Sequence[Pair], Any]]) -> dict[str, Any]:
+    right = [all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs, _ in rows]
+    return share(right, [cluster for *_, cluster in rows]) | {
+        "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs, _ in rows),
+        "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs, _ in rows),
     }
 
 
@@ -239,42 +175,45 @@ def exchanged(winner: Winner | None) -> Winner | None:
     return None if winner is None else OTHER_SIDE[winner]
 
 
-def report(verdicts: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> dict[str, Any]:
+def report(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Both reports of one judge's rows of `stages/verdicts.schema.json`: `accuracy` (of `winner`) and `position`.
 
-    clusters: what is resampled together for the clustered interval, one a row.
     Raises ValueError as `accuracy_report` and `position_bias`.
     """
-    column = {name: [row[name] for row in verdicts] for name in ("task", "truth", "winner", "forward", "backward")}
-    rng = np.random.default_rng(0)
+    names = ("task", "truth", "winner", "forward", "backward", "cluster")
+    column = {name: [row[name] for row in verdicts] for name in names}
+    orders = column["forward"], [exchanged(winner) for winner in column["backward"]]
     return {
-        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], clusters, rng),
-        "position": position_bias(column["forward"], [exchanged(winner) for winner in column["backward"]]),
+        "accuracy": accuracy_report(column["truth"], column["winner"], column["task"], column["cluster"]),
+        "position": position_bias(*orders, column["cluster"]),
     }
 
 
-def _accuracy(rows: Sequence[Pair]) -> dict[str, Any]:
-    correct = sum(truth == winner for truth, winner in rows)
-    answers = Counter(winner for _, winner in rows)
-    return _share(correct, len(rows)) | {
+def share(right: Sequence[bool], clusters: Sequence[Any]) -> dict[str, Any]:
+    """n, correct, accuracy, and low and high (95 %, of `clustered.share`). Raises ValueError for no rows."""
+    found = clustered.share(right, clusters)
+    return {"n": len(right), "correct": sum(right), "accuracy": found.value, **found.ends()}
+
+
+def _accuracy(pairs: Sequence[Pair], clusters: Sequence[Any], rows: Sequence[int]) -> dict[str, Any]:
+    answers = Counter(pairs[row][1] for row in rows)
+    return share([pairs[row][0] == pairs[row][1] for row in rows], [clusters[row] for row in rows]) | {
         "scored": len(rows) - answers[None],
         "unparsed": answers[None],
         "ties": answers["Tie"],
     }
 
 
-def _share(correct: int, n: int) -> dict[str, Any]:
-    low, high = wilson_interval(correct, n)
-    return {"n": n, "correct": correct, "accuracy": correct / n, "low": low, "high": high}
-
-
-def _mean_over_tasks_interval(
-    correct: Sequence[bool], tasks: Sequence[str], clusters: Sequence[Any], rng: np.random.Generator
-) -> tuple[float, float]:
-    """95 % interval of the mean of the tasks' accuracies; a task that a resample has no row of is left out of it."""
+def _mean_over_tasks(pairs: Sequence[Pair], tasks: Sequence[str], clusters: Sequence[Any]) -> clustered.Estimate:
+    """The mean of the tasks' accuracies; where a cluster is left out, of those that are left."""
     names, place = np.unique(np.asarray(tasks), return_inverse=True)
     of_task = np.eye(len(names))[place]  # (n, tasks)
-    sums = resampled_sums(np.hstack([of_task * np.asarray(correct, float)[:, None], of_task]), clusters, rng)
-    right, sizes = np.hsplit(sums, 2)
-    shares = np.divide(right, sizes, out=np.full_like(right, np.nan), where=sizes > 0)
-    return interval(np.nanmean(shares, axis=1))
+    right = np.array([truth == winner for truth, winner in pairs], float)
+    by_cluster = clustered.sums(np.hstack([of_task * right[:, None], of_task]), clusters)
+
+    def mean(sums: np.ndarray) -> np.ndarray:
+        correct, sizes = np.split(sums, 2, axis=-1)
+        shares = np.divide(correct, sizes, out=np.full_like(correct, np.nan), where=sizes > 0)
+        return np.nanmean(shares, axis=-1)
+
+    return clustered.share_of(mean, by_cluster, len(right))

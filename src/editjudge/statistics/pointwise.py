@@ -1,12 +1,20 @@
-"""A judge against people's ratings of single edits: rank correlation a model, averaged by Fisher's z."""
+"""A judge against people's ratings of single edits: Spearman's rank correlation over each model's edits, and its means.
+
+Papers take different means over the models, and a figure is named after its paper:
+- imagenhub: tanh(mean rho), of ImagenHub (arXiv 2310.01596) and VIEScore (arXiv 2312.14867), whose code calls it
+  Fisher's z but leaves out arctanh: a perfect scorer has tanh(1) = 0.7616;
+- aurora: the plain mean, of AURORA-Bench (arXiv 2407.03471);
+- spearman: Fisher's mean, tanh(mean arctanh rho), where a perfect scorer has 1.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy import stats
+
+from editjudge.statistics import clustered
 
 LARGEST = 1 - 1e-9  # of |r| in Fisher's z, which is infinite at 1
 DIGITS = 9  # of a mean: equal ones shall be ties, whatever order their terms were added in
@@ -58,44 +66,76 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]]) -> dict[str, Any]:
-    """Spearman of scores and mean ratings over each model's edits, and their Fisher mean over the models.
+    """Spearman of scores and mean ratings over each model's edits, and its means over the models.
 
     ratings: people's ratings of each edit, one a rater. An edit without a score is unscored and counted.
 
-    Returns n, scored, unscored, spearman (the Fisher mean), models (how many have a correlation), per_model: a list of
-    {model, n, scored, spearman}, and human: the same mean of each two raters with each other, averaged likewise, the
-    ceiling that people set (None with one rater), over the edits that all raters rated. Source of the protocol: M. Ku
-    et al., VIEScore, arXiv 2312.14867.
+    Returns n, scored, unscored, spearman, imagenhub and aurora (see above), spearman_low and spearman_high (95 %, over
+    whole prompts; None with one), models (how many have a correlation), per_model: a list of {model, n, scored,
+    spearman}, and human: {imagenhub, aurora, spearman}, the ceiling that people set as VIEScore takes it: each rater
+    against the mean of the others, over the edits that all raters rated, averaged over raters within a model and then
+    over models; None with one rater.
     """
     names = sorted({model for _, model in ratings})
     edits = {name: sorted(edit for edit in ratings if edit[1] == name) for name in names}
-    per_model = [_of_model(name, [scores.get(e) for e in of], [ratings[e] for e in of]) for name, of in edits.items()]
-    scored = sum(row["scored"] for row in per_model)
+    found = [
+        spearman([scores.get(edit) for edit in of], [_mean(ratings[edit]) for edit in of]) for of in edits.values()
+    ]
+    per_model = [
+        {"model": name, "n": len(of), "scored": sum(scores.get(edit) is not None for edit in of), "spearman": rho}
+        for (name, of), rho in zip(edits.items(), found, strict=True)
+    ]
+    scored = sum(scores.get(edit) is not None for edit in ratings)
     return {
         "n": len(ratings),
         "scored": scored,
         "unscored": len(ratings) - scored,
-        "spearman": fisher_mean([row["spearman"] for row in per_model]),
-        "models": sum(row["spearman"] is not None for row in per_model),
+        **_means(found),
+        **_interval(scores, ratings, edits),
+        "models": sum(rho is not None for rho in found),
         "per_model": per_model,
         "human": _between_raters(edits, ratings),
     }
 
 
-def _of_model(model: str, scores: Sequence[float | None], ratings: Sequence[Sequence[float]]) -> dict[str, Any]:
-    return {
-        "model": model,
-        "n": len(scores),
-        "scored": sum(score is not None for score in scores),
-        "spearman": spearman(scores, [_mean(values) for values in ratings]),
-    }
+def _interval(
+    scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]], edits: Mapping[str, Sequence[Edit]]
+) -> dict[str, float | None]:
+    """The 95 % interval of Fisher's mean, on its own scale, over whole prompts."""
+    rows = [(edit, scores.get(edit), _mean(ratings[edit])) for of in edits.values() for edit in of]
+
+    def z(kept: np.ndarray) -> float:
+        left = [row for row, keep in zip(rows, kept, strict=True) if keep]
+        of_models = [[row for row in left if row[0][1] == name] for name in edits]
+        mean = fisher_mean([spearman([row[1] for row in of], [row[2] for row in of]) for of in of_models])
+        return math.nan if mean is None else math.atanh(max(-LARGEST, min(LARGEST, mean)))
+
+    ends = clustered.refitted(z, [edit[0] for edit, *_ in rows]).ends("spearman_")
+    return {name: None if end is None else math.tanh(end) for name, end in ends.items()}
 
 
-def _between_raters(edits: Mapping[str, Sequence[Edit]], ratings: Mapping[Edit, Sequence[float]]) -> float | None:
+def _means(correlations: Sequence[float | None]) -> dict[str, float | None]:
+    """The three means over models; None where no correlation is defined."""
+    defined = [r for r in correlations if r is not None]
+    plain = math.fsum(defined) / len(defined) if defined else None
+    tanh = None if plain is None else math.tanh(plain)
+    return {"spearman": fisher_mean(correlations), "imagenhub": tanh, "aurora": plain}
+
+
+def _between_raters(
+    edits: Mapping[str, Sequence[Edit]], ratings: Mapping[Edit, Sequence[float]]
+) -> dict[str, float | None] | None:
     raters = max((len(values) for values in ratings.values()), default=0)
-    rated = [[ratings[edit] for edit in of if len(ratings[edit]) == raters] for of in edits.values()]
-    pairs = [
-        fisher_mean([spearman([values[i] for values in of], [values[j] for values in of]) for of in rated])
-        for i, j in combinations(range(raters), 2)
-    ]
-    return fisher_mean(pairs)
+    if raters < 2:
+        return None
+    of_models = []
+    for of in edits.values():
+        rated = [ratings[edit] for edit in of if len(ratings[edit]) == raters]
+        of_models.append(_means([_one_rater(rated, rater) for rater in range(raters)]))
+    return {name: _means([means[name] for means in of_models])[name] for name in of_models[0]}
+
+
+def _one_rater(rated: Sequence[Sequence[float]], rater: int) -> float | None:
+    """A rater's correlation with the mean of the others."""
+    others = [_mean([value for n, value in enumerate(values) if n != rater]) for values in rated]
+    return spearman([values[rater] for values in rated], others)

@@ -5,7 +5,8 @@ A judge of two edits is an observer in a two-alternative forced choice, whose ch
     psi(x) = g + (1 - g - l) F(x),    F(x) = 1 - exp(-(x / a)^b)
 
 at a gap x (mean ΔE, above 0), with the guess rate g = 1/2, the lapse rate l and a Weibull F. A right answer counts 1, a
-wrong one 0, a Tie 1/2 (a forced choice would guess), and an unread answer 0: it stays in the denominator, as a lapse.
+wrong one 0 and a Tie 1/2 (a forced choice would guess). An unread answer says nothing of what was seen: it is left out,
+and counted.
 Source: F. A. Wichmann and N. J. Hill, The psychometric function: I. Fitting, sampling, and goodness of fit, Perception
 & Psychophysics 63 (2001) 1293-1313, whose bounds on the lapse rate, 0 to 0.06, are ours.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from editjudge.statistics.agreement import interval, wilson_interval
+from editjudge.statistics import clustered
 
 GUESS = 0.5
 MAX_LAPSE = 0.06
@@ -26,7 +27,6 @@ SHAPES = (0.2, 15.0)  # bounds of b
 BEYOND = 100.0  # a may lie so many times below the smallest gap or above the largest
 MIN_GAPS = 3  # different gaps that three parameters need
 BINS = 8
-RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,12 @@ class Curve:
         return self.scale * math.log(2) ** (1 / self.shape)
 
     @property
+    def at_bounds(self) -> list[str]:
+        """Which of shape and lapse lie at an end of their range; a lapse of 0 is none."""
+        ends = {"shape": min(abs(math.log(self.shape / end)) for end in SHAPES), "lapse": MAX_LAPSE - self.lapse}
+        return [name for name, far in ends.items() if far < 1e-6]
+
+    @property
     def slope(self) -> float:
         """The slope of F at the threshold, per unit of the gap; steeper is more reliable just above the threshold."""
         return self.shape * math.log(2) / (2 * self.threshold)
@@ -58,9 +64,9 @@ def _psi(gaps: np.ndarray, scale: Any, shape: Any, lapse: Any) -> np.ndarray:
 
 
 def credit(truths: Sequence[str], winners: Sequence[str | None]) -> np.ndarray:
-    """What each answer is worth, float64, (n,): 1 right, 1/2 a Tie, 0 wrong or unread. Truths name an image."""
+    """What each answer is worth, float64, (n,): 1 right, 1/2 a Tie, 0 wrong, NaN unread. Truths name an image."""
     pairs = zip(truths, winners, strict=True)
-    return np.array([1.0 if truth == winner else 0.5 * (winner == "Tie") for truth, winner in pairs])
+    return np.array([np.nan if w is None else 1.0 if t == w else 0.5 * (w == "Tie") for t, w in pairs], float)
 
 
 def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray) -> Curve:
@@ -97,41 +103,42 @@ def _cost(parameters: Any, gaps: np.ndarray, worth: np.ndarray) -> tuple[float, 
 
 
 def threshold_interval(
-    gaps: Sequence[float] | np.ndarray,
-    worth: Sequence[float] | np.ndarray,
-    clusters: Sequence[Any],
-    rng: np.random.Generator,
-    n_resamples: int = RESAMPLES,
+    gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, clusters: Sequence[Any]
 ) -> tuple[float, float] | None:
-    """95 % percentile interval of the threshold over resamples of whole clusters (n,), cut to the range of the gaps.
+    """95 % interval of the threshold over whole clusters (n,), by refits without each, cut to the range of the gaps.
 
-    None with fewer than two clusters, and where no resample has three different gaps.
+    It is the t interval of its logarithm. None with one cluster, and where a refit has fewer than three different gaps.
     """
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    if len(names) < 2:
+
+    def log_threshold(kept: np.ndarray) -> float:
+        return math.log(fit(x[kept], y[kept]).threshold) if len(np.unique(x[kept])) >= MIN_GAPS else math.nan
+
+    found = clustered.refitted(log_threshold, clusters)
+    if found.low is None or found.high is None:
         return None
-    members = [np.flatnonzero(place == number) for number in range(len(names))]
-    thresholds = []
-    for _ in range(n_resamples):
-        rows = np.concatenate([members[n] for n in rng.integers(len(names), size=len(names))])
-        if len(np.unique(x[rows])) >= MIN_GAPS:
-            thresholds.append(fit(x[rows], y[rows]).threshold)
-    if not thresholds:
-        return None
-    return interval(np.clip(thresholds, x.min(), x.max()))
+    low, high = np.clip((found.low, found.high), math.log(x.min()), math.log(x.max()))
+    return math.exp(low), math.exp(high)
 
 
-def points(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, bins: int = BINS) -> list[dict]:
+def points(
+    gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, clusters: Sequence[Any], bins: int = BINS
+) -> list[dict]:
     """Accuracy by size of the gap, in bins with about as many answers: damage_gap (mean), n, accuracy, low and high
-    (Wilson, 95 %), from the smallest gap to the largest."""
+    (95 %, over whole clusters), from the smallest gap to the largest. Answers worth NaN are left out of the accuracy,
+    which is None where none is left."""
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
-    parts = np.array_split(np.argsort(x, kind="stable"), min(bins, len(x)))
     rows = []
-    for part in parts:
-        low, high = wilson_interval(float(y[part].sum()), len(part))
-        seen = {"n": len(part), "accuracy": float(y[part].mean()), "low": low, "high": high}
-        rows.append({"damage_gap": float(x[part].mean()), **seen})
+    for part in np.array_split(np.argsort(x, kind="stable"), min(bins, len(x))):
+        read = part[~np.isnan(y[part])]
+        seen = clustered.share(y[read], [clusters[n] for n in read]) if len(read) else None
+        accuracy = {
+            "n": len(read),
+            "accuracy": seen and seen.value,
+            "low": seen and seen.low,
+            "high": seen and seen.high,
+        }
+        rows.append({"damage_gap": float(x[part].mean()), **accuracy})
     return rows
 
 
@@ -146,45 +153,41 @@ class Bench:
     clusters: list[Any]
 
 
-def report(bench: Bench, winners: Sequence[str | None], n_resamples: int = RESAMPLES) -> list[dict[str, Any]]:
+def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
     """One judge's curve over all kinds of damage (kind "all", first) and over each kind, sorted.
 
-    Each has kind, n, scored, unscored, ties, accuracy (a Tie 1/2), threshold, slope, lapse, reason (why there is no
-    threshold: too few gaps, or it lies outside the gaps that were shown; else None), low and high (95 % of the
-    threshold, over clusters; of "all" alone) and points.
+    Each has kind, n, scored, unscored (left out of all that follows), ties, accuracy (a Tie 1/2; None where nothing was
+    read), threshold, slope, lapse, at_bounds (the parameters that the fit left at the end of their range: more data
+    could move them), reason (why there is no threshold: too few gaps, or it lies outside the gaps that were shown; else
+    None), low and high (95 % of the threshold, over clusters; of "all" alone) and points.
     """
     every = list(range(len(winners)))
     parts = {"all": every} | {kind: [n for n in every if bench.kinds[n] == kind] for kind in sorted(set(bench.kinds))}
-    reports = []
-    for kind, rows in parts.items():
-        one, curve = _part(bench, winners, rows)
-        ends = None
-        if kind == "all" and curve is not None:
-            worth = credit(bench.truths, winners)
-            ends = threshold_interval(bench.gaps, worth, bench.clusters, np.random.default_rng(0), n_resamples)
-        low, high = ends or (None, None)
-        reports.append({"kind": kind, **one, "low": low, "high": high})
-    return reports
+    return [{"kind": kind} | _part(bench, winners, rows, kind == "all") for kind, rows in parts.items()]
 
 
-def _part(bench: Bench, winners: Sequence[str | None], rows: list[int]) -> tuple[dict[str, Any], Curve | None]:
-    """The report of some questions but for the interval, and the curve where its threshold was seen."""
-    gaps, answers = [bench.gaps[n] for n in rows], [winners[n] for n in rows]
-    worth = credit([bench.truths[n] for n in rows], answers)
+def _part(bench: Bench, winners: Sequence[str | None], rows: list[int], with_interval: bool) -> dict[str, Any]:
+    read = [n for n in rows if winners[n] is not None]
+    gaps, clusters = [bench.gaps[n] for n in read], [bench.clusters[n] for n in read]
+    worth = credit([bench.truths[n] for n in read], [winners[n] for n in read])
     curve, reason = _curve(gaps, worth)
     shown = curve if reason is None else None
+    low, high = (shown and with_interval and threshold_interval(gaps, worth, clusters)) or (None, None)
     return {
         "n": len(rows),
-        "scored": len(rows) - answers.count(None),
-        "unscored": answers.count(None),
-        "ties": answers.count("Tie"),
-        "accuracy": float(worth.mean()),
+        "scored": len(read),
+        "unscored": len(rows) - len(read),
+        "ties": [winners[n] for n in read].count("Tie"),
+        "accuracy": float(worth.mean()) if read else None,
         "threshold": shown.threshold if shown else None,
         "slope": shown.slope if shown else None,
         "lapse": shown.lapse if shown else None,
+        "at_bounds": shown.at_bounds if shown else [],
         "reason": reason,
-        "points": points(gaps, worth),
-    }, shown
+        "low": low,
+        "high": high,
+        "points": points(gaps, worth, clusters) if read else [],
+    }
 
 
 def _curve(gaps: Sequence[float], worth: np.ndarray) -> tuple[Curve | None, str | None]:
@@ -204,10 +207,12 @@ def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) 
     if bench is None:
         return [dict.fromkeys(("damage_gap", "questions", *columns))]
     worth = {judge: credit(bench.truths, winners) for judge, winners in answers.items()}
-    seen = {judge: points(bench.gaps, worth[judge]) for judge in answers}
-    curves = {judge: _curve(bench.gaps, worth[judge])[0] for judge in answers}
+    seen = {judge: points(bench.gaps, worth[judge], bench.clusters) for judge in answers}
+    gaps = np.array(bench.gaps)
+    read = {judge: ~np.isnan(worth[judge]) for judge in answers}
+    curves = {judge: _curve(gaps[read[judge]].tolist(), worth[judge][read[judge]])[0] for judge in answers}
     rows = []
-    for number, place in enumerate(points(bench.gaps, np.ones(len(bench.gaps)))):
+    for number, place in enumerate(points(bench.gaps, np.ones(len(bench.gaps)), bench.clusters)):
         row: dict[str, Any] = {"damage_gap": place["damage_gap"], "questions": place["n"]}
         for judge in answers:
             curve = curves[judge]

@@ -7,7 +7,14 @@ With x = (a_i - a_j) / 2 half the difference of two models' log-abilities and nu
 which is pi_i : nu_d * sqrt(pi_i * pi_j) : pi_j for pi = exp(a), as in R. R. Davidson, On extending the Bradley-Terry
 model to accommodate ties in paired comparison experiments, JASA 65 (1970) 317-328. The log-likelihood is concave in
 abilities and log nu. The penalty alpha / 2 * sum((a - mean(a))**2) singles out no model, so that names and their order
-do not matter.
+do not matter. It is weak by default, so that it makes no ratings where matches do; the published 1 takes hundreds of
+points from a model that almost never loses.
+
+Where some models never lost to nor tied with the others, their distance is infinite by the matches, and the penalty
+alone makes it finite: such a board is separated, it says so, and it has no intervals. Else intervals come from the
+matches' scores (the gradients of their log-likelihood) summed over whole clusters, the prompts or the photos behind
+them: K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized linear models, Biometrika 73 (1986)
+13-22, with Student's quantiles, since the clusters may be few.
 
 With ties "halves" it is the model of R. A. Bradley and M. E. Terry, Rank analysis of incomplete block designs,
 Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has no tie parameter.
@@ -20,32 +27,39 @@ from typing import Any
 
 import numpy as np
 
+from editjudge.statistics import clustered
+
 WEIGHTINGS = ("balanced", "by_matches")
 TIES = ("davidson", "halves")
+PRIORS = {"weak": 0.01, "published": 1.0}  # alpha
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
 SCALE = 400 / math.log(10)  # rating points per unit of ability
 _MOST_STEPS = 200
 _RUNAWAY = 15.0  # without a penalty, an ability or log nu beyond it is on its way to infinity
-_BLOCK = 4_000_000  # numbers that the largest temporary arrays of a bootstrap hold
+_BLOCK = 4_000_000  # numbers that the largest temporary arrays hold
+_MANY = 30  # clusters from which on a standard error is as good as known
 
 
 @dataclass(frozen=True)
 class Matches:
-    """M comparisons of two of K models, on one of P prompts and in one of D dimensions.
+    """M comparisons of two of K models, in one of D dimensions.
 
-    prompt, dimension, first, second: (M,) int from 0, below n_prompts, D, K and K. outcome: (M,) int8, +1 where the
-    first model wins, -1 where the second does, 0 for a tie; no model meets itself, and each dimension has matches. A
-    prompt is the unit of resampling.
+    cluster: (M,) int from 0, the photo or the prompt whose matches stand or fall together. dimension, first, second:
+    (M,) int from 0, below D, K and K. outcome: (M,) int8, +1 where the first model wins, -1 where the second does, 0
+    for a tie; no model meets itself, and each dimension has matches.
     """
 
-    prompt: np.ndarray
+    cluster: np.ndarray
     dimension: np.ndarray
     first: np.ndarray
     second: np.ndarray
     outcome: np.ndarray
     models: tuple[str, ...]
     dimensions: tuple[str, ...]
-    n_prompts: int
+
+    @property
+    def n_clusters(self) -> int:
+        return len(np.unique(self.cluster))
 
 
 @dataclass(frozen=True)
@@ -84,10 +98,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """models: one row a model, best first. tie: nu by dimension, none with ties "halves". warnings: for people."""
+    """models: one row a model, best first. tie: nu by dimension, none with ties "halves". warnings: for people.
+
+    separated: the groups of models that are at no finite distance from each other, best first; empty for a single one.
+    clusters: how many there are.
+    """
 
     models: list[dict[str, Any]]
     tie: dict[str, float]
+    separated: list[list[str]]
+    clusters: int
     warnings: list[str]
 
 
@@ -96,7 +116,7 @@ def rating(abilities: np.ndarray) -> np.ndarray:
     return 1000 + SCALE * abilities
 
 
-def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties: str = "davidson") -> Fit:
+def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balanced", ties: str = "davidson") -> Fit:
     """Abilities and tie parameters of all matches.
 
     alpha: weight of the penalty, 0 or more. weighting: "balanced" gives each dimension the same total weight, and all
@@ -111,7 +131,7 @@ def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties:
     if len(matches.models) < 2:
         raise ValueError(f"ratings need two models, not {len(matches.models)}")
     counts = count(matches, weighting)
-    if alpha == 0 and len(_groups(counts, matches.models, "strong")) > 1:
+    if alpha == 0 and separated(matches):
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
     counts = _modelled(counts, ties)
     start = np.zeros((1, counts.n_models + len(matches.dimensions)))
@@ -123,64 +143,99 @@ def fit(matches: Matches, alpha: float = 1.0, weighting: str = "balanced", ties:
     return Fit(abilities, log_nu, covariance, bool(converged[0]), alpha, weighting, ties)
 
 
-def bootstrap(matches: Matches, fitted: Fit, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Abilities (n, K) of `n` refits to prompts drawn with replacement, with the settings of `fitted`.
+def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
+    """Covariance (K, K) of the centred abilities over whole clusters: the sandwich of their scores.
 
-    All matches of a prompt come and go together. The weights of the dimensions are balanced within each resample, and
-    alpha is at least 1e-6, so that a model which lost all its matches in a resample has a finite ability.
-    Raises ValueError for n < 1, for fewer than two prompts and where a refit does not converge.
+    Raises ValueError for fewer than two clusters.
     """
-    seen = np.bincount(matches.prompt, minlength=matches.n_prompts) > 0
-    prompts = int(seen.sum())
-    if n < 1 or prompts < 2:
-        raise ValueError(f"a bootstrap needs a resample and two prompts, not {n} and {prompts}")
-    prompt = (np.cumsum(seen) - 1)[matches.prompt]
+    names, cluster = np.unique(matches.cluster, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"a covariance needs two clusters, not {len(names)}")
     pairs, cell = _cells(matches)
-    start = np.concatenate([fitted.abilities, fitted.log_nu])
-    largest = (16 * len(matches.dimensions) * len(pairs), 4 * prompts, 2 * len(start) ** 2)
-    chunk = max(1, _BLOCK // max(largest))
-    replicates = []
-    for done in range(0, n, chunk):
-        size = min(chunk, n - done)
-        drawn = rng.integers(prompts, size=(size, prompts)) + np.arange(size)[:, None] * prompts
-        times = np.bincount(drawn.ravel(), minlength=size * prompts).reshape(size, prompts)  # of each prompt
-        cells = _resampled_cells(prompt, cell, times, 3 * len(matches.dimensions) * len(pairs))
-        counts = _modelled(_weighted(_to_counts(cells, pairs, matches), fitted.weighting), fitted.ties)
-        warm = np.repeat(start[None], len(times), axis=0)
-        parameters, converged = _newton(warm, counts, max(fitted.alpha, 1e-6), tolerance=1e-4)
-        if not converged.all():
-            raise ValueError(f"{(~converged).sum()} of {len(times)} refits did not converge: use a larger alpha")
-        replicates.append(parameters[:, : counts.n_models])
-    return np.concatenate(replicates)
+    n_cells = 3 * len(matches.dimensions) * len(pairs)
+    at = np.concatenate([fitted.abilities, fitted.log_nu])[None]
+    weight = _weights(_to_counts(np.bincount(cell, minlength=n_cells)[None], pairs, matches).total, fitted.weighting)
+    block = max(1, _BLOCK // max(16 * n_cells, 2 * at.size**2))
+    scores = []
+    for begin in range(0, len(names), block):
+        inside = (cluster >= begin) & (cluster < begin + block)
+        size = min(block, len(names) - begin)
+        cells = np.bincount((cluster[inside] - begin) * n_cells + cell[inside], minlength=size * n_cells)
+        counts = _to_counts(cells.reshape(size, n_cells), pairs, matches)
+        scores.append(derivatives(np.repeat(at, size, axis=0), _modelled(_scaled(counts, weight), fitted.ties), 0.0)[0])
+    counts = _modelled(count(matches, fitted.weighting), fitted.ties)
+    fixed = _at_limits(at, counts)[1]
+    score = np.concatenate(scores) * ~fixed[0]
+    hessian = _without(derivatives(at, counts, fitted.alpha)[1], fixed)[0]
+    moved = np.linalg.solve(hessian, (score - score.mean(axis=0)).T)[: counts.n_models]
+    return len(names) / (len(names) - 1) * moved @ moved.T
+
+
+def largest_t(covariance: np.ndarray, clusters: int, replicates: int, rng: np.random.Generator) -> float:
+    """The 95 % quantile of the largest |t| of all differences of abilities, by replicates.
+
+    A replicate has the abilities of each cluster drawn normally with `covariance` (K, K; up to a factor), and t of each
+    pair from their means and standard errors, as `clustered_covariance` takes them. Intervals with it hold all
+    differences together. Source: M. Mogstad, J. P. Romano, A. M. Shaikh and D. Wilhelm, Inference for ranks, Rev. Econ.
+    Stud. 91 (2024) 476-518, whose intervals of ranks these are.
+    """
+    root = np.linalg.cholesky(covariance + 1 / len(covariance))  # a common shift of all moves no difference
+    first, second = np.triu_indices(len(covariance), 1)
+    many = clusters > _MANY
+    drawn = 1 if many else clusters
+    known = np.sqrt(((root[first] - root[second]) ** 2).sum(axis=1))
+    largest = []
+    block = max(1, _BLOCK // (drawn * len(first)))
+    for begin in range(0, replicates, block):
+        size = min(block, replicates - begin)
+        abilities = rng.standard_normal((size, drawn, len(covariance))) @ root.T
+        apart = abilities[..., first] - abilities[..., second]  # (size, drawn, pairs)
+        error = known if many else apart.std(axis=1, ddof=1) / math.sqrt(drawn)
+        largest.append(np.abs(apart.mean(axis=1) / error).max(axis=1))
+    quantile = float(np.quantile(np.concatenate(largest), clustered.LEVEL))
+    return quantile * clustered.t_quantile(clusters) / clustered.Z if many else quantile
 
 
 def leaderboard(
     matches: Matches,
     *,
-    alpha: float = 1.0,
+    alpha: float = PRIORS["weak"],
     weighting: str = "balanced",
     ties: str = "davidson",
-    n_bootstrap: int = 1000,
+    replicates: int = 2000,
     seed: int = 0,
 ) -> Leaderboard:
-    """Models by rating, with 95 % percentile intervals from a bootstrap over prompts.
+    """Models by rating, with 95 % intervals over whole clusters.
 
-    A row has model, ability, rating, low and high (ratings), rank, rank_low, rank_high and matches. rank is 1 + the
-    models with a higher rating; rank_low, the best rank that the intervals allow, 1 + those whose interval lies wholly
-    above; rank_high, the worst, K - those whose interval lies wholly below. Equal ranks stand in order of names.
-    With n_bootstrap 0, low, high, rank_low and rank_high are None.
-    Raises ValueError as `fit` and `bootstrap`, and where the fit does not converge.
+    A row has model, ability, rating, low and high (of the rating alone, by Student's t), rank, rank_low, rank_high and
+    matches. rank is 1 + the models with a higher rating; rank_low and rank_high, the best and the worst rank that the
+    matches allow, hold for all models together: 1 + those that are better, and K - those that are worse, by
+    simultaneous intervals of all differences (`largest_t`). Equal ranks stand in order of names. The four are None
+    where the models are separated, with one cluster, and with 0 replicates.
+    Raises ValueError as `fit`, and where the fit does not converge.
     """
     fitted = fit(matches, alpha, weighting, ties)
     if not fitted.converged:
         raise ValueError("the fit did not converge: use a larger alpha")
-    rows = _rows(matches, fitted.abilities)
-    if n_bootstrap:
-        replicates = bootstrap(matches, fitted, n_bootstrap, np.random.default_rng(seed))
-        rows = [row | interval for row, interval in zip(rows, _intervals(replicates), strict=True)]
+    rows, clusters = _rows(matches, fitted.abilities), matches.n_clusters
+    place = {row["model"]: row["rating"] for row in rows}
+    groups = separated(matches)
+    if not groups and clusters > 1 and replicates:
+        ends = _intervals(fitted, clustered_covariance(matches, fitted), clusters, replicates, seed)
+        rows = [row | interval for row, interval in zip(rows, ends, strict=True)]
     rows.sort(key=lambda row: (row["rank"], row["model"]))
     tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True)) if ties == "davidson" else {}
-    return Leaderboard(rows, tie, caveats(matches, ties))
+    groups.sort(key=lambda group: -max(place[name] for name in group))
+    return Leaderboard(rows, tie, groups, clusters, caveats(matches, ties))
+
+
+def separated(matches: Matches) -> list[list[str]]:
+    """The groups of models that are at no finite distance from each other by the matches; empty for a single one.
+
+    They are the strongly connected components of who won against, or tied with, whom.
+    """
+    groups = _groups(count(matches, "by_matches"), matches.models, "strong")
+    return groups if len(groups) > 1 else []
 
 
 def win_rates(matches: Matches) -> np.ndarray:
@@ -202,10 +257,15 @@ def win_rates(matches: Matches) -> np.ndarray:
 def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
     """What leaves an ability to the penalty, or nu to the end of its range: a sentence each, models by their names."""
     counts = count(matches, "by_matches")
-    sentences, groups = _extremes(counts, matches), _groups(counts, matches.models, "weak")
-    if len(groups) > 1:
-        listed = "; ".join(", ".join(group) for group in groups)
-        sentences.append(f"{len(groups)} groups of models never met, their ratings cannot be compared: {listed}")
+    strong, weak = (_groups(counts, matches.models, how) for how in ("strong", "weak"))
+    sentences = []
+    if len(weak) > 1:
+        sentences.append(f"{len(weak)} groups of models never met, their ratings cannot be compared: {_listed(weak)}")
+    if len(strong) > len(weak):
+        how = "of two of them one never lost to the other, nor tied: how far they are apart rests on the prior alone"
+        sentences.append(f"{len(strong)} groups of models are separated, {how}, without intervals: {_listed(strong)}")
+    if matches.n_clusters < 2:
+        sentences.append("all matches are of one prompt, or of one photo: there are no intervals")
     return sentences + (_nu_at_limits(counts, matches) if ties == "davidson" else [])
 
 
@@ -213,7 +273,8 @@ def count(matches: Matches, weighting: str) -> Counts:
     """The sufficient statistics of all matches as one problem, R = 1."""
     pairs, cell = _cells(matches)
     cells = np.bincount(cell, minlength=3 * len(matches.dimensions) * len(pairs))
-    return _weighted(_to_counts(cells[None], pairs, matches), weighting)
+    counts = _to_counts(cells[None], pairs, matches)
+    return _scaled(counts, _weights(counts.total, weighting))
 
 
 def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
@@ -324,35 +385,21 @@ def _to_counts(cells: np.ndarray, pairs: np.ndarray, matches: Matches) -> Counts
     return Counts(pairs, lost + ties + won, won - lost, ties, len(matches.models))
 
 
-def _weighted(counts: Counts, weighting: str) -> Counts:
+def _weights(total: np.ndarray, weighting: str) -> np.ndarray:
+    """The weight of a match by its dimension, (1, D, 1), from the totals (1, D, Q)."""
     if weighting == "by_matches":
-        return counts
-    per_dimension = counts.total.sum(axis=2, keepdims=True)  # (R, D, 1)
-    present = (per_dimension > 0).sum(axis=1, keepdims=True)
-    share = per_dimension.sum(axis=1, keepdims=True) / present
-    weight = np.divide(share, per_dimension, out=np.zeros_like(per_dimension), where=per_dimension > 0)
+        return np.ones((1, total.shape[1], 1))
+    per_dimension = total.sum(axis=2, keepdims=True)
+    return per_dimension.sum(axis=1, keepdims=True) / (total.shape[1] * per_dimension)
+
+
+def _scaled(counts: Counts, weight: np.ndarray) -> Counts:
     return replace(counts, total=counts.total * weight, net=counts.net * weight, ties=counts.ties * weight)
 
 
 def _modelled(counts: Counts, ties: str) -> Counts:
     """The counts as the rule for ties takes them: a tie that is half a win of either side only adds to the total."""
     return counts if ties == "davidson" else replace(counts, ties=np.zeros_like(counts.ties))
-
-
-def _resampled_cells(prompt: np.ndarray, cell: np.ndarray, times: np.ndarray, n_cells: int) -> np.ndarray:
-    """Counts (R, n_cells) of the matches, each as often as its prompt: a matrix product, in blocks of prompts."""
-    size, prompts = times.shape
-    # Integers up to 2**24 are exact in float32.
-    dtype = np.float32 if prompts * int(np.bincount(prompt).max()) < 2**24 else np.float64
-    cells = np.zeros((size, n_cells), dtype)
-    block = max(1, _BLOCK // n_cells)
-    for begin in range(0, prompts, block):
-        end = min(begin + block, prompts)
-        inside = slice(None) if block >= prompts else (prompt >= begin) & (prompt < end)
-        flat = (prompt[inside] - begin) * n_cells + cell[inside]
-        table = np.bincount(flat, minlength=(end - begin) * n_cells).reshape(end - begin, n_cells)
-        cells += times[:, begin:end].astype(dtype) @ table.astype(dtype)
-    return cells
 
 
 def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
@@ -364,11 +411,16 @@ def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, met.tolist(), strict=True)]
 
 
-def _intervals(replicates: np.ndarray) -> list[dict[str, Any]]:
-    """95 % percentile intervals of rating and rank, one row a model."""
-    low, high = np.round(rating(np.quantile(replicates, (0.025, 0.975), axis=0)), 6)
+def _intervals(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: int, seed: int) -> list[dict[str, Any]]:
+    """low, high, rank_low and rank_high, one row a model."""
+    half = clustered.t_quantile(clusters) * np.sqrt(np.diag(covariance))
+    low, high = (np.round(rating(end), 6) for end in (fitted.abilities - half, fitted.abilities + half))
+    spread = np.diag(covariance)
+    error = np.sqrt(np.maximum(spread[:, None] + spread - 2 * covariance, 0))
+    far = largest_t(fitted.covariance, clusters, replicates, np.random.default_rng(seed)) * error
+    better = fitted.abilities - fitted.abilities[:, None] - far > 1e-9  # (K, K): the column's than the row's
+    ranks = 1 + better.sum(axis=1), len(low) - better.sum(axis=0)
     columns = ("low", "high", "rank_low", "rank_high")
-    ranks = 1 + (low > high[:, None]).sum(axis=1), len(low) - (high < low[:, None]).sum(axis=1)
     values = (column.tolist() for column in (low, high, *ranks))
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
@@ -388,13 +440,8 @@ def _wins(counts: Counts) -> np.ndarray:
     return wins
 
 
-def _extremes(counts: Counts, matches: Matches) -> list[str]:
-    met, wins, names = _met(matches), _wins(counts), np.array(matches.models)
-    return [
-        f"{name} {what} all its matches: how far it is from the others rests on the penalty"
-        for what, times in (("won", wins.sum(axis=1)), ("lost", wins.sum(axis=0)))
-        for name in sorted(names[(times == met) & (met > 0)].tolist())
-    ]
+def _listed(groups: list[list[str]]) -> str:
+    return "; ".join(", ".join(group) for group in groups)
 
 
 def _nu_at_limits(counts: Counts, matches: Matches) -> list[str]:

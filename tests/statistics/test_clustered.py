@@ -1,0 +1,144 @@
+"""Intervals and tests over clusters: scipy's t interval, exact tests, and simulated coverage."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from editjudge.statistics import clustered
+from editjudge.statistics.clustered import wilson_interval
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_equal_clusters_give_the_t_interval_of_their_means():
+    values, clusters = rng().normal(size=(5, 12)) + rng(1).normal(size=(5, 1)), np.repeat(list("abcde"), 12)
+    found = clustered.mean(values.ravel(), clusters)
+    expected = stats.ttest_1samp(values.mean(axis=1), 0).confidence_interval(0.95)
+    assert found.value == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.clusters == 5
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_matches_newcombe_1998(k, n, low, high):
+    """Table I, method 3, of R. G. Newcombe, Two-sided confidence intervals for the single proportion, Stat. Med. 17."""
+    assert wilson_interval(k, n) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_matches_scipy(share):
+    k, n = share
+    expected = stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(k, n, z=stats.norm.ppf(0.975)) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_symmetric_and_holds_the_share(share):
+    k, n = share
+    low, high = wilson_interval(k, n)
+    assert 0 <= low <= k / n <= high <= 1
+    assert wilson_interval(n - k, n) == pytest.approx((1 - high, 1 - low))
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (3, 2), (-1, 5), (float("nan"), 3)])
+def test_wilson_refuses_no_share(k, n):
+    with pytest.raises(ValueError, match="a share needs"):
+        wilson_interval(k, n)
+
+
+def test_copies_of_rows_add_nothing():
+    correct = np.arange(40) % 4 > 0
+    alone = clustered.mean(correct, np.arange(40))
+    copied = clustered.mean(np.repeat(correct, 25), np.repeat(np.arange(40), 25))
+    assert (copied.low, copied.high) == pytest.approx((alone.low, alone.high))
+    as_rows = clustered.mean(np.repeat(correct, 25), np.arange(1000))
+    assert copied.high - copied.low > 4.5 * (as_rows.high - as_rows.low)
+
+
+def test_a_share_of_single_rows_is_wilsons_and_of_clusters_is_wider():
+    correct = np.repeat([1, 1, 1, 1, 1, 0, 1, 0], 30)
+    single = clustered.share(correct, np.arange(240))
+    assert (single.low, single.high) == wilson_interval(180, 240)
+    few = clustered.share(correct, np.repeat(np.arange(8), 30))
+    assert few.value == 0.75
+    assert few.high - few.low > 3 * (single.high - single.low)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), min_size=1, max_size=30))
+def test_a_share_lies_in_its_interval_and_mirrors(rows):
+    correct, clusters = zip(*rows, strict=True)
+    found = clustered.share(correct, clusters)
+    other = clustered.share([not c for c in correct], clusters)
+    if found.low is None:
+        assert len(set(clusters)) == 1 < len(rows)
+        return
+    assert 0 <= found.low <= found.value + 1e-9 <= found.high + 2e-9 <= 1 + 3e-9
+    assert (1 - other.high, 1 - other.low) == pytest.approx((found.low, found.high))
+
+
+def test_what_no_cluster_moves_has_an_interval_all_the_same():
+    everything = clustered.share([1] * 480, np.repeat(np.arange(4), 120))
+    assert 0.97 < everything.low < 1 == everything.high
+    equal = clustered.mean([0.5] * 480, np.repeat(np.arange(4), 120), span=0.5)
+    assert (equal.low, equal.high) == pytest.approx((0.496, 0.504), abs=1e-4)
+
+
+def test_one_cluster_has_no_interval_and_no_p_value():
+    for found in (clustered.share([1, 0], ["p", "p"]), clustered.mean([1, 0], ["p", "p"])):
+        assert (found.value, found.low, found.high, found.clusters) == (0.5, None, None, 1)
+    assert clustered.sign_flip([1, 1], ["p", "p"], rng()) is None
+
+
+def test_misuse_is_refused():
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match="row 1 has no cluster"):
+            clustered.mean([True, False, True], [1.0, missing, 2.0])
+    with pytest.raises(ValueError, match="2 answers and 1 clusters"):
+        clustered.share([True, False], ["x"])
+    with pytest.raises(ValueError, match="needs a row"):
+        clustered.share([], [])
+
+
+@pytest.mark.parametrize("n", [6, 40])
+def test_sign_flip_of_single_rows_is_the_sign_test(n):
+    gains = np.where(np.arange(n) < 0.7 * n, 1, -1)
+    exact = stats.binomtest(int((gains > 0).sum()), n).pvalue
+    assert clustered.sign_flip(gains, np.arange(n), rng()) == pytest.approx(exact, abs=0.004 if n > 14 else 1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_no_p_value_is_below_what_the_clusters_allow(rows):
+    assert clustered.sign_flip(np.ones(4 * rows), np.repeat(np.arange(4), rows), rng()) == 2 / 16
+    assert clustered.sign_flip(np.zeros(4 * rows), np.repeat(np.arange(4), rows), rng()) == 1
+
+
+def test_holm_by_hand():
+    assert clustered.holm([0.04, None, 0.01, 0.03]) == pytest.approx([0.06, None, 0.03, 0.06], nan_ok=True)
+    assert clustered.holm([0.9, 0.8]) == [1, 1]
+
+
+def drawn(repeat, photos, rows, icc, share):
+    """Rows right or wrong, of photos that differ as an intracluster correlation of `icc` has it."""
+    numbers, pull = rng(repeat), (1 - icc) / icc
+    chance = numbers.beta(share * pull, (1 - share) * pull, photos)
+    return (numbers.random((photos, rows)) < chance[:, None]).ravel(), np.repeat(np.arange(photos), rows)
+
+
+@pytest.mark.parametrize(("photos", "rows", "icc"), [(4, 120, 0.05), (4, 15, 0.1), (64, 7, 0.2)])
+def test_intervals_hold_the_truth_in_95_of_100(photos, rows, icc):
+    held, rowwise = [], []
+    for repeat in range(600):
+        correct, clusters = drawn(repeat, photos, rows, icc, 0.7)
+        share, mean = clustered.share(correct, clusters), clustered.mean(correct, clusters)
+        held.append([share.low <= 0.7 <= share.high, mean.low <= 0.7 <= mean.high])
+        low, high = wilson_interval(correct.sum(), len(correct))
+        rowwise.append(low <= 0.7 <= high)
+    assert (np.abs(np.mean(held, axis=0) - 0.945) < 0.03).all()
+    assert np.mean(rowwise) < 0.85
