@@ -2,6 +2,7 @@
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
+# make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -14,7 +15,7 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify clean
+.PHONY: setup setup-dev repro test lint graph check verify rehearsal clean
 
 setup: $(VENV)/.graph
 setup-dev: $(VENV)/.dev
@@ -56,6 +57,9 @@ check: setup
 
 verify: setup
 	python -m editjudge.commands.verify
+
+rehearsal: setup-dev
+	python tests/helpers/rehearsal.py work/rehearsal
 
 clean:
 	rm -rf $(VENV) work dvc_plots
