@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("diffusers", reason='the rehearsal edits through diffusers: pip install -e ".[editors]"')
-rehearsal = pytest.importorskip("rehearsal")
+import rehearsal
 
 IN_FLIGHT = 4  # requests of an editing API at a time, by its settings
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> "rehearsal.Rehearsal":
+def copy(tmp_path_factory: pytest.TempPathFactory) -> rehearsal.Rehearsal:
     made = rehearsal.Rehearsal(tmp_path_factory.mktemp("rehearsal"))
     made.prepare(few=True)
     return made
 
 
 @pytest.fixture(scope="module")
-def servers(copy: "rehearsal.Rehearsal") -> Iterator["rehearsal.Servers"]:
+def servers(copy: rehearsal.Rehearsal) -> Iterator[rehearsal.Servers]:
     with copy.servers() as running:
         yield running
 
@@ -38,7 +38,7 @@ def kept(file: Path) -> int:
         return 0
 
 
-def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: "rehearsal.Rehearsal", servers: "rehearsal.Servers") -> None:
+def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, servers: rehearsal.Servers) -> None:
     """Killed while an editing API is asked, and gone on with: only what was under way is asked for again."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
     graph = subprocess.Popen(
@@ -58,12 +58,12 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: "rehearsal.Rehearsal", 
     assert sum(came.values()) <= len(came) + IN_FLIGHT
 
 
-def test_every_slot_gave_what_it_must(copy: "rehearsal.Rehearsal") -> None:
+def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
     assert copy.faults() == []
     assert "up to date" in copy.run("dvc", "status")
 
 
-def test_parser_and_grounder_were_asked_once_for_each_thing(servers: "rehearsal.Servers") -> None:
+def test_parser_and_grounder_were_asked_once_for_each_thing(servers: rehearsal.Servers) -> None:
     log = servers.grounding.log()
     assert set(log["kinds"]) == {"200"}
     assert {len(times) for times in log["asked"].values()} == {1}
