@@ -38,7 +38,7 @@ HOST = "127.0.0.1"
 # For CI: tasks and editors by which every slot is used.
 FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")
 FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2")
-ROWS, PROMPTS = 4, 1  # of each task and source, of each task and benchmark
+ROWS, ARENA = 4, 6  # of each task and source; tasks of which the arena and the benchmarks have a prompt
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Rehearsal:
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
-        tiny_hub.write_benchmarks(self.hub, values["tasks"], PROMPTS)
+        tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
         done.write_text(json.dumps(ports))
 
     @contextlib.contextmanager

@@ -116,19 +116,16 @@ def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> N
         file.write_text("".join(json.dumps(row) + "\n" for row in each))
 
 
-def write_benchmarks(hub: Path, tasks: Iterable[str], prompts: int) -> None:
-    """GEditBench v2, VCReward-Bench and EditScore-Bench, `prompts` a task, in their published forms."""
-    numbers, arena, pairs, scored = iter(range(10**6, 2 * 10**6)), [], [], []
-    for task in tasks:
-        for _ in range(prompts):
-            number = next(numbers)
-            source, a, b = ({"bytes": picture(seed), "path": None} for seed in (number, -number % 9973, -number % 9967))
-            said = INSTRUCTION.format(number)
-            arena.append({"key": f"g{number}", "task": task, "instruction": said, "source_image": source})
-            winner = SIDES[number % 2]
-            pairs.append(arena[-1] | {"edited_images": [a, b], "winner": winner})
-            row = {"key": [f"a{number}", f"b{number}"], "instruction": said, "input_image": source}
-            scored.append(row | {"output_images": [a, b], "dimension": "consistency", "task_type": task})
+def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
+    """GEditBench v2, VCReward-Bench and EditScore-Bench, a prompt of each task, in their published forms."""
+    arena, pairs, scored = [], [], []
+    for number, task in enumerate(tasks, 10**6):
+        source, a, b = ({"bytes": picture(seed), "path": None} for seed in (number, number + 1000, number + 2000))
+        said = INSTRUCTION.format(number)
+        arena.append({"key": f"g{number}", "task": task, "instruction": said, "source_image": source})
+        pairs.append(arena[-1] | {"edited_images": [a, b], "winner": SIDES[number % 2]})
+        row = {"key": [f"a{number}", f"b{number}"], "instruction": said, "input_image": source}
+        scored.append(row | {"output_images": [a, b], "dimension": "consistency", "task_type": task})
     sets = {"GEditBench-v2/GEditBench-v2": arena, "GEditBench-v2/VCReward-Bench": pairs}
     for name, rows in (sets | {"EditScore/EditReward-Bench": scored}).items():
         pq.write_table(pa.Table.from_pylist(rows), cached(hub, name, kind="datasets") / "test.parquet")
