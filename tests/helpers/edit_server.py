@@ -167,6 +167,7 @@ async def page(_request: web.Request) -> web.Response:
 
 async def main() -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just used
     listener.bind(("127.0.0.1", settings["port"]))
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/v1/images/edits", edits)

@@ -151,6 +151,7 @@ if __name__ == "__main__":
     settings |= json.loads(sys.argv[1])
     # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just used
     listener.bind(("127.0.0.1", settings["port"]))
     listener.listen(2048)
     print(listener.getsockname()[1], flush=True)
