@@ -4,6 +4,7 @@
 # make verify  does this machine give what is committed?
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
+# make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -16,7 +17,7 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify vllm vllm-lock clean
+.PHONY: setup setup-dev repro test lint graph check verify rehearsal vllm vllm-lock clean
 
 setup: $(VENV)/.graph
 setup-dev: $(VENV)/.dev
@@ -66,6 +67,9 @@ vllm:
 vllm-lock: setup
 	@$(PIP) uv
 	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade - -o configs/vllm.lock
+
+rehearsal: setup-dev
+	python tests/helpers/rehearsal.py work/rehearsal
 
 clean:
 	rm -rf $(VENV) .vllm work dvc_plots

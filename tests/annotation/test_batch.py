@@ -13,7 +13,7 @@ import tiny_models
 import tiny_people
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from editjudge.annotation import batch, features, slot_settings, slots
 from editjudge.annotation.looking import Asking
@@ -216,6 +216,23 @@ def test_a_missing_weight_is_one_error_before_any_work(photo: np.ndarray, tmp_pa
         with pytest.raises(ParamsError, match=r"measures\.depth: no folder"):
             batch.measure_all([prompt], SlotSetting(depth="./nowhere"), cache, "t")
         assert cache.counts() == {"computed": 0, "reused": 0}
+
+
+def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(photo: np.ndarray, tmp_path: Path) -> None:
+    """Only the class that loads them sees it."""
+    folder = tiny_models.save(tiny_models.dinov3(), tmp_path / "dinov3", tiny_models.DINO_PROCESSOR)
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {name: value for name, value in weights.items() if not name.startswith("layer.1.")},
+        folder / "model.safetensors",
+    )
+    image, recipe = images.encode_png(photo), Recipe("t", (("edit_area", ("dinov3_structure_similarity",)),))
+    prompt = batch.Prompt(image, (BOX,), recipe, (batch.Edit(image), batch.Edit(image)))
+    with (
+        resume.RecordCache(tmp_path / "a") as cache,
+        pytest.raises(ParamsError, match=r"measures\.dinov3: .* lacks \d+ weights of a DINOv3ViTModel"),
+    ):
+        batch.measure_all([prompt], SlotSetting(device="cpu", dinov3=str(folder)), cache, "t")
 
 
 def test_settings_that_are_wrong_are_named() -> None:

@@ -157,19 +157,6 @@ def test_an_override_with_the_same_value_leaves_params_as_they_are(tmp_path: Pat
     assert file.read_bytes() == (ROOT / "params.yaml").read_bytes()
 
 
-@pytest.mark.parametrize("profile", sorted((ROOT / "profiles").iterdir()), ids=lambda file: file.name)
-def test_profiles_override_keys_that_exist(profile: Path) -> None:
-    """But for those marked by ++, which add a field to a section that exists."""
-    values, words = VALUES, profile.read_text().split()
-    assert set(words[::2]) == {"-S"}
-    for override in words[1::2]:
-        key, _, value = override.partition("=")
-        if key.startswith("++"):
-            assert isinstance(params.leaf(values, key[2:].rpartition(".")[0]), dict), key
-        else:
-            assert isinstance(yaml.safe_load(value), type(params.leaf(values, key))), key
-
-
 def test_params_survive_a_round_trip_of_yaml() -> None:
     text = (ROOT / "params.yaml").read_text()
     assert YAML(typ="safe").load(text) == yaml.safe_load(text)

@@ -14,7 +14,8 @@ from editjudge.core.settings import read
 from editjudge.editors.diffusers.check import call_arguments, check
 from editjudge.editors.diffusers.settings import DiffusersSetting
 
-READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+TABLE = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+READY = {name: entry for name, entry in TABLE.items() if entry["kind"] == "diffusers"}
 Entry = Callable[..., dict[str, Any]]
 KONTEXT = "FluxKontextPipeline"
 

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import tiny_pipelines
 import torch
-from diffusers import Flux2Pipeline, FluxKontextPipeline
-from peft import LoraConfig, get_peft_model_state_dict
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
@@ -209,12 +207,8 @@ def test_a_failed_edit_leaves_no_trace(editor: Load) -> None:
 def lora_dir(model_dir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LoRAs of random weights for the tiny FLUX.1 Kontext and FLUX.2."""
     folder = tmp_path_factory.mktemp("lora")
-    for name, kind in (("kontext", FluxKontextPipeline), ("flux2", Flux2Pipeline)):
-        transformer = kind.from_pretrained(model_dir(kind.__name__)).transformer
-        torch.manual_seed(1)
-        transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False))
-        layers = get_peft_model_state_dict(transformer)
-        kind.save_lora_weights(folder, transformer_lora_layers=layers, weight_name=f"{name}.safetensors")
+    for name, kind in (("kontext", KONTEXT), ("flux2", FLUX2)):
+        tiny_pipelines.save_lora(kind, model_dir(kind), folder, f"{name}.safetensors")
     return folder
 
 

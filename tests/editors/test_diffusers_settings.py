@@ -15,7 +15,8 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.editors.diffusers.settings import DiffusersSetting, Resolution
 
-READY = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+TABLE = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+READY = {name: entry for name, entry in TABLE.items() if entry["kind"] == "diffusers"}
 STEPS = {"num_inference_steps": 2}
 ENTRY = {"kind": "diffusers", "model": "owner/name", "seed": 1, "data": STEPS, "benchmark": STEPS}
 SIDES = st.integers(16, 9000)

@@ -48,7 +48,7 @@ def chat_server(script: Path = SERVER, **settings: Any) -> Iterator[Server]:
             process.kill()
 
 
-def settled(server: Server) -> None:
+def settled(server: Any) -> None:
     """Waits until the server has nothing left to answer: it goes on with what a killed client asked."""
     before, log = None, server.log()
     while log["flight"]["now"] or log["came"] != before:

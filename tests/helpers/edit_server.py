@@ -3,8 +3,8 @@ port.
 
 It answers with the negative of the image that was sent. Settings: delay (s); failures, the share of requests that fail,
 by the prompt and how often it came, evenly by 429 with Retry-After 0.2, 500, hanging and a cut connection; behave, what
-each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key. GET /log:
-what came; GET /image: an image for answers that give an address.
+each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key; port. GET
+/log: what came; GET /image: an image for answers that give an address.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from aiohttp import web
 from PIL import Image, ImageOps
 
 KINDS = ("429", "500", "hang", "cut")
-settings = {"delay": 0.0, "failures": 0.0, "usual": "good"} | json.loads(sys.argv[1])
+settings = {"delay": 0.0, "failures": 0.0, "usual": "good", "port": 0} | json.loads(sys.argv[1])
 came: Counter[str] = Counter()
 answered: Counter[str] = Counter()
 kinds: Counter[str] = Counter()
@@ -167,7 +167,8 @@ async def page(_request: web.Request) -> web.Response:
 
 async def main() -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just used
+    listener.bind(("127.0.0.1", settings["port"]))
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/v1/images/edits", edits)
     app.router.add_get("/log", log)

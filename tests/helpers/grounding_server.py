@@ -2,7 +2,8 @@
 
 `python grounding_server.py '{"share": 0.4, ...}'` prints its port. Settings: share of requests that go wrong, by all of
 KINDS, drawn from what was asked and how often, so that the same questions meet the same fates; always:
-{instruction: kind}. GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
+{instruction: kind}; changes, what of a subject; anywhere, whether what is not to be seen has a box in the middle; port.
+GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230), 
 SPOILT = ("prose", "broken", "empty", "unknown", "turned", "outside", "judged", "refusal", "listed")
 FAILING = ("429", "500", "hang", "cut", "html")
 KINDS = (*SPOILT, *FAILING)
-settings: dict = {"share": 0.0, "always": {}}
+settings: dict = {"share": 0.0, "always": {}, "changes": ["hair", "face_texture"], "anywhere": False, "port": 0}
 came: Counter[str] = Counter()
 kinds: Counter[str] = Counter()
 asked: defaultdict[str, list] = defaultdict(list)
@@ -60,6 +61,8 @@ def boxes(text: str, url: str) -> dict:
     items = []
     for label in json.loads(re.search(r"^Names: (.*)$", text, re.MULTILINE)[1]):
         box = rectangle(pixels, label.split()[0])
+        if box is None and settings["anywhere"]:
+            box = [width // 4, height // 4, width * 3 // 4, height * 3 // 4]
         if box is not None:
             items.append({"label": label, "bbox_2d": [round(v * sides[n % 2], 3) for n, v in enumerate(box)]})
     return {"objects": items}
@@ -71,7 +74,7 @@ def names(instruction: str, text: str) -> dict:
     if '"generated"' in text:
         return {"edited": things[:1], "generated": things[1:]}
     if '"subject"' in text:
-        return {"subject": things[0], "changes": ["hair", "face_texture"]}
+        return {"subject": things[0], "changes": settings["changes"]}
     return {"objects": things}
 
 
@@ -148,7 +151,8 @@ if __name__ == "__main__":
     settings |= json.loads(sys.argv[1])
     # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just used
+    listener.bind(("127.0.0.1", settings["port"]))
     listener.listen(2048)
     print(listener.getsockname()[1], flush=True)
     routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log)]

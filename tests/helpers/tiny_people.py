@@ -3,8 +3,9 @@
 The detector answers to red squares, so that colour order, constants, letterbox and decoding all show in what it finds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,9 +49,11 @@ def write_detector(
     side: int | None = None,
     distances: np.ndarray = DISTANCES,
     spread: np.ndarray = SPREAD,
+    always: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Each cell's first anchor scores by how much redder than green it is, the others nothing.
 
+    always: cells (x, y) of the last stride that score more than a threshold whatever they show; it needs a `side`.
     The outputs have SCRFD's order and shapes: the scores of all strides, then their distances, then their points.
     """
     nodes, constants, names = [], {}, {"score": [], "box": [], "point": []}
@@ -71,6 +74,13 @@ def write_detector(
                 helper.make_node("Transpose", [f"{name}_m"], [f"{name}_t"], perm=[0, 2, 3, 1]),
                 helper.make_node("Reshape", [f"{name}_t", f"{name}_s"], [name]),
             ]
+            if always and (kind, stride) == ("score", strides[-1]):
+                cells = np.zeros((1, (side or 0) // stride, (side or 0) // stride, anchors), np.float32)
+                for x, y in always:
+                    cells[0, y, x, 0] = 2.0
+                constants[f"{name}_a"] = cells
+                nodes.insert(-1, helper.make_node("Add", [f"{name}_t", f"{name}_a"], [f"{name}_u"]))
+                nodes[-1].input[0] = f"{name}_u"
             names[kind].append((name, width))
     outputs = [tensor(name, ["n", width]) for kind in names.values() for name, width in kind]
     save(path, nodes, [tensor("input.1", [1, 3, side or "h", side or "w"])], outputs, constants)
@@ -100,10 +110,10 @@ def write_landmarks(path: Path, points: np.ndarray) -> None:
     save(path, nodes, inputs, [tensor("fc1", [1, flat.size])], {"w": weights, "b": flat[0]})
 
 
-def write_buffalo(folder: Path) -> Path:
-    """Laid out and named as buffalo_l."""
+def write_buffalo(folder: Path, **detector: Any) -> Path:
+    """Laid out and named as buffalo_l. detector: as `write_detector` takes it."""
     rng = np.random.default_rng(3)
-    write_detector(folder / "det_10g.onnx")
+    write_detector(folder / "det_10g.onnx", **detector)
     write_recognizer(folder / "w600k_r50.onnx")
     write_landmarks(folder / "2d106det.onnx", rng.uniform(-0.6, 0.6, (106, 2)))
     write_landmarks(folder / "1k3d68.onnx", rng.uniform(-0.6, 0.6, (1103, 3)))

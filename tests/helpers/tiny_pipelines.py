@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import torch
 import transformers
 from diffusers import (
@@ -21,6 +22,7 @@ from diffusers import (
     UNet2DConditionModel,
 )
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
+from peft import LoraConfig, get_peft_model_state_dict
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
@@ -50,6 +52,15 @@ def save(name: str, folder: Path) -> Path:
         index[part] = [library, type(component).__name__.removesuffix("Pil")]
     (folder / "model_index.json").write_text(json.dumps(index))
     return folder
+
+
+def save_lora(name: str, model: Path, folder: Path, file: str) -> None:
+    """A LoRA of random weights for the tiny model of this class."""
+    kind = getattr(diffusers, name)
+    transformer = kind.from_pretrained(model).transformer
+    torch.manual_seed(1)
+    transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False))
+    kind.save_lora_weights(folder, transformer_lora_layers=get_peft_model_state_dict(transformer), weight_name=file)
 
 
 def qwen_tokenizer() -> Qwen2Tokenizer:

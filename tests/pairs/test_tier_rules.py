@@ -1,16 +1,17 @@
 """Thresholds of params.yaml, as they are shipped and as the paper's profile sets them."""
 
+import contextlib
+import json
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.commands import profile
 from editjudge.core import params
 from editjudge.endpoints import launch
 from editjudge.grounding import settings as grounding_settings
@@ -69,18 +70,13 @@ OURS = [("unedit_area", "lpips", -1, 0.64, -0.20, [("emd_both_sides", -1), ("ssi
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """params.yaml with the paper's profile, applied by DVC's own code."""
-    file = tmp_path_factory.mktemp("paper") / "params.yaml"
-    shutil.copy(ROOT / "params.yaml", file)
-    script = (
-        "import sys; from pathlib import Path; from dvc.utils.hydra import apply_overrides;"
-        "apply_overrides(Path(sys.argv[1]), sys.argv[2:])"
-    )
-    for _ in range(2):  # a second time it must change nothing
-        words = (ROOT / "profiles/paper").read_text().split()[1::2]
-        subprocess.run([sys.executable, "-c", script, file, *words], check=True)
-    return params.load(file)
+def paper() -> dict[str, Any]:
+    """params.yaml with the paper's profile."""
+    values = YAML().load((ROOT / "params.yaml").read_text())
+    with contextlib.chdir(ROOT):
+        for _ in range(2):  # a second time it must change nothing
+            profile.apply(values, "paper")
+    return json.loads(json.dumps(values))
 
 
 def rule(area: str, primary: str, direction: int, elite: float, failure: float, secondary: list) -> AreaRule:
@@ -97,7 +93,7 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
 
 
 def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[str, Any]) -> None:
-    assert train_judge.read_setting(paper).learning_rate == 2e-6  # DVC writes it as 2e-06, which YAML takes for a text
+    assert train_judge.read_setting(paper).learning_rate == 2e-6
     assert launch.read_serving(paper).engine == "vllm"
     for section, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_hub
 import torch
 import yaml
 from PIL import Image
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
-from editjudge.qwen import tiny
 from editjudge.selection import embedders
 from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.selection.minilm import MiniLM
@@ -249,28 +249,9 @@ def test_raw_pairs_that_are_missing_or_others_end_as_one_line(pool: list[dict], 
         stage(embed.__doc__, embed.run)
 
 
-MODULES = {
-    "0": ("", "sentence_transformers.base.modules.transformer.Transformer"),
-    "1": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
-    "2": ("2_Normalize", "sentence_transformers.base.modules.normalize.Normalize"),
-}
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Qwen3-VL of few weights as a sentence-transformers folder, in the form of Qwen3-VL-Embedding's."""
-    folder, sizes = tmp_path_factory.mktemp("model"), tiny.TinySettings(hidden_size=48, text_layers=2, vision_layers=2)
-    tokens = tiny.tokenizer(["Make the cat red", "Remove the dog"])
-    tiny.save(tiny.model(tokens, sizes), tiny.processor(tokens), folder)
-    modules = [{"idx": int(n), "name": n, "path": path, "type": kind} for n, (path, kind) in MODULES.items()]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text(json.dumps({"embedding_dimension": 48, "pooling_mode": "lasttoken"}))
-    forward = {"method": "forward", "method_output_name": "last_hidden_state"}
-    modality = {"text": forward, "image": forward, "message": forward | {"format": "structured"}}
-    setting = {"transformer_task": "feature-extraction", "modality_config": modality}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(setting | {"module_output_name": "token_embeddings"}))
-    return folder
+    return tiny_hub.write_embedder(tmp_path_factory.mktemp("model"))
 
 
 def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from editjudge.annotation import features
 from editjudge.annotation.picture import Pair, Picture
 from editjudge.annotation.slots import Models
+from editjudge.core.params import ParamsError
 from editjudge.measures import identity
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
@@ -68,9 +69,14 @@ def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
 
 
 def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[Any]:
-    """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError."""
+    """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
+
+    A model that cannot be loaded is no item's fault: its ParamsError ends the stage.
+    """
     try:
         return list(ask(items)) if items else []
+    except ParamsError:
+        raise
     except ValueError as error:
         return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 

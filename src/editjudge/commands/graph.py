@@ -15,6 +15,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
+from editjudge.core.main import guarded
+from editjudge.core.params import ParamsError
 
 ROOT = Path(__file__).parents[3]
 NO_FOLDER = "stages/candidates.schema.json"  # a dep of every editor that has no folder of its own: DVC wants one
@@ -123,20 +125,26 @@ def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     return [f"{section}.{name}" for section in sections for name in values.get(section) or {} if "." in str(name)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
-    write = parser.parse_args().write
+def put_right(write: bool) -> list[str]:
+    """What is stale in dvc.yaml; with `write` it is mended. ParamsError: an entry whose name DVC cannot find."""
     yaml = YAML()
     yaml.width = 200
     file = ROOT / "dvc.yaml"
     graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
     for name in dotted(graph, values):
-        sys.exit(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
+        raise ParamsError(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
     stale = mend(graph, values)
     if stale and write:
         with file.open("w") as out:
             yaml.dump(graph, out)
+    return stale
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
+    write = parser.parse_args().write
+    stale = guarded("graph", put_right, write)
     word = "mended" if write else "stale, run `make graph`"
     print(f"dvc.yaml: {word}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are true")
     sys.exit(1 if stale and not write else 0)

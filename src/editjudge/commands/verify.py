@@ -78,16 +78,21 @@ def report(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
     return "\n".join(lines), False
 
 
-def small_copy(root: Path, folder: Path) -> None:
-    """A repository of its own with git's files of `root` as they are now, few tasks and small numbers."""
+def copy(root: Path, folder: Path) -> None:
+    """A repository of its own with git's files of `root` as they are now, of which nothing but the base has run."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         if (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    _edit(folder / "params.yaml", _reduce)
     _edit(folder / "dvc.lock", _forget_all_but_the_base)
+
+
+def small_copy(root: Path, folder: Path) -> None:
+    """Such a copy with few tasks and small numbers."""
+    copy(root, folder)
+    _edit(folder / "params.yaml", _reduce)
     command = [sys.executable, "-m", "editjudge.commands.graph", "--write"]
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
 

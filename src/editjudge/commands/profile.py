@@ -1,0 +1,103 @@
+"""Puts a profile into params.yaml and mends dvc.yaml: python -m editjudge.commands.profile paper
+
+--dry changes nothing, and says what the profile needs before anything runs: what is fetched, licences, keys, servers,
+memory, hours and money (as `plan` says it of params.yaml as it is).
+
+A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: what it has takes the place of what is
+there, null takes an entry away. `over` names a profile that comes before it. An editing model that params.yaml has not
+begins as its entry in configs/editors.yaml.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from editjudge.commands import graph, plan
+from editjudge.commands.add_editor import PARAMS, TABLE
+from editjudge.core.main import guarded
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import known
+
+PROFILES = Path("profiles")
+OVER = "over"
+
+
+def patches(name: str) -> Iterator[Mapping[str, Any]]:
+    """The patches of a profile, in the order in which they are applied. ParamsError for an unknown name."""
+    file = PROFILES / f"{name}.yaml"
+    if not file.is_file():
+        names = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+        raise ParamsError(f"there is no profile {name!r}; {known(name, names)}")
+    patch = dict(YAML().load(file.read_text()))
+    if over := patch.pop(OVER, None):
+        yield from patches(over)
+    yield patch
+
+
+def apply(values: CommentedMap, name: str) -> None:
+    """Changes the parameters in place."""
+    ready = YAML().load(TABLE.read_text())
+    for patch in patches(name):
+        new = set(patch.get("editors") or {}) - set(values["editors"])
+        merge(values["editors"], {editor: ready[editor] for editor in ready if editor in new})
+        merge(values, patch)
+
+
+def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
+    """RFC 7386, in place. What the patch has by an alias is copied: params.yaml has none.
+
+    New keys stand first: a comment behind the last one is the next section's.
+    """
+    place = 0
+    for key, new in patch.items():
+        if new is None:
+            values.pop(key, None)
+            continue
+        if key not in values:
+            values.insert(place, key, None)
+            place += 1
+        if isinstance(new, Mapping):
+            if not isinstance(values[key], CommentedMap):
+                values[key] = CommentedMap()
+            merge(values[key], new)
+        else:
+            values[key] = list(new) if isinstance(new, list) else new
+
+
+def put(name: str) -> None:
+    """Writes the profile into params.yaml, with its comments, and mends dvc.yaml."""
+    text = YAML()
+    text.width = 200
+    values = text.load(PARAMS.read_text())
+    apply(values, name)
+    with PARAMS.open("w") as out:
+        text.dump(values, out)
+    graph.put_right(write=True)
+
+
+def needs(name: str) -> str:
+    """What the parameters would need with the profile, as text."""
+    values = YAML().load(PARAMS.read_text())
+    apply(values, name)
+    return plan.text(json.loads(json.dumps(values)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of a file in profiles/")
+    parser.add_argument("--dry", action="store_true", help="change nothing; say what it needs")
+    given = parser.parse_args()
+    if given.dry:
+        print(guarded("profile", needs, given.name))
+    else:
+        guarded("profile", put, given.name)
+        print(f"params.yaml and dvc.yaml have the profile {given.name}. Now: make check, then dvc repro")
+
+
+if __name__ == "__main__":
+    main()

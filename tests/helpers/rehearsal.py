@@ -1,0 +1,207 @@
+"""The paper's profile from raw pairs to the leaderboard on a CPU, with tiny random models in the published places.
+
+    make rehearsal
+    python tests/helpers/rehearsal.py FOLDER [--few]
+
+FOLDER gets a copy of the repository with a cache of its own. A second call goes on where the first one ended. Parser,
+grounder and the editing models behind an API are HTTP servers on this machine. At the end every record is looked at:
+production code makes failed records of errors, and none may hide there.
+"""
+
+import os
+
+import editjudge  # noqa: F401  (first: it makes arithmetic portable, on one thread)
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tiny_hub
+from chat_client import Server, chat_server
+from edit_client import EditServer, edit_server
+from ruamel.yaml import YAML
+
+from editjudge.commands import profile, verify
+from editjudge.endpoints.launch import free_port
+
+ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
+HOST = "127.0.0.1"
+# For CI: tasks and editors by which every slot is used.
+FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")
+FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2")
+ROWS, ARENA = 4, 6  # of each task and source; tasks of which the arena and the benchmarks have a prompt
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What runs beside the graph: parser and grounder, the editing models behind an API, and the photos' server."""
+
+    grounding: Server
+    edits: EditServer
+
+
+class Rehearsal:
+    """The copy in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hub = folder / "hub"
+        self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(self.hub)}
+        self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        for name in ("PYTHONPATH", "EDITJUDGE_WORK", "HF_TOKEN"):
+            self.env.pop(name, None)
+
+    def values(self) -> dict[str, Any]:
+        return YAML(typ="safe").load((self.folder / "params.yaml").read_text())
+
+    def prepare(self, few: bool) -> None:
+        """The copy with the profile, its models and its data."""
+        done = self.folder / "prepared.json"
+        if done.is_file():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        verify.copy(ROOT, self.folder)
+        for name in ("hub", done.name):
+            with (self.folder / ".git/info/exclude").open("a") as out:
+                out.write(f"{name}\n")
+        ports = {name: free_port(HOST, 0) for name in ("grounding", "edits", "photos")}
+        file, text = self.folder / "params.yaml", YAML()
+        values = text.load(file.read_text())
+        with contextlib.chdir(self.folder):
+            profile.apply(values, "rehearsal")
+        reduce(values, few)
+        for role in ("parser", "grounder"):
+            values["grounding"][role]["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
+        for entry in values["editors"].values():
+            if entry["kind"] == "api":
+                entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
+        with file.open("w") as out:
+            text.dump(values, out)
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.commands.graph", "--write")
+        values = self.values()
+        tiny_hub.write_models(self.hub, self.folder, values)
+        tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
+        tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
+        done.write_text(json.dumps(ports))
+
+    @contextlib.contextmanager
+    def servers(self) -> Iterator[Servers]:
+        ports = json.loads((self.folder / "prepared.json").read_text())
+        photos = [sys.executable, "-m", "http.server", str(ports["photos"]), "--bind", HOST]
+        with (
+            chat_server(
+                HELPERS / "grounding_server.py", port=ports["grounding"], anywhere=True, changes=[]
+            ) as grounding,
+            edit_server(port=ports["edits"], delay=0.02) as edits,
+            subprocess.Popen(photos, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as serving,
+        ):
+            try:
+                yield Servers(grounding, edits)
+            finally:
+                serving.kill()
+
+    def run(self, *command: str) -> str:
+        """What a command says; CalledProcessError, with all of it on stderr, where it fails."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            print(done.stdout[-12_000:], file=sys.stderr)
+            raise subprocess.CalledProcessError(done.returncode, command)
+        return done.stdout
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    def faults(self) -> list[str]:
+        """What is not as it must be after a run."""
+        return [*self.in_raw_pairs(), *self.in_candidates(), *self.in_annotations(), *self.in_the_rest()]
+
+    def in_raw_pairs(self) -> Iterator[str]:
+        for task in self.values()["tasks"]:
+            for source in self.json(f"metrics/raw_pairs/{task}.json")["sources"]:
+                if not source["kept"] or source["refused"]:
+                    yield f"raw_pairs: {task}: {source}"
+
+    def in_candidates(self) -> Iterator[str]:
+        for row in self.json("metrics/candidates.json")["per_model"]:
+            if row["failed"]:
+                yield f"candidates: {row}"
+
+    def in_annotations(self) -> Iterator[str]:
+        values: dict[str, int] = {}
+        for task in self.values()["tasks"]:
+            found = self.json(f"metrics/annotate/{task}.json")
+            for field in ("failed", "not_configured", "pairs_failed", "pairs_unasked"):
+                if found.get(field):
+                    yield f"annotate: {task}: {field}: {found[field]}; {found.get('reasons')}"
+            for row in found["measures"]:
+                values[row["measure"]] = values.get(row["measure"], 0) + row["scored"]
+                if not row["scored"]:
+                    yield f"annotate: {task}: {row['area']} {row['measure']} has no value: {found['unscored_reasons']}"
+            if found["unscored_reasons"]:
+                yield f"annotate: {task}: unscored: {found['unscored_reasons']}"
+
+    def in_the_rest(self) -> Iterator[str]:
+        pairs, trained = self.json("metrics/train_pairs.json"), self.json("metrics/train_judge.json")
+        if not pairs["pairs"]:
+            yield f"train_pairs: {pairs}"
+        if trained["loss"] is None or trained["details"][0]["skipped"]:
+            yield f"train_judge: {trained}"
+        for name in self.values()["benchmarks"]:
+            found = self.json(f"metrics/benchmarks/{name}.json")
+            for judge in found["judges"]:
+                if judge["accuracy"]["n"] != found["benchmark"][0]["items"] or judge["accuracy"]["unparsed"]:
+                    yield f"judge_benchmark: {name}: {judge}"
+        arena = self.json("metrics/compare_models.json")
+        if not arena["records"] or arena["failed"] or arena["pairs_without_image"] != [0]:
+            yield f"compare_models: {arena}"
+
+
+def reduce(values: Any, few: bool) -> None:
+    """Few tasks and editors, by which every slot is used all the same."""
+    if not few:
+        return
+    for section, names in (("tasks", FEW_TASKS), ("editors", FEW_EDITORS)):
+        for name in set(values[section]) - set(names):
+            del values[section][name]
+    for task in set(values["raw_pairs"]["sources"]) - set(FEW_TASKS):
+        del values["raw_pairs"]["sources"][task]
+    del values["benchmarks"]["editscore"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--few", action="store_true", help="few tasks and editors, as in CI")
+    given = parser.parse_args()
+    start, rehearsal = time.monotonic(), Rehearsal(given.folder.resolve())
+    rehearsal.prepare(given.few)
+    print(f"rehearsal: {rehearsal.folder} is ready, {time.monotonic() - start:.0f} s", flush=True)
+    with rehearsal.servers():
+        done = subprocess.run(["dvc", "repro"], cwd=rehearsal.folder, env=rehearsal.env, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    faults = rehearsal.faults()
+    if faults:
+        sys.exit("rehearsal: " + "\n".join(faults))
+    print(f"rehearsal: every slot gave what it must, {time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Everything that profiles/paper.yaml names, tiny and random, where the real thing would lie.
+
+Models and data sets of the hub lie in a hub's cache (HF_HUB_CACHE), each model with a checkpoint of its own class and
+in its published form; sources, LPIPS and insightface's files lie in the paths that the profile says.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tiny_models
+import tiny_people
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from editjudge.core.winner import SIDES
+from editjudge.judges.styles import GENERAL, TRAINED, style
+from editjudge.qwen import tiny
+from editjudge.qwen.prompt import completion
+from editjudge.training import pretrain
+from editjudge.vision.lpips import LINEAR, TRUNK
+
+COMMIT = "5" * 40
+COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230)}  # as grounding_server knows them
+HEIGHT, WIDTH = 96, 128
+FACES = ((6, 5), (16, 11))  # cells of 32 of the detector's 640: one in the red square, one beside it
+SIZES = tiny.TinySettings(
+    image_size=64, hidden_size=48, text_layers=2, text_heads=2, key_value_heads=1, text_intermediate=96,
+    vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
+)  # fmt: skip
+TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
+SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
+INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
+UNICEDIT = {  # our task: upstream's
+    "background_change": "Background Change", "camera_motion": "Viewpoint Transformation",
+    "color_alter": "Color Alteration", "material_alter": "Material Modification", "motion_change": "Motion Change",
+    "object_extraction": "Object Extraction", "ps_human": "Portrait Editing",
+    "size_adjustment": "Shape-Size Alteration", "style_transfer": "Style Transfer", "subject_add": "Subject Addition",
+    "subject_remove": "Subject Removal", "subject_replace": "Subject Replacement", "text_editing": "Text Modification",
+    "tone_transfer": "Tone Transformation",
+}  # fmt: skip
+
+
+def cached(hub: Path, name: str, revision: str = "main", kind: str = "models") -> Path:
+    """The folder of a hub id's files in a hub's cache."""
+    root = hub / f"{kind}--{name.replace('/', '--')}"
+    ref = root / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    ref.write_text(COMMIT)
+    folder = root / "snapshots" / COMMIT
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def picture(number: int) -> bytes:
+    """A photograph of three squares, as PNG: no two are alike."""
+    rng = np.random.default_rng(number)
+    small = rng.uniform(40, 215, (6, 8, 1)).astype(np.float32) + rng.uniform(-25, 25, (6, 8, 3)).astype(np.float32)
+    pixels = cv2.resize(small, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC).clip(0, 255).astype(np.uint8)
+    places = {"red": (16, 8, 72, 64), "green": (88, 8, 108, 28), "blue": (84, 36, 104, 56)}
+    for colour, (x0, y0, x1, y1) in places.items():
+        jitter = rng.integers(-3, 4, 2)
+        pixels[y0 + jitter[1] : y1 + jitter[1], x0 + jitter[0] : x1 + jitter[0]] = COLOURS[colour]
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> None:
+    """data/sources, `rows` a task and source. images: the address under which root is served, for Pico-Banana's."""
+    folder, numbers = root / "data/sources", iter(range(10**6))
+    unicedit, (nano, pico, own) = [], (folder / name for name in ("Nano-150k", "pico", "own"))
+    for path in (folder / "UnicEdit-10M/data", nano / "json", nano / "Image", pico / "images", own):
+        path.mkdir(parents=True, exist_ok=True)
+    lines: dict[Path, list[dict[str, Any]]] = {}
+    for task in tasks:
+        for _ in range(rows):
+            number = next(numbers)
+            said, name = INSTRUCTION.format(number), f"{number}.png"
+            if task not in UNICEDIT:
+                (own / name).write_bytes(picture(number))
+                lines.setdefault(own / f"{task}.jsonl", []).append(
+                    {"key": f"k{number}", "instruction": said, "image": name}
+                )
+                continue
+            shown = {"bytes": picture(number), "path": None}
+            row = {"key": f"{number:032x}", "edit_task": "Any", "edit_subtask": UNICEDIT[task], "src_image": shown}
+            unicedit.append(row | {"edit_image": shown, "prompt_cn": said, "prompt_en": said})
+    for file, prefix in (("background", "Nano-150k/"), ("action", "Nano-150k/")):
+        for _ in range(rows):
+            number = next(numbers)
+            (nano / f"Image/{number}.png").write_bytes(picture(number))
+            row = {"task_type": "ic", "instruction": INSTRUCTION.format(number)}
+            row["input_images"] = [f"{prefix}Image/{number}.png"]
+            lines.setdefault(nano / f"json/{file}_cleaned.jsonl", []).append(row)
+    for kind in (
+        "Zoom in",
+        "Photo to cartoon/sketch/comic",
+        "Remove an existing object",
+        "Add new (handwritten/printed/etc) text",
+    ):
+        number = next(numbers)
+        (pico / f"images/{number}.png").write_bytes(picture(number))
+        row = {"open_image_input_url": f"{images}/data/sources/pico/images/{number}.png", "edit_type": kind}
+        row |= {"text": INSTRUCTION.format(number), "output_image": "x.png", "summarized_text": "squares"}
+        lines.setdefault(pico / "sft.jsonl", []).append(row)
+    pq.write_table(pa.Table.from_pylist(unicedit), folder / "UnicEdit-10M/data/train-00000-of-00001.parquet")
+    for file, each in lines.items():
+        file.write_text("".join(json.dumps(row) + "\n" for row in each))
+
+
+def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
+    """GEditBench v2, VCReward-Bench and EditScore-Bench, a prompt of each task, in their published forms."""
+    arena, pairs, scored = [], [], []
+    for number, task in enumerate(tasks, 10**6):
+        source, a, b = ({"bytes": picture(seed), "path": None} for seed in (number, number + 1000, number + 2000))
+        said = INSTRUCTION.format(number)
+        arena.append({"key": f"g{number}", "task": task, "instruction": said, "source_image": source})
+        pairs.append(arena[-1] | {"edited_images": [a, b], "winner": SIDES[number % 2]})
+        row = {"key": [f"a{number}", f"b{number}"], "instruction": said, "input_image": source}
+        scored.append(row | {"output_images": [a, b], "dimension": "consistency", "task_type": task})
+    sets = {"GEditBench-v2/GEditBench-v2": arena, "GEditBench-v2/VCReward-Bench": pairs}
+    for name, rows in (sets | {"EditScore/EditReward-Bench": scored}).items():
+        pq.write_table(pa.Table.from_pylist(rows), cached(hub, name, kind="datasets") / "test.parquet")
+
+
+def write_judge_base(folder: Path) -> None:
+    """A random Qwen3-VL that has learnt nothing but the form of a reply: which side it names is chance."""
+    styles = [style(name) for name in (TRAINED, GENERAL)]
+    texts = [
+        part["text"]
+        for each in styles
+        for turn in each.messages(INSTRUCTION)
+        for part in turn["content"]
+        if "text" in part
+    ]
+    tokens = tiny.tokenizer(texts * 2, vocab_size=1024)
+    net, show = tiny.model(tokens, SIZES), tiny.processor(tokens, SIZES.image_size)
+    rng, optimizer = np.random.default_rng(0), torch.optim.AdamW(net.parameters(), lr=5e-3, fused=True)
+    for step in range(TAUGHT):
+        pretrain.train_step(net, _lesson(net, show, styles[step % 2], rng), optimizer, 1.0)
+    tiny.save(net.eval(), show, folder)
+
+
+def _lesson(net: Any, show: Any, asked: Any, rng: np.random.Generator) -> pretrain.Batch:
+    """Questions on images of noise, with a side drawn as their answer."""
+    height, width = SHOWN[int(rng.integers(len(SHOWN)))]
+    tokens, pixels = show.tokenizer, rng.integers(0, 256, (3 * QUESTIONS, height, width, 3), dtype=np.uint8)
+    values, grid = pretrain.pixel_values(pixels)
+    pads = "<|image_pad|>" * (height * width // 32**2)
+    chosen = rng.integers(0, 2, QUESTIONS)
+    rows = []
+    for side in chosen.tolist():
+        chat = asked.messages(INSTRUCTION.format(int(rng.integers(1000))))
+        text = show.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        prompt = tokens(text.replace("<|image_pad|>", pads), add_special_tokens=False)["input_ids"]
+        reply = tokens(f"{completion(SIDES[side])}{tokens.eos_token}\n", add_special_tokens=False)["input_ids"]
+        rows.append((prompt, reply))
+    length = max(len(prompt) + len(reply) for prompt, reply in rows)
+    ids = torch.full((len(rows), length), tokens.pad_token_id)
+    mask, labels = torch.zeros_like(ids), torch.full_like(ids, pretrain.IGNORED)
+    for n, (prompt, reply) in enumerate(rows):
+        start, end = len(prompt), len(prompt) + len(reply)
+        ids[n, :end], mask[n, :end] = torch.tensor(prompt + reply), 1
+        labels[n, start:end] = ids[n, start:end]
+    positions = pretrain.rope_positions(net, ids, grid, mask)
+    nothing = torch.zeros(0)
+    return pretrain.Batch(ids, mask, positions, labels, values, grid, nothing, nothing, nothing)
+
+
+SENTENCE_MODULES = {
+    "0": ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    "1": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    "2": ("2_Normalize", "sentence_transformers.base.modules.normalize.Normalize"),
+}
+
+
+def write_embedder(folder: Path) -> Path:
+    """A random Qwen3-VL of few weights as a sentence-transformers folder, in the form of Qwen3-VL-Embedding's."""
+    sizes = tiny.TinySettings(hidden_size=48, text_layers=2, vision_layers=2)
+    tokens = tiny.tokenizer(["Make the cat red", "Remove the dog"])
+    tiny.save(tiny.model(tokens, sizes), tiny.processor(tokens), folder)
+    modules = [{"idx": int(n), "name": n, "path": p, "type": kind} for n, (p, kind) in SENTENCE_MODULES.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"embedding_dimension": 48, "pooling_mode": "lasttoken"}))
+    forward = {"method": "forward", "method_output_name": "last_hidden_state"}
+    modality = {"text": forward, "image": forward, "message": forward | {"format": "structured"}}
+    setting = {"transformer_task": "feature-extraction", "modality_config": modality}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(setting | {"module_output_name": "token_embeddings"}))
+    return folder
+
+
+def write_lpips(file: Path) -> None:
+    rng = torch.Generator().manual_seed(5)
+    shapes = TRUNK | LINEAR
+    tensors = {
+        name: torch.randn(shape, generator=rng) * (2 / max(1, np.prod(shape[1:]))) ** 0.5
+        for name, shape in shapes.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.abs() if name in LINEAR else tensor for name, tensor in tensors.items()}, file)
+
+
+def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
+    """A tiny checkpoint for each model of the parameters. root: the folder that local paths are relative to."""
+    measures = values["measures"]
+    made = {
+        "clip": (tiny_models.clip, tiny_models.CLIP_PROCESSOR),
+        "dinov3": (tiny_models.dinov3, tiny_models.DINO_PROCESSOR),
+        "segmenter": (tiny_models.sam2, None),
+        "depth": (tiny_models.depth, tiny_models.DEPTH_PROCESSOR),
+    }
+    for slot, (make, processor) in made.items():
+        torch.manual_seed(0)
+        tiny_models.save(make(), cached(hub, *measures[slot].split("@")), processor)
+    tiny_people.write_parser(cached(hub, measures["parsing"]))
+    tiny_people.write_pose(cached(hub, measures["pose"]), experts=1)
+    write_lpips(root / measures["lpips"])
+    insightface = root / measures["insightface"]["folder"]
+    insightface.mkdir(parents=True, exist_ok=True)
+    tiny_people.write_buffalo(insightface, side=640, always=FACES)
+    write_embedder(cached(hub, values["embed"]["model"]))
+    write_judge_base(cached(hub, values["train_judge"]["base"]))
+    write_editors(hub, values["editors"])
+
+
+def write_editors(hub: Path, editors: Mapping[str, Any]) -> None:
+    """One checkpoint for each pipeline class, and the LoRAs."""
+    import tiny_pipelines
+
+    for entry in (entry for entry in editors.values() if entry["kind"] == "diffusers"):
+        folder = cached(hub, entry["model"])
+        if not (folder / "model_index.json").is_file():
+            tiny_pipelines.save(entry["pipeline"], folder)
+        if lora := entry.get("lora"):
+            tiny_pipelines.save_lora(entry["pipeline"], folder, cached(hub, lora["model"]), lora["file"])

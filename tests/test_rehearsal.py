@@ -1,0 +1,59 @@
+"""The paper's profile, with tiny models of the same classes, through the whole graph on four tasks; killed once."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("diffusers", reason='the rehearsal edits through diffusers: pip install -e ".[editors]"')
+import rehearsal
+from chat_client import kept, settled
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> rehearsal.Rehearsal:
+    made = rehearsal.Rehearsal(tmp_path_factory.mktemp("rehearsal"))
+    made.prepare(few=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def servers(copy: rehearsal.Rehearsal) -> Iterator[rehearsal.Servers]:
+    with copy.servers() as running:
+        yield running
+
+
+def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, servers: rehearsal.Servers) -> None:
+    """Killed while an editing API is asked, and gone on with: what was kept is not asked for again."""
+    cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
+    graph = subprocess.Popen(
+        ["dvc", "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
+    )
+    while kept(cache) < 2 and graph.poll() is None:
+        time.sleep(0.01)
+    os.killpg(graph.pid, signal.SIGKILL)
+    graph.wait()
+    before = kept(cache)
+    assert before >= 2
+    settled(servers.edits)
+    asked = sum(servers.edits.log()["came"].values())
+    copy.run("dvc", "repro")
+    counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
+    assert counted["reused"] == before
+    came = servers.edits.log()["came"]
+    assert len(came) == counted["reused"] + counted["computed"]
+    assert sum(came.values()) == asked + counted["computed"], "what was kept is not asked for again"
+
+
+def test_every_slot_gave_what_it_must(copy: rehearsal.Rehearsal) -> None:
+    assert copy.faults() == []
+    assert "up to date" in copy.run("dvc", "status")
+
+
+def test_parser_and_grounder_were_asked_once_for_each_thing(servers: rehearsal.Servers) -> None:
+    log = servers.grounding.log()
+    assert set(log["kinds"]) == {"200"}
+    assert {len(times) for times in log["asked"].values()} == {1}
