@@ -5,6 +5,8 @@
 # make pull    the published judge, adapter, pairs, annotations and verdicts, without network
 # make publish [VERSION=v1.0.0]   puts the committed state into published/, and to S3 where a remote `store` is set
 # make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
+# make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (8 GB, with CUDA)
+# make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -17,7 +19,7 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify pull publish store clean
+.PHONY: setup setup-dev repro test lint graph check verify pull publish store vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge judge_benchmark compare_models
@@ -75,5 +77,13 @@ store: setup
 	dvc remote modify -q --local store verify true
 	dvc remote modify -q --local store $(if $(PROFILE),profile $(PROFILE),allow_anonymous_login true)
 
+vllm:
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install --no-input --disable-pip-version-check -r configs/vllm.lock
+
+vllm-lock: setup
+	@$(PIP) uv
+	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade - -o configs/vllm.lock
+
 clean:
-	rm -rf $(VENV) work dvc_plots
+	rm -rf $(VENV) .vllm work dvc_plots

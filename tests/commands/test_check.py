@@ -91,3 +91,24 @@ def test_sections_that_are_missing_are_named(values: dict[str, Any], capsys: pyt
 def test_a_folder_of_edits_must_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
     values["editors"] |= {"mine": {"kind": "folder", "path": "data/sources/none"}, "b": {"kind": "folder"}}
     assert found(values, capsys) == ["editors.mine.path: data/sources/none not found", "editors.b.path is missing"]
+
+
+def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(
+    values: dict[str, Any], capsys: pytest.CaptureFixture
+) -> None:
+    for folder in ("models/judge/mine", "models/adapter/mine", "data/sources/mine"):
+        Path(folder).mkdir(parents=True)
+    values["judges"]["mine"] = values["judges"]["base"] | {"model": "models/judge/mine"}
+    values["train_judge"]["base"] = str(Path("models/adapter/mine").absolute())
+    values["measures"]["clip"] = "./models/tiny_base/../tiny_base/clip"
+    values["imported"] = {"a": {"path": "data/sources/mine"}, "b": {"path": "plots/leaderboard/mine"}}
+    lines = [line for line in found(values, capsys) if not line.endswith("not found")]
+    wanted = {
+        "judges.mine.model": "models/judge",
+        "train_judge.base": "models/adapter",
+        "measures.clip": "models/tiny_base",
+        "imported.b.path": "plots/leaderboard",
+    }
+    ends = [f" lies in {place}, which a stage makes anew: keep it elsewhere" for place in wanted.values()]
+    assert sorted(line.partition(":")[0] for line in lines) == sorted(wanted)
+    assert all(sum(line.endswith(end) for line in lines) == 1 for end in ends)

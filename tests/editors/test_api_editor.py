@@ -175,7 +175,7 @@ def test_the_form_is_what_the_openai_client_sends(form: str) -> None:
 
 
 @pytest.mark.parametrize("budget", [{"images": 10}, {"money": 0.4}, {"images": 50, "money": 0.41}])
-def test_a_budget_ends_the_run_cleanly(budget: dict[str, float], capfd: pytest.CaptureFixture) -> None:
+def test_a_budget_ends_the_run_cleanly(budget: dict[str, float]) -> None:
     with edit_server(behave={"p1": ["429", "good"], "p2": ["500", "500", "good"]}, delay=0.02) as server:
         how = setting(server.url, budget=budget, price=0.04, max_in_flight=4)
         kept, editor = edited(how, [request(f"p{n}", n) for n in range(30)])
@@ -188,9 +188,6 @@ def test_a_budget_ends_the_run_cleanly(budget: dict[str, float], capfd: pytest.C
         "outcomes": {"budget": 20, "done": 10}, "left": 20, "requests": 0, "retries": 0, "money": 0.4, "seconds": 0
     }  # fmt: skip
     assert "budget of" in kept[rest[0]].reason
-    told = capfd.readouterr().err
-    assert "20 edits of a are left" in told
-    assert "raise editors.a.budget" in told
     assert Counter(kinds(again)) == {"done": 10, "budget": 10}
 
 
@@ -250,14 +247,12 @@ def test_a_key_that_is_wanted_must_be_there(monkeypatch: pytest.MonkeyPatch) -> 
         ApiEditor(how, "a")
 
 
-def test_an_endpoint_that_is_down_is_given_up(capfd: pytest.CaptureFixture) -> None:
+def test_an_endpoint_that_is_down_is_given_up() -> None:
     kept, _ = edited(setting("http://127.0.0.1:9/v1", tries=1, max_in_flight=2), [request("p", n) for n in range(200)])
     counts = Counter(kinds(kept))
     assert counts["connection"] + counts["not_asked"] == 200
     assert DOWN <= counts["connection"] <= DOWN + 8
     assert "no connection" in kept[0].reason
-    told = capfd.readouterr().err
-    assert f"no answer (connection: {counts['connection']}, not_asked: {counts['not_asked']})" in told
 
 
 def test_a_purse_lets_those_wait_that_may_still_be_served() -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pytest
 from edit_client import edit_server
 
 from editjudge.core import images, resume
+from editjudge.core.unfinished import Unfinished, check
 from editjudge.editors import settings
 from editjudge.stages import candidates
 
@@ -60,6 +62,10 @@ def test_an_api_is_asked_within_its_budget_and_never_twice_for_what_was_paid(tmp
         assert [c.meta["kind"] for c in first.candidates][:2] == [None, "refused"]
         assert "budget" in {c.meta["kind"] for c in first.candidates}
         assert first.figures["left"] > 0
+        gap = candidates.gap(first.candidates, "m")
+        with pytest.raises(Unfinished, match=r"edits of m are missing .*again, with more editors\.m\.budget, or allow"):
+            check({}, "candidates", "candidates@m", [gap])
+        check({"unfinished": {"candidates": 1.0}}, "candidates", "candidates@m", [gap])
         _, second, computed_then = run(api, wanted, tmp_path / "c")
         found, third, computed_last = run(api | {"budget": {"images": 9}}, wanted, tmp_path / "c")
         other, _, computed_anew = run(api | {"benchmark": {"size": "auto"}}, wanted, tmp_path / "c")

@@ -24,6 +24,7 @@ Install = Callable[..., None]
 STAND_IN = """#!{python} -S
 import http.server, json, os, signal, subprocess, sys, time
 print("arguments", json.dumps(sys.argv[1:]), os.environ["HF_HUB_OFFLINE"], flush=True)
+print("told", json.dumps(dict(os.environ)), flush=True)
 {first}
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -40,7 +41,8 @@ def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
     """The committed setting with vLLM, on a free port, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     committed = launch.read_serving(params.load(ROOT / "params.yaml"))
-    return replace(committed, engine="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return replace(committed, engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
 
 
 @pytest.fixture
@@ -81,6 +83,8 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
         "--port": port,
         "--served-model-name": checkpoint.model,
         "--tensor-parallel-size": "1",
+        "--data-parallel-size": "1",
+        "--gpu-memory-utilization": "0.9",
         "--max-model-len": "48000",
         "--max-num-seqs": "32",
         "--dtype": "bfloat16",
@@ -91,6 +95,76 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
     assert server.process.returncode == -signal.SIGTERM
     assert server.log == Path(f"work/serve/judge-{port}.log")
     assert "--mm-processor-kwargs" not in launch.vllm_command(checkpoint, how, 1)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """An adapter of rank 24, beside it the processor that it was trained with."""
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 16, "rank_pattern": {"q_proj": 24}}))
+    size = {"shortest_edge": 1024, "longest_edge": 4096}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": {"size": size}}))
+    return folder
+
+
+def test_an_adapter_is_served_without_being_merged(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, adapter: Path
+) -> None:
+    vllm()
+    with running(replace(checkpoint, adapter=str(adapter)), how) as server:
+        words = arguments(server.log)
+        assert server.model == str(adapter), "requests name the adapter"
+    flags = {flag: words[words.index(flag) + 1] for flag in ("--max-lora-rank", "--mm-processor-kwargs")}
+    assert json.loads(words[words.index("--lora-modules") + 1]) == {"name": str(adapter), "path": str(adapter)}
+    assert "--enable-lora" in words
+    assert flags["--max-lora-rank"] == "32", "the least that vLLM knows"
+    assert json.loads(flags["--mm-processor-kwargs"])["size"]["longest_edge"] == 4096, "as it was trained"
+    (adapter / "adapter_config.json").write_text(json.dumps({"r": 1024}))
+    with pytest.raises(ServingError, match="has rank 1024, and vLLM takes 512 at most: merge it"):
+        launch.vllm_command(replace(checkpoint, adapter=str(adapter)), how, 1)
+
+
+def test_copies_on_chosen_gpus_leave_room_for_others(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm()
+    monkeypatch.setenv("PYTHONPATH", "src")
+    several = replace(how, data_parallel=2, tensor_parallel=2, devices=[0, 1, 2, 3], gpu_memory_utilization=0.6)
+
+    def told(visible: str | None = None) -> tuple[str, dict[str, str]]:
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with running(checkpoint, several) as server:
+            lines = server.log.read_text().splitlines()
+        return lines[0], json.loads(lines[1].removeprefix("told "))
+
+    words, environment = told()
+    assert '"--data-parallel-size", "2"' in words
+    assert '"--gpu-memory-utilization", "0.6"' in words
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert "PYTHONPATH" not in environment, "vLLM has packages of its own"
+    assert environment["PATH"].startswith(str(Path(checkpoint.model).parent / "bin")), "and tools"
+    assert told("7,6,5,4,3")[1]["CUDA_VISIBLE_DEVICES"] == "7,6,5,4", "numbers of what the stage itself may use"
+    with pytest.raises(ServingError, match=r"serve.devices names 2, and CUDA_VISIBLE_DEVICES 2 GPUs"):
+        told("7,6")
+
+
+ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]
+
+
+def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Path, vllm: Install) -> None:
+    """By vLLM's own parser where `make vllm` has made its environment, else by the list that this printed."""
+    vllm()
+    listed = Path(__file__).with_name("vllm_flags.txt").read_text().splitlines()
+    locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
+    assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"
+    pixels = replace(how, min_pixels=262_144, max_pixels=1_310_720, data_parallel=8)
+    words = launch.vllm_command(replace(checkpoint, adapter=str(adapter)), pixels, 1)[2:]
+    assert {word for word in words if word.startswith("--")} <= set(listed)
+    if ENGINE.is_file():
+        script = [ENGINE.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]
+        assert subprocess.run([*script, *words], capture_output=True, text=True).stdout.splitlines() == listed
 
 
 def test_a_slow_start_is_waited_for(
@@ -128,13 +202,17 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
     with pytest.raises(KeyError):
         stage()
     assert len(found) == 2
-    assert all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in found)
+    deadline = time.monotonic() + 10
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in found):
+        assert time.monotonic() < deadline, "SIGKILL takes a moment, and no more"
+        time.sleep(0.01)
 
 
 STAGE = """
 import sys
 from editjudge.endpoints.launch import Checkpoint, Serving, running
-how = Serving(engine="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1, max_model_len=100,
+how = Serving(engine="vllm", program="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1,
+    data_parallel=1, devices=[], gpu_memory_utilization=0.9, max_model_len=100,
     max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
 with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
     print(server.process.pid, flush=True)
@@ -165,7 +243,7 @@ def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint:
 
 def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(ServingError, match="no vllm on the PATH"), running(checkpoint, how):
+    with pytest.raises(ServingError, match="no vllm: run `make vllm`"), running(checkpoint, how):
         pass
     nowhere = replace(checkpoint, model="nowhere")
     with pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"), running(nowhere, how):
@@ -194,6 +272,9 @@ def test_the_setting_is_checked() -> None:
         ({"gpus": 2}, r"serve\.gpus is unknown"),
         ({"min_pixels": 5}, "must both be 0"),
         ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
+        ({"gpu_memory_utilization": 0.0}, r"serve\.gpu_memory_utilization must be above 0"),
+        ({"data_parallel": 8}, r"serve\.data_parallel and tensor_parallel must be 1: the embedded server runs one"),
+        ({"engine": "vllm", "data_parallel": 8, "devices": [0, 1]}, r"serve\.devices names 2 GPUs: 8 are needed"),
     ):
         with pytest.raises(params.ParamsError, match=message):
             launch.read_serving(values | {"serve": values["serve"] | change})

@@ -1,4 +1,12 @@
-"""The sizes of the tiny base that the judge's tests use, and the instructions its tokenizer knows."""
+"""The sizes of the tiny base that the judge's tests use, the instructions its tokenizer knows, and adapters of it."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model
+from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge.qwen import tiny
 
@@ -15,3 +23,15 @@ SIZES = tiny.TinySettings(
     vision_heads=2,
     vision_intermediate=64,
 )
+
+
+def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> PeftModel:
+    """A copy of the model with an adapter by peft, every trained tensor far from where it starts, saved in `folder`."""
+    torch.manual_seed(1)
+    model = get_peft_model(copy.deepcopy(net), config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(0.3 * torch.randn_like(weight))
+    model.save_pretrained(str(folder))
+    return model.eval()

@@ -148,7 +148,8 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
     elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3, rule="probability")
 
     def name(how: EndpointSetting) -> str:
-        return asking.tasks_of(how, asking.form(how.prompt, asking.CONSISTENCY), [question])[0].name
+        way = asking.form(how.prompt, asking.CONSISTENCY)
+        return asking.tasks_of(how, way, [question], asking.model_of(how))[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -163,7 +164,8 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
-        return asking.tasks_of(how, asking.form(how.prompt, asking.CONSISTENCY), [question])[0].name
+        way = asking.form(how.prompt, asking.CONSISTENCY)
+        return asking.tasks_of(how, way, [question], asking.model_of(how))[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
     sizes = {name(min_pixels=least, max_pixels=most) for least, most in ((4, 9), (5, 9), (4, 8))}

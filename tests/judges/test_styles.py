@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from editjudge import prompts
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.winner import WINNERS
+from editjudge.judges.settings import read_setting
 from editjudge.judges.styles import style
 from editjudge.qwen.prompt import completion, messages
 
@@ -73,6 +74,18 @@ def test_the_trained_judges_question_is_its_own():
 def test_a_trained_judge_is_asked_about_what_it_has_not_learnt_as_general_models_are():
     assert style("pvc", "visual_quality") == style("decision", "visual_quality")
     assert style("pvc") != style("decision")
+
+
+def test_a_general_model_is_never_asked_the_trained_judges_question_by_default():
+    local = {"dtype": "float32", "batch_size": 1, "rule": "agreement"}
+    for backend in ("served", "transformers"):
+        prompts_of = {
+            model: read_setting("judges.j", {"backend": backend, "model": model, **local}).prompt
+            for model in ("Qwen/Qwen3-VL-8B-Instruct@main", "models/judge", "models/tiny_base")
+        }
+        assert list(prompts_of.values()) == ["decision", "pvc", "pvc"]
+        own = {"backend": backend, "model": "me/my-judge", "prompt": "pvc", **local}
+        assert read_setting("judges.j", own).prompt == "pvc"
 
 
 def test_every_text_is_another():

@@ -1,6 +1,5 @@
 """The streamed merge gives what peft's merge in memory gives, or refuses by name; it appears whole or not at all."""
 
-import copy
 import errno
 import itertools
 import json
@@ -18,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 from judging import compare
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_base import INSTRUCTIONS, SIZES
+from tiny_base import INSTRUCTIONS, SIZES, adapted
 from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
@@ -95,18 +94,6 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
 def in_memory(bases: Bases) -> Nets:
     """The bases in float32; to be copied."""
     return {name: load_model(folder) for name, folder in bases.items()}
-
-
-def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> PeftModel:
-    """A copy of the model with an adapter by peft, every trained tensor far from where it starts, saved in `folder`."""
-    torch.manual_seed(1)
-    model = get_peft_model(copy.deepcopy(net), config)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(0.3 * torch.randn_like(weight))
-    model.save_pretrained(str(folder))
-    return model.eval()
 
 
 def stored(folder: Path) -> dict[str, torch.Tensor]:

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tiny_base import adapted
+from training_pairs import setting
 
 from editjudge.core import images
+from editjudge.merging.merge import merge_adapter
 from editjudge.qwen.chat_model import KEPT_IMAGES, TOP, Chat, ChatModel, Chooser, load
+from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.prompt import messages
+from editjudge.training.lora import lora, processor_of
 
 LONG = "Make the whole picture look like a rainy night in the city, with lamps"
 
@@ -45,6 +50,27 @@ def plain(model: ChatModel, chat: Chat, shown: dict[bytes, np.ndarray]) -> tuple
         **inputs, max_new_tokens=chat.max_new_tokens, do_sample=False, output_logits=True, return_dict_in_generate=True
     )
     return out.sequences[0, inputs["input_ids"].shape[1] :].tolist(), torch.cat(out.logits).log_softmax(1)
+
+
+def test_an_adapter_judges_as_the_merged_judge_does(
+    base_dir: Path, model: ChatModel, chat: Callable[..., Chat], shown: dict[bytes, np.ndarray], tmp_path: Path
+) -> None:
+    """To rounding, and in the sizes of images that it was trained with."""
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    adapted(load_model(base_dir), adapter, lora(setting(lora_rank=4, lora_alpha=8)))
+    bounds = setting(min_pixels=64 * 64, max_pixels=80 * 80)
+    processor_of(base_dir, bounds).save_pretrained(adapter)
+    merge_adapter(base_dir, adapter, merged)
+    chats = [chat(*each) for each in (("cup", 0, 1, 2), (LONG, 3, 2, 1), ("cup", 3, 1, 0))]
+    two = load(base_dir, adapter=adapter), load(merged)
+    found, expected, plain = (each.reply(chats, shown) for each in (*two, model))
+    assert [reply.tokens for reply in found] == [reply.tokens for reply in expected]
+    assert [reply.tokens for reply in found] != [reply.tokens for reply in plain], "the adapter tells"
+    assert sum(len(reply.tokens) for reply in found) >= 6
+    for one, other in zip(found, expected, strict=True):
+        assert np.allclose(one.logprobs, other.logprobs, atol=1e-4)
+    assert two[0].processor.image_processor.size == two[1].processor.image_processor.size
+    assert two[0].processor.image_processor.size.longest_edge == 80 * 80
 
 
 def test_replies_are_those_of_plain_generation(

@@ -2,12 +2,14 @@
 
 import contextlib
 import csv
+import http.server
 import io
 import json
 import os
 import shutil
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -773,3 +775,36 @@ def test_a_task_without_a_pair_fails_and_its_counts_say_why(stage: Stage, tmp_pa
     [counts] = json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())["sources"]
     assert counts["reasons"] == [{"reason": "image missing", "rows": 1}]
     assert (tmp_path / "data/raw_pairs/color_alter.parquet").read_bytes() == before, "the pairs there were stay"
+
+
+def test_downloads_that_failed_above_the_share_end_the_stage_and_the_next_run_asks_for_these_alone(
+    stage: Stage, tmp_path: Path
+) -> None:
+    broken, asked = ["/1.png"], []
+
+    class Images(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(503 if self.path in broken else 200)
+            self.end_headers()
+            if self.path not in broken:
+                self.wfile.write(png(int(self.path[1]), 96, 72))
+
+        def log_message(self, *words: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Images) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        rows = [plain(f"k{n}", image=f"{address}/{n}.png", instruction=f"{TEXT} {n}") for n in range(4)]
+        file = jsonl(tmp_path / "t.jsonl", *rows)
+        mine = {"sources": {"color_alter": {"mine": {"format": "plain", "path": str(file)}}}}
+        mine |= {"downloads": DOWNLOADS | {"private_hosts": True}}
+        words = r"1 of 4 rows of mine are missing \(download failed: 1\)\. What is finished is kept\. To go on, run"
+        with pytest.raises(
+            SystemExit, match=rf"^raw_pairs: {words} `dvc repro` again, or allow more by unfinished\.raw"
+        ):
+            stage("color_alter", **mine)
+        broken.clear()
+        stage("color_alter", **mine)
+        server.shutdown()
+    assert sorted(asked) == ["/0.png", "/1.png", "/1.png", "/2.png", "/3.png"]

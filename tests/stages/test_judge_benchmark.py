@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from chat_client import chat_server, setting
 
 from editjudge.benchmarks.item import Item
 from editjudge.core import images, records, schemas
@@ -208,3 +209,54 @@ def test_a_benchmark_that_cannot_be_read_ends_the_stage_in_one_line(repository: 
     (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": {"small": None}}))
     with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small must have fields"):
         stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
+
+
+def run(repository: Path, share: float, **judges: dict) -> dict:
+    """The stage with these judges and this share in params.yaml; its metrics, however it ends."""
+    values = yaml.safe_load((repository / "params.yaml").read_text())
+    values |= {"judges": judges, "unfinished": {"judge_benchmark": share}}
+    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
+    return metrics_of(repository)
+
+
+def metrics_of(repository: Path) -> dict:
+    return json.loads((repository / "metrics/benchmarks/small.json").read_text())
+
+
+def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, capfd: pytest.CaptureFixture) -> None:
+    with chat_server() as server:
+        gpt = setting(server.url, prompt="decision", max_in_flight=1)
+        few = gpt | {"budget": {"questions": 4}}
+        words = (
+            r"2 of 6 answers of judges\.gpt are missing \(budget: 2\)\. What is finished is kept\. To go on, run `dvc "
+        )
+        with pytest.raises(
+            SystemExit, match=rf"^judge_benchmark: {words}repro` again, with more judges\.gpt\.budget, or"
+        ):
+            run(repository, 0.05, gpt=few)
+        found = metrics_of(repository)
+        assert (found["accuracy"], found["unscored"]) == ({"gpt": None}, {"gpt": 1})
+        assert "gpt said nothing on 1 of 3 rows: " in capfd.readouterr().err
+        assert run(repository, 1.0, gpt=few)["accuracy"] == {"gpt": None}, "as the user wants it, and no figure of it"
+        assert "run `dvc repro -f -s judge_benchmark@small`" in capfd.readouterr().err
+        whole = run(repository, 0.0, gpt=gpt)
+        assert sum(server.log()["kinds"].values()) == 6, "what was paid for is not asked again"
+    assert whole["accuracy"]["gpt"] is not None
+    assert "unscored" not in whole
+
+
+def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
+    values = yaml.safe_load((repository / "params.yaml").read_text()) | {"tasks": {}}
+    (repository / "params.yaml").write_text(yaml.safe_dump(values))
+    words = r"no judge has a verdict on any row of small; the first: .*the question says no regions to measure"
+    with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
+        run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
+    assert metrics_of(repository)["unscored"] == {"measures": 3}
+    assert metrics_of(repository)["accuracy"] == {"measures": None}
+    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
+    (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
+    given = {"small": {"form": "genai", "path": "votes.csv"}}
+    (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": given}))
+    with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: no row can be used; .*image"):
+        run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})

@@ -11,6 +11,7 @@ from PIL import Image
 from editjudge.annotation.recipe import load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import params, records, resume, schemas
+from editjudge.core.unfinished import Unfinished
 from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.probe import scenes
@@ -169,6 +170,17 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
     assert found["interval_width"]["j"] > 0
     assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
+
+
+def test_a_judge_that_is_never_heard_gives_no_empty_leaderboard() -> None:
+    pairs = [({"key": f"p{n}", "task": "t"}, "a", "b") for n in range(2)]
+    gallery = {model: {f"p{n}": {"damage": None} for n in range(2)} for model in "ab"}
+    rows = compare_models.to_matches("j", pairs, say(pairs), gallery)
+    compare_models.check_verdicts(rows)
+    with pytest.raises(
+        Unfinished, match=r"k has no verdict in any of 1 matches: prose; .* set judges\.k\.arena to false"
+    ):
+        compare_models.check_verdicts([*rows, rows[1] | {"judge": "k"}])
 
 
 SETTING = {"alpha": 1.0, "weighting": "balanced", "ties": "davidson", "bootstrap": 20, "seed": 0}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnxruntime
 import pytest
 from tiny_people import (
     ARCFACE,
@@ -238,3 +239,10 @@ def test_a_file_of_another_model_is_one_error_by_name(
     write(tmp_path / name)
     with pytest.raises(params.ParamsError, match=f"measures.faces.{said}"):
         InsightFaces("measures.faces", setting(tmp_path))
+
+
+def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.ndarray) -> None:
+    """It has no CUDA, and runs on the CPU what the other models run on a GPU."""
+    assert "CUDAExecutionProvider" not in onnxruntime.get_available_providers()
+    here, there = (InsightFaces("measures.faces", setting(folder), device) for device in ("cpu", "cuda:1"))
+    assert len(here.find([crowd])[0]) == len(there.find([crowd])[0]) > 0

@@ -70,7 +70,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "another_model": (rewritten("config.json", model_type="dinov2"), "type 'dinov2', not clip or clip_vision_model"),
     "no_processor": (lambda folder: (folder / "preprocessor_config.json").unlink(), "has no preprocessor_config.json"),
     "no_projection": (without_a_weight("visual_projection.weight"), "hold no visual_projection.weight"),
-    "pickled": (pickled, "has no model.safetensors"),
+    "pickled": (
+        pickled,
+        "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs",
+    ),
     "broken_weights": (
         lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99),
         "not readable as safetens",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
+from editjudge.core.resume import file_hash
 from editjudge.vision import faces_settings, folders, lpips
 from editjudge.vision.faces import LbpFaces
 from editjudge.vision.segmenters import GrabCut
@@ -70,8 +71,7 @@ def _version(slot: str, setting: SlotSetting) -> str:
     found = _weights(slot, setting)
     files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
     for file in files:
-        with file.open("rb") as opened:
-            digest.update(f"{file.name}\0{hashlib.file_digest(opened, 'sha256').hexdigest()}\0".encode())
+        digest.update(f"{file.name}\0{file_hash(file)}\0".encode())
     return digest.hexdigest()
 
 

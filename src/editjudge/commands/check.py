@@ -5,6 +5,7 @@ environment variables with keys. Nothing is loaded: whether a model fits, its st
 """
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known, read
+from editjudge.core.unfinished import Shares
 from editjudge.editors import settings as editors
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
@@ -52,6 +54,7 @@ SECTIONS: dict[str, type] = {
     "serve": Serving,
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
+    "unfinished": Shares,
 }
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks")
 
@@ -87,6 +90,17 @@ class Check:
     def _made(self, path: str) -> bool:
         return any(re.fullmatch(pattern, path.rstrip("/")) for pattern in self.made)
 
+    def kept(self, where: str, node: Any) -> None:
+        """No path in `node`, at any depth, lies in a folder that a stage makes: DVC deletes what is there."""
+        if isinstance(node, Mapping | list):
+            for name, each in node.items() if isinstance(node, Mapping) else enumerate(node):
+                self.kept(f"{where}.{name}" if where else str(name), each)
+        elif isinstance(node, str) and "/" in node:
+            path = os.path.relpath(os.path.abspath(node))
+            inside = (re.match(f"({pattern})/.", path) for pattern in self.made)
+            if found := next(filter(None, inside), None):
+                self.lines.append(f"{where}: {node} lies in {found[1]}, which a stage makes anew: keep it elsewhere")
+
     def all(self) -> list[str]:
         """Everything that is wrong."""
         names = [*SECTIONS, *ENTRIES]
@@ -97,6 +111,7 @@ class Check:
             for name, kind in SECTIONS.items()
             if name in self.values
         }
+        self.kept("", self.values)
         recipes = self.recipes()
         self.paths(found)
         self.thresholds(recipes, found)
@@ -195,7 +210,8 @@ class Check:
 def made_by(graph: Mapping[str, Any]) -> list[str]:
     """Patterns of what the stages of dvc.yaml make."""
     bodies = [entry.get("do", entry) for entry in graph["stages"].values()]
-    outs = [out if isinstance(out, str) else next(iter(out)) for body in bodies for out in body.get("outs", [])]
+    listed = [out for body in bodies for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
+    outs = [out if isinstance(out, str) else next(iter(out)) for out in listed]
     return [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
 
 

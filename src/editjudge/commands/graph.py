@@ -62,9 +62,9 @@ def _files(entries: list[Any], fields: tuple[str, ...]) -> list[str]:
 
 
 def _models(entries: list[Any]) -> list[str]:
-    """The folders among the entries' models; of a hub id models.lock holds the commit."""
+    """The folders among the entries' models and adapters; of a hub id models.lock holds the commit."""
     asked = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("backend") != "endpoint"]
-    return [model for model in _files(asked, ("model",)) if not hub.is_id(model)]
+    return [model for model in _files(asked, ("model", "adapter")) if model != "none" and not hub.is_id(model)]
 
 
 def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> list[str]:

@@ -5,12 +5,12 @@
 """
 
 import argparse
-import dataclasses
 from typing import Any
 
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.endpoints import launch
+from editjudge.judges.settings import LocalSetting, read_setting
 
 
 def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
@@ -18,14 +18,14 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     how = launch.read_serving(values)
     if judge is None:
         return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
-    backend = params.leaf(values, f"judges.{judge}.backend")
-    if backend not in ("served", "transformers"):
+    setting = read_setting(f"judges.{judge}", params.leaf(values, f"judges.{judge}"))
+    if not isinstance(setting, LocalSetting):
+        backend = values["judges"][judge]["backend"]
         raise params.ParamsError(
             f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
         )
-    names = [field.name for field in dataclasses.fields(launch.Checkpoint)]
-    found = launch.Checkpoint(*(params.leaf(values, f"judges.{judge}.{name}") for name in names))
-    return dataclasses.replace(found, model=str(hub.checkpoint(f"judges.{judge}.model", found.model)))
+    folder = str(hub.checkpoint(f"judges.{judge}.model", setting.model))
+    return launch.Checkpoint(folder, setting.dtype, setting.batch_size, setting.lora)
 
 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
@@ -39,7 +39,7 @@ def serve(given: argparse.Namespace) -> None:
     values = params.load()
     checkpoint = checkpoint_of(values, given.judge, given.model)
     with launch.running(checkpoint, changed(values, given.engine, given.port)) as server:
-        print(f"{server.url} serves {checkpoint.model}; log: {server.log}", flush=True)
+        print(f"{server.url} serves {server.model}; log: {server.log}", flush=True)
         code = server.process.wait()
     raise launch.ServingError(f"the server ended with code {code}{launch.tail(server.log)}")
 

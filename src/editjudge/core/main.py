@@ -14,6 +14,8 @@ EXTRAS = {
     "faces": ("onnxruntime",),
     "serve": ("starlette", "uvicorn"),
 }
+# By name, so that torch need not be imported. A process of a pool that the system kills has mostly taken all memory.
+OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "BrokenProcessPool"}
 
 
 def stage(description: str | None, work: Callable[..., None], *options: str) -> None:
@@ -30,7 +32,8 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
 
 
 def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """What `work` returns. A user's mistake is one line on stderr and status 1; Ctrl-C keeps what is finished: 130."""
+    """What `work` returns. A user's mistake and a lack of memory are one line on stderr and status 1; Ctrl-C keeps what
+    is finished: 130."""
     try:
         return work(*arguments)
     except (UserError, OSError) as error:
@@ -40,6 +43,11 @@ def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
         if extra is None:
             raise
         sys.exit(f'{name}: {error.name} is not installed: pip install -e ".[{extra}]"')
+    except (MemoryError, RuntimeError) as error:
+        if not {kind.__name__ for kind in type(error).__mro__} & OUT_OF_MEMORY:
+            raise
+        said = next(iter(str(error).splitlines()), "")
+        sys.exit(f"{name}: out of memory: {said}; what is finished is kept: give smaller batches or fewer processes")
     except KeyboardInterrupt:
         print(f"{name}: stopped; what is finished is kept", file=sys.stderr)
         sys.exit(130)

@@ -6,6 +6,7 @@ Several runs may use one at a time.
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from editjudge.core.code import version as code_version  # noqa: F401
-from editjudge.core.files import held
+from editjudge.core.files import held, sha256, work
 from editjudge.core.progress import progress
 from editjudge.core.workers import processes
 
 BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
+FRESH_SECONDS = 2.0  # in which a file may be written twice at what its disk takes for one time
 
 
 def fingerprint(*parts: Any) -> str:
@@ -81,6 +83,17 @@ class RecordCache:
     def counts(self) -> dict[str, int]:
         """How many records were taken from the cache and how many computed since it was opened."""
         return {"computed": self.computed, "reused": self.reused}
+
+
+def file_hash(path: Path) -> str:
+    """A file's SHA-256, hex, kept in work/ by its path, size and times: gigabytes of weights are read once."""
+    found = path.stat()
+    name = fingerprint(str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    with RecordCache(work("hashes.sqlite")) as cache:
+        known = cache.meta(name) or {"sha256": sha256(path)}
+        if not cache.reused and time.time() - found.st_mtime > FRESH_SECONDS:
+            cache.put(name, known)
+    return str(known["sha256"])
 
 
 Result = tuple[dict[str, Any], bytes | None]

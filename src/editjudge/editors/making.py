@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from typing import Any
 
 from tqdm import tqdm
@@ -31,14 +30,13 @@ def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep
     its outcome, in this process and as soon as it is there. Raises ParamsError for a setting that cannot work here,
     EditorBroken, and EndpointError for an API that takes no request.
     """
-    start, failures, passing = time.monotonic(), 0, Counter[str]()
+    start, failures = time.monotonic(), 0
     with tqdm(total=count, desc=f"candidates of {model}", unit="image", mininterval=1.0, dynamic_ncols=True) as bar:
 
         def kept(name: str, outcome: Outcome) -> None:
             nonlocal failures
             keep(name, outcome)
             failures += outcome.kind is not None
-            passing.update([] if outcome.lasting else [str(outcome.kind)])
             bar.set_postfix(failed=failures, refresh=False)
             bar.update()
 
@@ -54,10 +52,6 @@ def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep
             check(f"editors.{model}", setting)  # in seconds, before any worker is started
         where = places(model, setting)[:count]
         replaced = pool.run(functools.partial(load, model, setting), where, requests, kept, setting.timeout)
-    if passing:  # for DVC the stage is up to date
-        kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(passing.items()))
-        told = f"{passing.total()} edits of {model} failed, perhaps not for good ({kinds})"
-        print(f"editors: {told}; to try them again, run `dvc repro -f -s candidates@{model}`", file=sys.stderr)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
 
 

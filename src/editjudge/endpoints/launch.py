@@ -26,6 +26,7 @@ from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
 
 LAST_LINES = 15
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -36,11 +37,14 @@ class ServingError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is served. model: a folder. batch_size: requests that the embedded server answers together."""
+    """What is served. model: a folder. batch_size: requests that the embedded server answers together. adapter: the
+    folder of a LoRA adapter of it, which is served in its place.
+    """
 
     model: str
     dtype: str
     batch_size: int
+    adapter: str | None = None
 
 
 @settings_class(frozen=True, config=FORBID)
@@ -48,10 +52,14 @@ class Serving:
     """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
 
     engine: Literal["transformers", "vllm"]
+    program: Text
     host: Text
     port: Annotated[Count, Field(le=65_535)]
     dtype: Literal["float32", "bfloat16"]
     tensor_parallel: Annotated[Positive, Field(le=1024)]
+    data_parallel: Annotated[Positive, Field(le=1024)]
+    devices: Sequence[Count]
+    gpu_memory_utilization: Annotated[Real, Field(gt=0, le=1)]
     max_model_len: Annotated[Positive, Field(le=10_000_000)]
     max_num_seqs: Annotated[Positive, Field(le=10_000)]
     images: Annotated[Positive, Field(le=1000)]
@@ -64,13 +72,19 @@ class Serving:
     def __post_init__(self) -> None:
         if not (self.min_pixels == self.max_pixels == 0 or 0 < self.min_pixels <= self.max_pixels):
             raise Wrong("min_pixels", "and max_pixels must both be 0, or in this order")
+        gpus = self.data_parallel * self.tensor_parallel
+        if self.engine == "transformers" and gpus > 1:
+            raise Wrong("data_parallel", "and tensor_parallel must be 1: the embedded server runs one copy on one GPU")
+        if self.devices and len(self.devices) < gpus:
+            raise Wrong("devices", f"names {len(self.devices)} GPUs: {gpus} are needed")
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server that runs. url: of its API, with /v1."""
+    """A server that runs. url: of its API, with /v1. model: what requests call the model."""
 
     url: str
+    model: str
     process: subprocess.Popen
     log: Path
 
@@ -81,7 +95,7 @@ def read_serving(values: dict[str, Any]) -> Serving:
 
 @contextmanager
 def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
-    """Serves a checkpoint as long as the block lasts; the model's name there is its folder.
+    """Serves a checkpoint as long as the block lasts; the model's name there is its folder, or its adapter's.
 
     The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread).
     FileNotFoundError: no such folder. ServingError: no vLLM is there, the port is taken, or the server ends, or is
@@ -95,12 +109,31 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        process = subprocess.Popen(command, **streams, env=os.environ | ENVIRONMENT, start_new_session=True)
+        process = subprocess.Popen(command, **streams, env=environment(how), start_new_session=True)
         try:
             wait_until_healthy(process, how, port, log)
-            yield Running(f"http://{how.host}:{port}/v1", process, log)
+            yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
         finally:
             stop(process, how.stop_seconds)
+
+
+def environment(how: Serving) -> dict[str, str]:
+    """What the server is told beside its flags: nothing is fetched or reported, and which GPUs it may use.
+
+    `devices` counts among those that this process may use. vLLM has its own packages, and looks for its tools (ninja)
+    on the PATH.
+    """
+    told = os.environ | ENVIRONMENT
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if beyond := [n for n in how.devices if visible != [""] and n >= len(visible)]:
+        raise ServingError(f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0")
+    if how.devices:
+        names = map(str, how.devices) if visible == [""] else (visible[n] for n in how.devices)
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    if how.engine == "vllm" and (program := shutil.which(how.program)):
+        told.pop("PYTHONPATH", None)
+        told["PATH"] = f"{Path(program).parent.absolute()}{os.pathsep}{told.get('PATH', '')}"
+    return told
 
 
 def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
@@ -108,30 +141,54 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
 
     A checkpoint's own sampling defaults are left aside: what a request does not say is then what the API says.
     """
-    program = shutil.which("vllm")
+    program = shutil.which(how.program)
     if program is None:
-        raise ServingError("no vllm on the PATH: it needs an environment of its own; or serve.engine=transformers")
+        raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
     flags: dict[str, Any] = {
         "host": how.host,
         "port": port,
         "served-model-name": checkpoint.model,
         "tensor-parallel-size": how.tensor_parallel,
+        "data-parallel-size": how.data_parallel,
+        "gpu-memory-utilization": how.gpu_memory_utilization,
         "max-model-len": how.max_model_len,
         "max-num-seqs": how.max_num_seqs,
         "dtype": checkpoint.dtype,
         "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
         "generation-config": "vllm",
     }
-    if how.max_pixels:
-        size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels}
+    size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels} if how.max_pixels else None
+    if checkpoint.adapter is not None:
+        folder = Path(checkpoint.adapter)
+        flags["lora-modules"] = json.dumps({"name": checkpoint.adapter, "path": str(folder.resolve())})
+        flags["max-lora-rank"] = max_lora_rank(folder)
+        size = size or pixels_of(folder)
+    if size:
         flags["mm-processor-kwargs"] = json.dumps({"size": size})
-    return [program, "serve", checkpoint.model, *words(flags), *how.arguments]
+    lora = [] if checkpoint.adapter is None else ["--enable-lora"]
+    return [program, "serve", checkpoint.model, *words(flags), *lora, *how.arguments]
+
+
+def max_lora_rank(adapter: Path) -> int:
+    """The least rank that vLLM can reserve for an adapter. ServingError: it has a larger one than vLLM takes."""
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
+    if rank > LORA_RANKS[-1]:
+        raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
+    return next(each for each in LORA_RANKS if each >= rank)
+
+
+def pixels_of(adapter: Path) -> dict[str, int] | None:
+    """The sizes of images that an adapter was trained with, from the processor beside it; None without one."""
+    file = adapter / "processor_config.json"
+    return json.loads(file.read_text())["image_processor"]["size"] if file.is_file() else None
 
 
 def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     """The embedded server, in an interpreter of its own. It takes the image sizes of the checkpoint."""
     flags = {
         "model": checkpoint.model,
+        "name": checkpoint.adapter or checkpoint.model,
         "host": how.host,
         "port": port,
         "dtype": checkpoint.dtype,
@@ -139,6 +196,7 @@ def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[st
         "max-model-len": how.max_model_len,
         "images": how.images,
     }
+    flags |= {} if checkpoint.adapter is None else {"adapter": checkpoint.adapter}
     return [sys.executable, "-m", "editjudge.serving.server", *words(flags), *how.arguments]
 
 

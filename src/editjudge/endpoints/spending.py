@@ -14,6 +14,7 @@ from typing import Any
 from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core.settings import FORBID, Amount, Count
+from editjudge.core.unfinished import Gap
 
 MILLION = 1_000_000
 SLIP = 1e-9  # of sums of money, in answers
@@ -130,6 +131,16 @@ class Account:
             return f"budget spent: {why}"
         parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
         return f"budget spent: one more question might go beyond {' or '.join(parts)}"
+
+    def gap(self, where: str) -> Gap:
+        """The questions without an answer that another run may bring; not those whose image cannot be used.
+
+        where: the judge's key in params.yaml.
+        """
+        missing = Counter({kind: n for kind, n in self.failures.items() if kind != "image"})
+        missing += Counter(budget=self.unasked)
+        total = self.asked + self.reused + self.failures.total() + self.unasked
+        return Gap(f"answers of {where}", missing, total, f"{where}.budget")
 
     def cost(self) -> dict[str, Any]:
         """Of the answers used. Sums are over those whose cost is known; None where none is, or without a price."""

@@ -35,7 +35,7 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import GrounderSetting, GroundingSetting, ParserSetting, endpoint_setting
-from editjudge.judges.asking import answers
+from editjudge.judges.asking import Judge
 from editjudge.judges.protocol import Said
 
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
@@ -187,7 +187,8 @@ class _Run:
         account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
         turn, how = Turn(tuple(seen), setting.max_new_tokens, schema), endpoint_setting(f"grounding.{role}", setting)
-        found = answers(how, turn, list(inquiries.values()), self.cache, account)
+        with Judge(how, self.cache, account) as judge:
+            found = judge.answers(turn, list(inquiries.values()))
         return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:

@@ -14,16 +14,17 @@ changed prompt asks anew.
 import functools
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from editjudge.core import hub, params, resume
-from editjudge.core.files import sha256
 from editjudge.core.progress import progress
 from editjudge.core.workers import cores, processes
-from editjudge.endpoints.launch import Checkpoint, read_serving, running
+from editjudge.endpoints.launch import Checkpoint, Running, read_serving, running
 from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges import measures_judge
 from editjudge.judges.majority import majority, mean_score
@@ -44,6 +45,7 @@ from editjudge.judges.request import Task, answered, read, record_name, sampling
 from editjudge.judges.settings import (
     ChatSetting,
     EndpointSetting,
+    LocalSetting,
     ModelSetting,
     ServedSetting,
     Setting,
@@ -69,8 +71,14 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
     accounts = {}
     for name, given in judges.items():
         setting = _read(f"{where}.{name}", given)
-        if isinstance(setting, ServedSetting | TransformersSetting) and not _files(Path(setting.model)):
+        if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
             raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
+        if (
+            isinstance(setting, LocalSetting)
+            and setting.lora
+            and not Path(setting.lora, "adapter_config.json").is_file()
+        ):
+            raise params.ParamsError(f"{where}.{name}.adapter: no adapter in {setting.lora}")
         limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
         accounts[name] = Account(name, *limits)
     return accounts
@@ -79,9 +87,108 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
 def _read(where: str, given: Any) -> Setting:
     """The judge's setting, its model being a folder that is there. ParamsError."""
     setting = read_setting(where, given)
-    if isinstance(setting, ServedSetting | TransformersSetting):
+    if isinstance(setting, LocalSetting):
         return replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
     return setting
+
+
+class Judge:
+    """A judge of params.yaml as long as a stage asks it.
+
+    What answers (a server, or processes with the model) is started for the first question that has no kept reply, and
+    kept until the block ends, however often it is asked. account: of `open_accounts`, to which what it costs is added.
+    """
+
+    def __init__(self, setting: Setting, cache: resume.RecordCache, account: Account) -> None:
+        self.setting, self.cache, self.account = setting, cache, account
+        self._started = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._started.__exit__(*error)
+
+    def ask(
+        self, questions: Sequence[Question], contexts: Mapping[str, Context], dimension: Dimension = CONSISTENCY
+    ) -> list[BothOrders]:
+        """The answers to the questions, each asked in both orders about a dimension.
+
+        A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by
+        measures knows visual consistency only, whatever the dimension.
+        EndpointError: an endpoint that refuses key or model. ServingError: a server that does not start.
+        """
+        setting, both = self.setting, in_both_orders(questions)
+        if not isinstance(setting, ModelSetting):
+            verdicts = measures_judge.compare_many(both, contexts, self.cache)
+            for n, verdict in enumerate(verdicts):
+                self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
+        else:
+            way = form(setting.prompt, dimension)
+            if isinstance(way, PointStyle):
+                return self._by_scores(setting, way, questions)
+            verdicts = [majority(passes) for passes in self.answers(way, both)]
+        return combine_all(verdicts, setting.rule, setting.tie_margin)
+
+    def _by_scores(self, setting: ModelSetting, way: PointStyle, questions: Sequence[Question]) -> list[BothOrders]:
+        """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
+        edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
+        scores = [mean_score(passes) for passes in self.answers(way, edits)]
+        found = []
+        for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
+            winner, reason = winner_of(a, b, setting.score_margin)
+            verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
+            found.append(BothOrders(verdict, mirrored(verdict), verdict))
+        return found
+
+    def answers(self, way: Form, questions: Sequence[Asked]) -> list[list[Any]]:
+        """A model's answers to each question, one a pass: kept replies, or asked for; equal requests once. See
+        EndpointJudge."""
+        setting = cast(ModelSetting, self.setting)
+        tasks = tasks_of(setting, way, questions, self._model)
+        found, missing = _kept(tasks, setting, way, self.cache, self.account)
+
+        def keep(name: str, said: Said) -> None:
+            self.cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
+
+        if missing:
+            new = self._ask_all(setting, way, missing, keep)
+            found.update(zip((task.name for task in missing), new, strict=True))
+        each = [replace(found[task.name], key=task.question.key) for task in tasks]
+        return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
+
+    @functools.cached_property
+    def _model(self) -> list[Any]:
+        return model_of(cast(ModelSetting, self.setting))
+
+    @functools.cached_property
+    def _server(self) -> Running:
+        setting = cast(ServedSetting, self.setting)
+        checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size, setting.lora)
+        return self._started.enter_context(running(checkpoint, read_serving(params.load())))
+
+    @functools.cached_property
+    def _pool(self) -> ProcessPoolExecutor:
+        workers = cast(TransformersSetting, self.setting).workers or cores()
+        return self._started.enter_context(processes(workers, "editjudge.judges.transformers_judge"))
+
+    def _ask_all(self, setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: "Keep") -> list[Any]:
+        if isinstance(setting, TransformersSetting):
+            return _in_processes(setting, way, tasks, keep, self.account, self._pool)
+        from editjudge.judges.endpoint_judge import EndpointJudge
+
+        url, key = None, None
+        if isinstance(setting, EndpointSetting):
+            url, key = setting.base_url, setting.key()
+        assert isinstance(setting, ChatSetting)
+        if url is None:
+            url, setting = self._server.url, replace(setting, model=self._server.model)
+        return EndpointJudge(setting, url, key, way, self.account, keep).answer_all(tasks)
+
+
+def opened(given: Mapping[str, Any], cache: resume.RecordCache, account: Account) -> Judge:
+    """The judge that `judges.<name>` describes. Raises ParamsError."""
+    return Judge(_read(f"judges.{account.judge}", given), cache, account)
 
 
 def ask(
@@ -92,25 +199,9 @@ def ask(
     account: Account,
     dimension: Dimension = CONSISTENCY,
 ) -> list[BothOrders]:
-    """The answers of the judge that `judges.<name>` describes, each question asked in both orders about a dimension.
-
-    account: of `open_accounts`, to which what it costs is added.
-    A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by measures
-    knows visual consistency only, whatever the dimension.
-    EndpointError: an endpoint that refuses key or model.
-    """
-    setting = _read(f"judges.{account.judge}", given)
-    both = in_both_orders(questions)
-    if not isinstance(setting, ModelSetting):
-        verdicts = measures_judge.compare_many(both, contexts, cache)
-        for n, verdict in enumerate(verdicts):
-            account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
-    else:
-        way = form(setting.prompt, dimension)
-        if isinstance(way, PointStyle):
-            return _by_scores(setting, way, questions, cache, account)
-        verdicts = [majority(passes) for passes in answers(setting, way, both, cache, account)]
-    return combine_all(verdicts, setting.rule, setting.tie_margin)
+    """All that a judge is asked at once; see `Judge.ask`."""
+    with opened(given, cache, account) as judge:
+        return judge.ask(questions, contexts, dimension)
 
 
 def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
@@ -118,40 +209,8 @@ def form(prompt: str, dimension: Dimension) -> Style | PointStyle:
     return pointwise(SCALES[prompt], dimension) if prompt in SCALES else style(prompt, dimension)
 
 
-def _by_scores(
-    setting: ModelSetting, way: PointStyle, questions: Sequence[Question], cache: resume.RecordCache, account: Account
-) -> list[BothOrders]:
-    """Comparisons by the scores of the two edits, the same in both orders; an edit of many pairs is scored once."""
-    edits = [PointQuestion(q.key, q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)]
-    scores = [mean_score(passes) for passes in answers(setting, way, edits, cache, account)]
-    found = []
-    for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
-        winner, reason = winner_of(a, b, setting.score_margin)
-        verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-        found.append(BothOrders(verdict, mirrored(verdict), verdict))
-    return found
-
-
-def answers(
-    setting: ModelSetting, way: Form, questions: Sequence[Asked], cache: resume.RecordCache, account: Account
-) -> list[list[Any]]:
-    """The answers to each question, one a pass: kept replies, or asked for; equal requests once. See EndpointJudge."""
-    tasks = tasks_of(setting, way, questions)
-    found, missing = _kept(tasks, setting, way, cache, account)
-
-    def keep(name: str, said: Said) -> None:
-        cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
-
-    if missing:
-        new = _ask_all(setting, way, missing, keep, account)
-        found.update(zip((task.name for task in missing), new, strict=True))
-    each = [replace(found[task.name], key=task.question.key) for task in tasks]
-    return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
-
-
-def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked]) -> list[Task]:
-    """Every question in every pass, under the name of its record. Each image is hashed once."""
-    model = _model(setting)
+def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked], model: list[Any]) -> list[Task]:
+    """Every question in every pass, under the name of its record. model: of `model_of`. Each image is hashed once."""
     digest = functools.cache(resume.fingerprint)
     tasks = []
     for question in questions:
@@ -162,15 +221,16 @@ def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked]) -> li
     return tasks
 
 
-def _model(setting: ModelSetting) -> list[Any]:
+def model_of(setting: ModelSetting) -> list[Any]:
     """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
     parts: list[Any] = []
     if isinstance(setting, ChatSetting):
         parts += [setting.min_pixels, setting.max_pixels]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
-    if isinstance(setting, ServedSetting | TransformersSetting):
+    if isinstance(setting, LocalSetting):
         parts += [weights_hash(Path(setting.model)), setting.dtype]
+        parts += [weights_hash(Path(setting.lora))] if setting.lora else []
     if isinstance(setting, ServedSetting):
         how = read_serving(params.load())
         parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
@@ -206,39 +266,30 @@ def _kept(
     return found, missing
 
 
-def _ask_all(setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: "Keep", account: Account) -> list[Any]:
-    if isinstance(setting, TransformersSetting):
-        return _in_processes(setting, way, tasks, keep, account)
-    from editjudge.judges.endpoint_judge import EndpointJudge
-
-    if isinstance(setting, EndpointSetting):
-        return EndpointJudge(setting, setting.base_url, setting.key(), way, account, keep).answer_all(tasks)
-    assert isinstance(setting, ServedSetting)
-    checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size)
-    with running(checkpoint, read_serving(params.load())) as server:
-        return EndpointJudge(setting, server.url, None, way, account, keep).answer_all(tasks)
-
-
 def _in_processes(
-    setting: TransformersSetting, way: Form, tasks: Sequence[Task], keep: "Keep", account: Account
+    setting: TransformersSetting,
+    way: Form,
+    tasks: Sequence[Task],
+    keep: "Keep",
+    account: Account,
+    pool: ProcessPoolExecutor,
 ) -> list[Any]:
     """Chunks of CHUNK questions, each answered by itself, so that the number of processes changes no reply."""
     start, found = time.monotonic(), list[Any]()
     reply = functools.partial(_replies, setting, way)
-    with processes(setting.workers or cores(), "editjudge.judges.transformers_judge") as pool:
-        while size := min(ROUND, account.left(), len(tasks) - len(found)):
-            part = tasks[len(found) : len(found) + size]
-            chunks = [part[n : n + CHUNK] for n in range(0, size, CHUNK)]
-            replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
-            for task, said in zip(part, chain.from_iterable(replies), strict=True):
-                answer = way.answer(task.question, said)
-                if isinstance(said, str):  # not asked: its images cannot be used
-                    account.failures["image"] += 1
-                else:
-                    keep(task.name, said)
-                    account.asked += 1
-                    account.use(task.name, answer.usage, answered(answer))
-                found.append(answer)
+    while size := min(ROUND, account.left(), len(tasks) - len(found)):
+        part = tasks[len(found) : len(found) + size]
+        chunks = [part[n : n + CHUNK] for n in range(0, size, CHUNK)]
+        replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
+        for task, said in zip(part, chain.from_iterable(replies), strict=True):
+            answer = way.answer(task.question, said)
+            if isinstance(said, str):  # not asked: its images cannot be used
+                account.failures["image"] += 1
+            else:
+                keep(task.name, said)
+                account.asked += 1
+                account.use(task.name, answer.usage, answered(answer))
+            found.append(answer)
     unasked = tasks[len(found) :]
     account.unasked += len(unasked)
     account.seconds += time.monotonic() - start
@@ -253,22 +304,22 @@ def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> 
 
     if setting.workers != 1:
         torch.set_num_threads(1)
-    loaded = _loaded(setting.model, setting.dtype)
+    loaded = _loaded(setting.model, setting.dtype, setting.lora)
     sampled = (setting.temperature, setting.seed)
     judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *sampled)
     return judge.ask_many([task.question for task in tasks], [task.number for task in tasks])
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(model: str, dtype: Literal["float32", "bfloat16"]) -> "ChatModel":
+def _loaded(model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None) -> "ChatModel":
     from editjudge.qwen.chat_model import load
 
-    return load(model, dtype)
+    return load(model, dtype, adapter)
 
 
 def weights_hash(model_dir: Path) -> str:
     """SHA-256 over all files of a checkpoint."""
-    return resume.fingerprint({str(path.relative_to(model_dir)): sha256(path) for path in _files(model_dir)})
+    return resume.fingerprint({str(path.relative_to(model_dir)): resume.file_hash(path) for path in _files(model_dir)})
 
 
 def _files(model_dir: Path) -> list[Path]:

@@ -3,12 +3,14 @@
 Its comments say what the fields mean; those without a default here must be given there.
 """
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
 from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
@@ -16,6 +18,8 @@ from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.judges.viescore import SCALES
+
+NONE = "none"  # no adapter
 
 
 def _prompt(name: str) -> str:
@@ -57,12 +61,27 @@ class ModelSetting(MeasuresSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TransformersSetting(ModelSetting):
-    """A model on this machine. model: its folder or hub id. workers: processes, each with it; 0: one on each core."""
+class LocalSetting(ModelSetting):
+    """A model on this machine. model: its folder or hub id. adapter: the folder of a LoRA adapter of it, or none.
 
+    workers: processes in which transformers has it; 0: one on each core. A served one is not asked so: its entry can
+    change its backend alone.
+    """
+
+    adapter: Text = NONE
     dtype: Literal["float32", "bfloat16"]
     batch_size: Annotated[Positive, Field(le=10_000)]
     workers: Count = 1
+
+    @property
+    def lora(self) -> str | None:
+        """The adapter's folder."""
+        return None if self.adapter == NONE else self.adapter
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TransformersSetting(LocalSetting):
+    """A model in this process."""
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -107,16 +126,10 @@ class EndpointSetting(ChatSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ServedSetting(ChatSetting):
-    """A model that is served on this machine as long as it is asked. model: its folder or hub id.
-
-    Its own processor bounds the pixels. workers: not used, so that an entry can change its backend alone.
-    """
+class ServedSetting(LocalSetting, ChatSetting):
+    """A model that is served as long as it is asked. Its own processor bounds the pixels."""
 
     max_pixels: Count = 0
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Annotated[Positive, Field(le=10_000)]
-    workers: Count = 1
 
 
 Setting = MeasuresSetting | TransformersSetting | EndpointSetting | ServedSetting
@@ -125,6 +138,11 @@ BACKENDS |= {"served": ServedSetting, "transformers": TransformersSetting}
 
 
 def read_setting(where: str, given: Any) -> Setting:
-    """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong."""
+    """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
+
+    A model of the hub has not been trained here: it is asked as general models are, unless a prompt is given.
+    """
+    if isinstance(given, Mapping) and isinstance(model := given.get("model"), str) and hub.is_id(model):
+        given = {"prompt": GENERAL, **given}
     setting: Setting = read_kind(where, "backend", BACKENDS, given)
     return setting

@@ -326,10 +326,20 @@ class OwnLimits(StoppingCriteria):
         return (self.limits <= input_ids.shape[1] - self.width).to(input_ids.device)
 
 
-def load(model_dir: str | Path, dtype: Precision = "float32") -> ChatModel:
-    """A local checkpoint, on a GPU where there is one. Raises what load_model and load_processor raise."""
+def load(model_dir: str | Path, dtype: Precision = "float32", adapter: str | Path | None = None) -> ChatModel:
+    """A local checkpoint, on a GPU where there is one, with a LoRA adapter (peft's) if one is given.
+
+    Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model,
+    load_processor and peft raise.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return ChatModel(load_model(model_dir, dtype, device), load_processor(model_dir))
+    model = load_model(model_dir, dtype, device)
+    if adapter is None:
+        return ChatModel(model, load_processor(model_dir))
+    from peft import PeftModel
+
+    PeftModel.from_pretrained(model, str(adapter)).eval()  # puts its layers into the model itself
+    return ChatModel(model, load_processor(adapter if Path(adapter, "processor_config.json").is_file() else model_dir))
 
 
 def decode(data: bytes) -> np.ndarray:

@@ -239,6 +239,8 @@ async def refusal(request: Request, error: Exception) -> JSONResponse:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="folder of a checkpoint")
+    parser.add_argument("--adapter", help="folder of a LoRA adapter of it")
+    parser.add_argument("--name", help="what requests call the model; its folder if left out")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
@@ -247,7 +249,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=3, help="most images of a request")
     given = parser.parse_args()
     limits = ServerLimits(given.batch_size, given.max_model_len, given.images)
-    server = Server(load(given.model, given.dtype), given.model, limits)
+    server = Server(load(given.model, given.dtype, given.adapter), given.name or given.model, limits)
     uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
 
 

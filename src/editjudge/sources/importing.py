@@ -5,7 +5,7 @@ the same files give the same pairs.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,9 @@ from tqdm import tqdm
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
+from editjudge.core.unfinished import Gap
 from editjudge.sources import formats
-from editjudge.sources.downloads import Downloads
+from editjudge.sources.downloads import FAILED, Downloads
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.names import TASK_OF, plain_name, task_of
 from editjudge.sources.pictures import Picture, Pictures
@@ -136,6 +137,15 @@ def collect(
             rows.close()  # where `most` are kept, rows are still ahead
     downloads.close()
     return {"records": sum(each.kept for each in intakes), "sources": [each.report() for each in intakes]}
+
+
+def gaps(report: Mapping[str, Any]) -> list[Gap]:
+    """The downloads that failed, of each source in what `collect` reports."""
+    found = []
+    for source in report["sources"]:
+        failed = Counter({each["reason"]: each["rows"] for each in source["reasons"] if each["reason"] == FAILED})
+        found.append(Gap(f"rows of {source['source']}", failed, source["kept"] + source["refused"], ""))
+    return found
 
 
 def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:

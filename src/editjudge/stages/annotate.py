@@ -5,9 +5,8 @@ as they were is taken from work/; one that cannot be measured is a failed record
 """
 
 import hashlib
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from typing import Any
 from editjudge.annotation import batch, slot_settings, slots
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import params, records, resume
+from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.endpoints.spending import Account, run_report
+from editjudge.endpoints.spending import run_report
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
 from editjudge.grounding.settings import read_grounding
@@ -136,15 +135,6 @@ def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
     return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
 
 
-def unanswered(task: str, accounts: Iterable[Account]) -> str:
-    """A line on the questions of this run that had no answer, and how to ask them again; empty if all had one."""
-    failures = sum((account.failures for account in accounts), Counter[str]())
-    failures.pop("image", None)  # asked again, it cannot be used either
-    kinds = ", ".join(f"{kind}: {number}" for kind, number in sorted(failures.items()))
-    again = f"to ask again, run `dvc repro -f -s annotate@{task}`"
-    return f"annotate: {failures.total()} questions of {task} had no answer ({kinds}); {again}\n" if failures else ""
-
-
 def run(task: str) -> None:
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
@@ -167,7 +157,9 @@ def run(task: str) -> None:
     report = counts(rows, recipe, setting, where.found) | {"regions": [where.report()]}
     report |= pairwise.counts(prompts, candidates, verdicts, accounts)
     records.write_json(Path(f"metrics/annotate/{task}.json"), report)
-    print(unanswered(task, [*where.accounts.values(), *accounts.values()]), end="", file=sys.stderr)
+    gaps = [account.gap(f"grounding.{role}") for role, account in where.accounts.items()]
+    gaps += [account.gap(f"{pairwise.SECTION}.{name}") for name, account in accounts.items()]
+    unfinished.check(values, "annotate", f"annotate@{task}", gaps)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ makes none: they are taken by key, as they are.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +15,13 @@ import numpy as np
 
 from editjudge.arena import pictures
 from editjudge.arena.given import Given
-from editjudge.core import images, params, records, resume
+from editjudge.core import images, params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.folder import FolderSetting
-from editjudge.editors.outcomes import Outcome
+from editjudge.editors.outcomes import LASTING, Outcome
 from editjudge.editors.request import Request, Requests
 from editjudge.editors.settings import Making
 
@@ -182,6 +182,12 @@ def counts(candidates: list[Candidate]) -> dict[str, Any]:
     }
 
 
+def gap(candidates: Collection[Candidate], model: str) -> unfinished.Gap:
+    """The edits that another try may give."""
+    missing = Counter(c.meta["kind"] for c in candidates if c.meta["kind"] not in (None, *LASTING))
+    return unfinished.Gap(f"edits of {model}", missing, len(candidates), f"editors.{model}.budget")
+
+
 def lacking(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
     """Of a user's own images, those that are missing or cannot be used, by name."""
     failed = (c for c in candidates if c.meta["status"] == "failed")
@@ -218,6 +224,7 @@ def run(model: str) -> None:
         told = write(made, model, tasks, cache.data)
         records.write_json(Path(f"metrics/resume/candidates_{model}.json"), made.figures | cache.counts())
     records.write_json(report, told)
+    unfinished.check(values, "candidates", f"candidates@{model}", [gap(made.candidates, model)])
 
 
 if __name__ == "__main__":

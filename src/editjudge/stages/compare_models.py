@@ -20,7 +20,7 @@ from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
 from editjudge.arena.matches import numbered
 from editjudge.arena.settings import ArenaPlan
-from editjudge.core import params, records, resume
+from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
@@ -123,13 +123,11 @@ def match_key(prompt: str, a: str, b: str) -> str:
 
 
 def ask(
-    setting: Mapping[str, Any],
+    judge: asking.Judge,
     pairs: Sequence[Pair],
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
     models: SlotSetting,
-    cache: resume.RecordCache,
-    account: Account,
 ) -> list[BothOrders]:
     """The judge's answers, in the order of the pairs."""
     questions, contexts = [], {}
@@ -139,7 +137,7 @@ def ask(
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
             contexts[key] = Context(recipes[p["task"]], boxes, models, masks)
-    return asking.ask(setting, questions, contexts, cache, account)
+    return judge.ask(questions, contexts)
 
 
 def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
@@ -189,13 +187,22 @@ def ask_judges(
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
     for judge, account in accounts.items():
-        setting = values["judges"][judge]
-        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
-            ask_all = functools.partial(
-                ask, setting, gallery=gallery, recipes=recipes, models=models, cache=cache, account=account
-            )
+        with (
+            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
+            asking.opened(values["judges"][judge], cache, account) as asker,
+        ):
+            ask_all = functools.partial(ask, asker, gallery=gallery, recipes=recipes, models=models)
             matches += to_matches(judge, *ask_within(vars(plan), pairs, ask_all), gallery)
     return matches
+
+
+def check_verdicts(matches: Rows) -> None:
+    """Raises Unfinished for a judge without a verdict in any match: its leaderboard would be empty."""
+    for judge in dict.fromkeys(match["judge"] for match in matches):
+        reasons = [match["reason"] for match in matches if match["judge"] == judge and match["winner"] is None]
+        if len(reasons) == sum(match["judge"] == judge for match in matches):
+            how = f"if it cannot judge this arena, set judges.{judge}.arena to false"
+            raise unfinished.Unfinished(f"{judge} has no verdict in any of {len(reasons)} matches: {reasons[0]}; {how}")
 
 
 def run() -> None:
@@ -215,6 +222,9 @@ def run() -> None:
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
     )
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
+    gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
+    unfinished.check(values, "compare_models", "compare_models", gaps)
+    check_verdicts(matches)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 `benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from editjudge.annotation import slot_settings
@@ -12,7 +14,8 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import VERDICTS, Item
-from editjudge.core import params, records, resume
+from editjudge.core import params, records, resume, unfinished
+from editjudge.core.errors import FileError
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.winner import WORTH
@@ -26,6 +29,7 @@ from editjudge.statistics.transitivity import transitivity
 
 Rows = list[records.Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
+MOST_SILENT = 0.05  # share of the rows that a judge said nothing about, above which its accuracy is not shown
 # What judges are asked about by the benchmark's own word for it. No prompt asks for an overall opinion: they are asked
 # about visual consistency there, too.
 ASKED: Mapping[str, Dimension] = {"prompt_following": "instruction_following", "visual_quality": "visual_quality"}
@@ -161,15 +165,27 @@ def summary(
     items: Sequence[Item],
     verdicts: Mapping[str, Rows],
     accounts: Mapping[str, Account],
+    silent: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """metrics/benchmarks/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists."""
+    """metrics/benchmarks/<benchmark>.json: accuracies up front, for `dvc metrics`; the rest in lists.
+
+    silent: of each judge, how many rows it said nothing about, see `ask_judges`. They are up front as `unscored`; one
+    with more than MOST_SILENT of them has no accuracy there.
+    """
     reports = {judge: judge_report(items, rows) for judge, rows in verdicts.items()}
     first = next(iter(verdicts.values()))
     clusters = [item.cluster for item in items if item.verdict is not None]
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
+    heard = {judge for judge, rows in verdicts.items() if silent.get(judge, 0) <= MOST_SILENT * len(rows)}
+    unscored = {judge: number for judge, number in silent.items() if number}
     return {
-        "accuracy": {judge: report["accuracy"]["accuracy"] for judge, report in reports.items()},
-        "accuracy_low": {judge: report["accuracy"]["low"] for judge, report in reports.items()},
+        "accuracy": {
+            judge: report["accuracy"]["accuracy"] if judge in heard else None for judge, report in reports.items()
+        },
+        "accuracy_low": {
+            judge: report["accuracy"]["low"] if judge in heard else None for judge, report in reports.items()
+        },
+        **({"unscored": unscored} if unscored else {}),
         "judges": [{"judge": judge, **report} for judge, report in reports.items()],
         "between_judges": [comparison.compare_judges(answers, [row["truth"] for row in first], clusters)],
         "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
@@ -188,19 +204,26 @@ def ask_judges(
     items: Sequence[Item],
     contexts: Mapping[str, Context],
     accounts: Mapping[str, Account],
-) -> dict[str, Rows]:
-    """Every judge's verdicts on the items, asked about the benchmark's dimension."""
-    verdicts: dict[str, Rows] = {}
+) -> tuple[dict[str, Rows], dict[str, int]]:
+    """Every judge's verdicts on the items, asked about the benchmark's dimension, and on how many it said nothing: it
+    was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be read is an answer.
+    """
+    verdicts, silent = dict[str, Rows](), dict[str, int]()
     questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
     for judge, how in judges.items():
-        with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
-            answers = [
-                answer
-                for dimension, asked in questions.items()
-                for answer in asking.ask(how, asked, contexts, cache, accounts[judge], dimension)
-            ]
+        with (
+            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
+            asking.opened(how, cache, accounts[judge]) as asker,
+        ):
+            found = [asker.ask(asked, contexts, dimension) for dimension, asked in questions.items()]
+        answers = [answer for each in found for answer in each]
         verdicts[judge] = to_verdicts(judge, items, answers)
-    return verdicts
+        nothing = [a for a in answers if a.combined.winner is None and not (a.forward.reply and a.backward.reply)]
+        silent[judge] = len(nothing)
+        if nothing:
+            told = f"{judge} said nothing on {len(nothing)} of {len(answers)} rows: {nothing[0].combined.reason}"
+            print(f"judge_benchmark: {told}", file=sys.stderr)
+    return verdicts, silent
 
 
 def run(name: str) -> None:
@@ -211,12 +234,19 @@ def run(name: str) -> None:
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     accounts = asking.open_accounts(judges)
     items = forms.load(name, setting)
-    verdicts = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
+    if not questions_of(items):
+        raise FileError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
+    verdicts, silent = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
     rows = [row for its in verdicts.values() for row in its]
     records.write(Path(f"data/verdicts/{name}.parquet"), rows, "verdicts")
-    records.write_json(Path(f"metrics/benchmarks/{name}.json"), summary(name, setting, items, verdicts, accounts))
+    found = summary(name, setting, items, verdicts, accounts, silent)
+    records.write_json(Path(f"metrics/benchmarks/{name}.json"), found)
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
+    gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
+    unfinished.check(values, "judge_benchmark", f"judge_benchmark@{name}", gaps)
+    if all(row["winner"] is None for row in rows):
+        raise unfinished.Unfinished(f"no judge has a verdict on any row of {name}; the first: {rows[0]['reason']}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ data/refused/<task>.csv.
 from functools import partial
 from pathlib import Path
 
-from editjudge.core import params, records
+from editjudge.core import params, records, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
@@ -17,7 +17,8 @@ from editjudge.sources import formats, importing, settings
 
 
 def run(task: str) -> None:
-    plan = settings.plan(params.load(), task, formats.FORMATS)
+    values = params.load()
+    plan = settings.plan(values, task, formats.FORMATS)
     counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
         records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
@@ -28,6 +29,7 @@ def run(task: str) -> None:
         records.write_json(counts, report)
         if not report["records"]:
             raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
+    unfinished.check(values, "raw_pairs", f"raw_pairs@{task}", importing.gaps(report))
 
 
 if __name__ == "__main__":

@@ -212,7 +212,8 @@ def _providers(where: str, device: str) -> list[Any]:
     kind, _, number = device.partition(":")
     if kind == "cpu":
         return ["CPUExecutionProvider"]
-    if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        advice = "on a GPU install onnxruntime-gpu in its place"
-        raise ParamsError(f"{where}: this onnxruntime cannot run on {device}; {advice}")
+    if kind != "cuda":
+        raise ParamsError(f"{where}: onnxruntime cannot run on {device}")
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        return ["CPUExecutionProvider"]  # PyPI's onnxruntime; onnxruntime-gpu in its place is faster
     return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]

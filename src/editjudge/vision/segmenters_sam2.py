@@ -21,6 +21,14 @@ class Sam2Segmenter(loading.VisionModel):
 
     architecture, model_class = folders.SAM2, Sam2Model
 
+    def __init__(
+        self, where: str, model: str, device: str = "cpu", dtype: loading.Precision = "float32", batch_size: int = 8
+    ) -> None:
+        """As `VisionModel`. Places are encoded in float32 whatever the dtype: bfloat16 tells no pixels apart."""
+        super().__init__(where, model, device, dtype, batch_size)
+        for encoding in (self.model.shared_image_embedding, self.model.prompt_encoder.shared_embedding):
+            encoding.float().register_forward_hook(lambda module, given, found: found.to(self.model.dtype))
+
     @property
     def side(self) -> int:
         return int(self.model.config.prompt_encoder_config.image_size)
@@ -52,7 +60,7 @@ class Sam2Segmenter(loading.VisionModel):
         self, features: list[torch.Tensor], boxes: Sequence[regions.Box], height: int, width: int
     ) -> list[np.ndarray]:
         scale = torch.tensor([self.side / width, self.side / height] * 2)
-        scaled = (torch.tensor(boxes, dtype=torch.float32) * scale).to(self.device, self.model.dtype)
+        scaled = (torch.tensor(boxes, dtype=torch.float32) * scale).to(self.device)
         found = self.model(image_embeddings=features, input_boxes=scaled[None], multimask_output=False)
         logits = found.pred_masks[0].float()  # (boxes, 1, side / 4, side / 4)
         whole = functional.interpolate(logits, (height, width), mode="bilinear", align_corners=False)

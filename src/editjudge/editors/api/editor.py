@@ -1,7 +1,6 @@
 """An editing model behind an OpenAI-compatible images/edits endpoint, asked for many edits at a time."""
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -29,7 +28,6 @@ DOWN = 20  # edits in a row that the endpoint did not answer, after which no mor
 SEEDS = 2**31  # providers take seeds of 31 bits
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
-SETTLED = ("done", "budget", "refused", BROKEN, "bad_source")  # all other outcomes are worth another run
 OF_THE_IMAGE = ("image too large", "not an image")  # reasons of the downloader that are not the network's
 OF_THE_LINE = ("max_in_flight", "per_minute", "timeout", "connect_timeout", "tries")
 
@@ -61,9 +59,8 @@ class ApiEditor:
     def edit_many(self, requests: Requests, keep: Keep) -> None:
         """Gives each request's name with what became of it to `keep`, once, as soon as it is known.
 
-        Requests are taken as they are asked for. Where some are left, a sentence on stderr says how many, why, and how
-        to go on. EndpointError, after what was under way: the endpoint refuses the key or the model, and the rest is
-        not asked.
+        Requests are taken as they are asked for. EndpointError, after what was under way: the endpoint refuses the key
+        or the model, and the rest is not asked.
         """
         start = time.monotonic()
         try:
@@ -72,15 +69,6 @@ class ApiEditor:
             self.seconds = time.monotonic() - start
         if self.closed is not None:
             raise self.closed
-        left, name, again = self.outcomes["budget"], self.name, f"run `dvc repro -f -s candidates@{self.name}`"
-        if left:
-            told = f"{left} edits of {name} are left: {self.purse.closed()}. What was made is kept; to go on, raise"
-            print(f"editors: {told} editors.{name}.budget, or {again} for as much again", file=sys.stderr)
-        unanswered = Counter({kind: n for kind, n in self.outcomes.items() if kind not in SETTLED})
-        if unanswered:
-            kinds = ", ".join(f"{kind}: {n}" for kind, n in sorted(unanswered.items()))
-            told = f"{unanswered.total()} edits of {name} had no answer ({kinds})"
-            print(f"editors: {told}; to ask again, {again}", file=sys.stderr)
 
     def report(self) -> dict[str, Any]:
         """Of the run, for metrics/resume. money: what was asked for, at the setting's price."""

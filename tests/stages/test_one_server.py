@@ -1,0 +1,83 @@
+"""A stage starts one server for a judge, at the first question without a kept reply, and reads its weights once."""
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from chat_client import picture
+from tiny_base import adapted
+from training_pairs import setting
+
+from editjudge.arena.settings import ArenaPlan
+from editjudge.core import params, resume
+from editjudge.endpoints.spending import Account
+from editjudge.judges import asking
+from editjudge.qwen.checkpoint import load_model
+from editjudge.stages import compare_models
+from editjudge.training.lora import lora
+
+ROOT = Path(__file__).parents[2]
+PLAN = ArenaPlan(budget=8, rounds=4, seed=0, least_share=0.5, few_images="keep")
+
+
+def test_rounds_of_an_arena_start_one_server_and_hash_once(
+    base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = params.load(ROOT / "params.yaml")
+    values["serve"]["port"] = 0
+    adapted(load_model(base_dir), tmp_path / "adapter", lora(setting(lora_rank=4, lora_alpha=8)))
+    how = {"backend": "served", "model": str(base_dir), "adapter": str(tmp_path / "adapter")}
+    how |= {"dtype": "float32", "batch_size": 4, "rule": "agreement", "reply_tries": 1}
+    values |= {"tasks": {}, "judges": {"j": how}}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    prompts = [
+        {"key": f"p{n}", "task": "t", "instruction": f"Make it {n}.", "source_image": {"bytes": picture(n)}}
+        for n in range(4)
+    ]
+    gallery = {
+        model: {
+            p["key"]: {"image": picture(100 + 10 * m + n), "status": "done", "damage": None}
+            for n, p in enumerate(prompts)
+        }
+        for m, model in enumerate("abc")
+    }
+    pairs, _ = compare_models.pairs_of(prompts, gallery)
+    files = [file for folder in (how["model"], how["adapter"]) for file in Path(folder).rglob("*") if file.is_file()]
+    for file in files:
+        os.utime(file, (1e9, 1e9))  # not of this moment: what is hashed is kept
+    read, rounds = Counter[Path](), []
+    monkeypatch.setattr(resume, "sha256", lambda file, plain=resume.sha256: read.update([file]) or plain(file))
+    plain = compare_models.ask
+    monkeypatch.setattr(compare_models, "ask", lambda *a, **named: rounds.append(1) or plain(*a, **named))
+
+    def arena() -> tuple[list, Account]:
+        account = asking.open_accounts(values["judges"])["j"]
+        return compare_models.ask_judges(values, PLAN, pairs, gallery, {"j": account}), account
+
+    matches, account = arena()
+    assert (len(rounds), account.asked, account.failures) == (4, 16, Counter())
+    assert len(list(Path("work/serve").iterdir())) == 1, "one log, so one server, for all rounds"
+    assert read == Counter(files), "each file of the weights once"
+    again, account = arena()
+    assert (again, account.asked, account.reused) == (matches, 0, 16)
+    assert len(list(Path("work/serve").iterdir())) == 1, "nothing is served where nothing is asked"
+    assert read == Counter(files), "nor read again"
+    here = how | {"backend": "transformers"}
+    here.pop("reply_tries")
+    values["judges"] = {"here": here}
+    account = asking.open_accounts(values["judges"])["here"]
+    compare_models.ask_judges(values, PLAN, pairs, gallery, {"here": account})
+    assert account.asked == 16
+    assert said("here") == said("j"), "the adapter answers over HTTP as in this process"
+
+
+def said(judge: str) -> Counter[str]:
+    """The replies that are kept."""
+    with contextlib.closing(sqlite3.connect(f"work/judge/{judge}.sqlite")) as database:
+        return Counter(json.loads(meta)["text"] for (meta,) in database.execute("SELECT meta FROM records"))
