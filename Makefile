@@ -2,6 +2,9 @@
 # make lint    format, lint and types                          make graph  mends the lists in dvc.yaml
 # make check   settings, recipes and files, before anything runs
 # make verify  does this machine give what is committed?
+# make pull    the published judge, adapter, pairs, annotations and verdicts, without network
+# make publish [VERSION=v1.0.0]   puts the committed state into published/, and to S3 where a remote `store` is set
+# make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
 # make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
@@ -17,7 +20,10 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify rehearsal vllm vllm-lock clean
+.PHONY: setup setup-dev repro test lint graph check verify pull publish store rehearsal vllm vllm-lock clean
+
+# The stages whose outputs lie in published/: small, and without images.
+PUBLISHED ?= annotate train_pairs train_judge merge_judge judge_benchmark compare_models
 
 setup: $(VENV)/.graph
 setup-dev: $(VENV)/.dev
@@ -59,6 +65,18 @@ check: setup
 
 verify: setup
 	python -m editjudge.commands.verify
+
+pull: setup
+	dvc pull -r published $(PUBLISHED)
+
+publish: setup
+	python -m editjudge.commands.publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))
+
+store: setup
+	@$(PIP) -e ".[s3]"
+	dvc remote add -q --local -f store $(URL)
+	dvc remote modify -q --local store verify true
+	dvc remote modify -q --local store $(if $(PROFILE),profile $(PROFILE),allow_anonymous_login true)
 
 vllm:
 	$(PYTHON) -m venv .vllm

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import training_pairs
 
+from editjudge.arena import pictures
 from editjudge.benchmarks import reading, vcreward
-from editjudge.core import images
+from editjudge.commands import export
+from editjudge.core import images, records
+from editjudge.core.errors import FileError
 
 COMMAND = [sys.executable, "-m", "editjudge.commands.export", "pairs", "--out", "out/pairs.parquet"]
 
@@ -41,6 +46,29 @@ def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Calla
     )
     assert isinstance(loaded.features["source_image"], datasets.Image)
     assert np.array_equal(np.asarray(loaded[1]["edited_images"][0]), images.decode(png(201)))
+
+
+def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Callable[..., bytes]):
+    """A gallery of two models, and a benchmark with two edits a row."""
+    for n, model in enumerate(("first", "second")):
+        rows = [pictures.candidate(f"k{i}", "color_alter", model, png(10 * n + i)) for i in range(3)]
+        records.write(project / f"gallery/{model}.parquet", rows, "candidates")
+    image = {"bytes": png(1), "path": None}
+    bench = {"key": ["k"], "winner": ["Image A"], "source_image": [image], "edited_images": [[image, image]]}
+    pq.write_table(pa.table(bench), project / "bench.parquet")
+    for out, files in {
+        "hub/gallery": ["gallery/first.parquet", "gallery/second.parquet"],
+        "hub/bench": ["bench.parquet"],
+    }.items():
+        export.export_dataset([*map(Path, files)], Path(out))
+    cache = str(project / "cache")
+    gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir=cache)
+    assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
+    assert np.array_equal(np.asarray(gallery[4]["image"]), images.decode(png(11)))
+    loaded = datasets.load_dataset("hub/bench", split="train", cache_dir=cache)
+    assert np.array_equal(np.asarray(loaded[0]["edited_images"][1]), images.decode(png(1)))
+    with pytest.raises(FileError, match=r"^bench.parquet: not the columns of gallery/first.parquet"):
+        export.export_dataset([Path("gallery/first.parquet"), Path("bench.parquet")], Path("hub/no"))
 
 
 def test_a_pair_without_its_image_is_named_in_one_line(project: Path):

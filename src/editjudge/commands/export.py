@@ -2,6 +2,7 @@
 
     python -m editjudge.commands.export pairs --out pairs.parquet    data/train_pairs.parquet with the images inside
     python -m editjudge.commands.export annotations --out grouped    TASK_grouped.jsonl, with the images beside them
+    python -m editjudge.commands.export dataset --from data/gallery/*.parquet --out gallery    a folder for load_dataset
     python -m editjudge.commands.export grouped --from T_grouped.jsonl --out data/annotations/T.parquet    and back
 
 `pairs` are in VCReward-Bench's published form, which `datasets.load_dataset("parquet", ...)` loads with its images.
@@ -14,17 +15,20 @@ import json
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.annotation import grouped
 from editjudge.arena import pictures
-from editjudge.core import params, records, tables
+from editjudge.core import params, records
+from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
+from editjudge.core.tables import RowError, TableError, jsonl
 from editjudge.pairs.pictures import Pictures, file_of, names_of
 
 PAIRS = Path("data/train_pairs.parquet")
@@ -85,6 +89,33 @@ def export_pairs(out: Path) -> None:
             file.write_table(pa.Table.from_pylist(group, schema=FORM))
 
 
+def export_dataset(files: list[Path], out: Path) -> None:
+    """Writes tables of the graph so that `datasets.load_dataset(FOLDER)` opens them, with their images as images.
+
+    Raises FileError where one is missing or no Parquet, or where their columns differ.
+    """
+    from datasets import Features, Image, List
+    from datasets.table import table_cast
+
+    tables: dict[Path, pa.Schema] = {}
+    for file in files:
+        try:
+            tables[file] = pq.read_schema(file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise FileError(f"{file}: {' '.join(str(error).split())}") from None
+        if not tables[file].equals(tables[files[0]]):
+            raise FileError(f"{file}: not the columns of {files[0]}")
+    shown: dict[str, Any] = {"image": Image(), "source_image": Image(), "edited_images": List(Image())}
+    features = Features.from_arrow_schema(tables[files[0]])
+    features.update({name: feature for name, feature in shown.items() if name in features})
+    schema = features.arrow_schema
+    for file in files:
+        target = replacing(out / "data" / f"train-{file.stem}.parquet")
+        with target as partial, pq.ParquetFile(file) as rows, pq.ParquetWriter(partial, schema) as written:
+            for group in range(rows.num_row_groups):
+                written.write_table(table_cast(rows.read_row_group(group), schema))
+
+
 def export_annotations(out: Path, tasks: list[str], with_images: bool) -> None:
     """Writes TASK_grouped.jsonl of each task, and the images to which they point. Raises ContractError."""
     for task in tasks or params.leaf(params.load(), "tasks"):
@@ -130,9 +161,9 @@ def read_grouped(file: Path, out: Path, folder: Path | None) -> None:
         return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
 
     with records.RowWriter(out, "annotations") as rows:
-        for number, line in enumerate(tables.jsonl(file), 1):
-            if isinstance(line, tables.RowError):
-                raise tables.TableError(f"{file}: line {number}: {line}")
+        for number, line in enumerate(jsonl(file), 1):
+            if isinstance(line, RowError):
+                raise TableError(f"{file}: line {number}: {line}")
             for row in grouped.rows_of(line, task, f"{file}: line {number}", sha256):
                 rows.add(row)
 
@@ -146,6 +177,9 @@ def main() -> None:
     annotations.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     annotations.add_argument("--task", nargs="+", default=[], metavar="T", help="all of params.yaml, if not given")
     annotations.add_argument("--no-images", action="store_true", help="write only the JSON lines")
+    tables = commands.add_parser("dataset", help="Parquet files of the graph as a folder for datasets.load_dataset")
+    tables.add_argument("--from", type=Path, nargs="+", required=True, dest="files", metavar="FILE")
+    tables.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     back = commands.add_parser("grouped", help="annotations in the published grouped form, as ours")
     back.add_argument("--from", type=Path, required=True, dest="file", metavar="FILE", help="TASK_grouped.jsonl")
     back.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
@@ -153,6 +187,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "pairs":
         guarded("export", export_pairs, options.out)
+    elif options.what == "dataset":
+        guarded("export", export_dataset, options.files, options.out)
     elif options.what == "annotations":
         guarded("export", export_annotations, options.out, options.task, not options.no_images)
     else:

@@ -1,0 +1,110 @@
+"""Which of two edits kept better what had to stay? One comparison by judges of params.yaml, without the graph.
+
+    python -m editjudge.commands.compare --source s.png --a a.png --b b.png --instruction "Make the car red"
+    python -m editjudge.commands.compare ... --judge measures --task color_alter --box 30 20 66 52
+
+A judge is asked in both orders of the edits; p(A) is its probability that A wins. --task or --measures prints region
+measures of both edits, too. What was asked is kept in work/ and not asked again.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from editjudge.annotation import batch, direct, slot_settings
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.core import images, params, resume
+from editjudge.core.errors import UserError
+from editjudge.core.files import work
+from editjudge.core.main import guarded
+from editjudge.core.settings import known
+from editjudge.judges import asking
+from editjudge.judges.measures_judge import Context
+from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.measures.names import DIRECTIONS
+
+
+def compare(question: Question, judge: str, given: dict[str, Any], context: Context | None = None) -> BothOrders:
+    """The verdicts of a judge on one question, as asked, with A and B exchanged, and the one over both.
+
+    given: what `judges.<judge>` of params.yaml says. context: what a judge by measures needs. A verdict that there is
+    none of has winner None and a reason. ParamsError and EndpointError: a judge that cannot be asked.
+    """
+    account = asking.open_accounts({judge: given})[judge]
+    with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
+        contexts = {question.key: context} if context else {}
+        [answer] = asking.ask(given, [question], contexts, cache, account)
+    return answer
+
+
+def lines_of(judge: str, answer: BothOrders) -> Iterator[str]:
+    """The verdict over both orders, and beneath it each order's, all winners in terms of the question."""
+    asked = {"A, B": answer.forward, "B, A": mirrored(answer.backward)}
+    for what, verdict in {
+        judge: answer.combined,
+        **{f"  asked as {order}": each for order, each in asked.items()},
+    }.items():
+        sure = "" if verdict.p_a is None else f"  p(A) {verdict.p_a:.3f}"
+        yield f"{what:16}  {verdict.winner or f'no verdict: {verdict.reason}'}{sure}"
+
+
+def measured(question: Question, names: Sequence[str], boxes: batch.Boxes, setting: SlotSetting) -> Iterator[str]:
+    """A line a measure: its values of A and B, and whose is better. UserError: nothing can be measured."""
+    try:
+        source, *edits = (images.decode(bytes(image)) for image in question.images.values())
+        first, second = (direct.measure(source, edit, names, boxes, setting=setting) for edit in edits)
+    except ValueError as error:
+        raise UserError(f"measures: {error}") from None
+    for name, a in first.items():
+        b = second[name]
+        if a is None or b is None:
+            yield f"{name}  not measured of {'both' if a is b else 'A' if a is None else 'B'}"
+            continue
+        gain = DIRECTIONS[name.rpartition(".")[2]] * (a - b)
+        yield f"{name}  A {a:.4f}  B {b:.4f}  {'equal' if gain == 0 else 'Image A' if gain > 0 else 'Image B'}"
+
+
+def run(options: argparse.Namespace) -> None:
+    """Raises ParamsError before anything is asked, and UserError."""
+    values = params.load(options.params)
+    judges, boxes = params.leaf(values, "judges"), tuple(map(tuple, options.box))
+    chosen = options.judge or [next(iter(judges))]
+    for name in chosen:
+        if name not in judges:
+            raise params.ParamsError(f"--judge {name}: {known(name, judges)}")
+    setting = slot_settings.read(params.leaf(values, "measures"))
+    by_task = options.task is not None
+    recipe = direct.recipe_of(options.task) if by_task else direct.recipe_for(options.measures, bool(boxes))
+    recipe = slot_settings.configured(recipe, setting)
+    context = Context(recipe, boxes, setting) if by_task else None
+    names = [f"{area}.{name}" for area, own in recipe.areas for name in own]
+    pictures = {name: getattr(options, name).read_bytes() for name in ("source", "a", "b")}
+    if names and not boxes and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
+        raise params.ParamsError("these measures need to know where the edit is: --box")
+    question = Question("compared", options.instruction, **pictures)
+    for name in chosen:
+        print("\n".join(lines_of(name, compare(question, name, judges[name], context))), flush=True)
+    if names:
+        print("\n".join(measured(question, names, boxes, setting)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    for name in ("source", "a", "b"):
+        add(f"--{name}", type=Path, required=True, metavar="IMAGE", help="PNG, JPEG or WebP")
+    add("--instruction", required=True, help="what was asked for")
+    add("--judge", nargs="+", metavar="NAME", help="of `judges` in params.yaml; the first, if not given")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--task", help="measures of its recipe in pipelines/; a judge by measures needs it")
+    what.add_argument(
+        "--measures", nargs="+", default=[], metavar="M", help="such as ssim, or with an area, unedit_area.ssim"
+    )
+    add("--box", type=int, nargs=4, action="append", default=[], metavar=("X0", "Y0", "X1", "Y1"), help="of the edit")
+    add("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
+    guarded("compare", run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
