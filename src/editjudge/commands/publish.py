@@ -105,10 +105,14 @@ def intervals(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each judge's accuracy, or each model's rating by each judge, with its interval."""
     for judge in values.get("judges", ()):
         if found := judge.get("accuracy"):
-            yield f"accuracy, {judge['judge']}", f"{found['accuracy']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
+            yield f"accuracy, {judge['judge']}", f"{found['accuracy']:.3f}{ends(found, '.3f')}"
         for model in judge.get("models", ()):
-            shown = f"{model['rating']:.0f} ({model['low']:.0f} to {model['high']:.0f})"
-            yield f"rating of {model['model']} by {judge['judge']}", shown
+            yield f"rating of {model['model']} by {judge['judge']}", f"{model['rating']:.0f}{ends(model, '.0f')}"
+
+
+def ends(found: dict[str, Any], how: str) -> str:
+    """The interval in brackets; nothing where there is none, as on a board that is separated."""
+    return "" if found["low"] is None else f" ({found['low']:{how}} to {found['high']:{how}})"
 
 
 def card(name: str, artifact: dict[str, Any], origin: dict[str, Any]) -> str:
@@ -116,6 +120,7 @@ def card(name: str, artifact: dict[str, Any], origin: dict[str, Any]) -> str:
     rows = []
     for file in artifact.get("meta", {}).get("metrics", ()):
         values = json.loads(Path(file).read_text())
+        values = values[0] if isinstance(values, list) else values  # of records.write_details
         rows += [f"| {key} | {value} |" for key, value in [*intervals(values)] or [*flat(values)]]
         rows += [f"| all figures | `{file}` |"]
     figures = "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
