@@ -126,7 +126,9 @@ class Rehearsal:
         return done.stdout
 
     def json(self, name: str) -> Any:
-        return json.loads((self.folder / name).read_text())
+        """A file of metrics, in whichever form it is written."""
+        found = json.loads((self.folder / name).read_text())
+        return found[0] if isinstance(found, list) else found
 
     def faults(self) -> list[str]:
         """What is not as it must be after a run."""

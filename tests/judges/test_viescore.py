@@ -20,7 +20,7 @@ from editjudge.prompts import names
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
 SCALES = [10, 25]
 TEN = pointwise(10, "visual_consistency")
-EVERY = [(scale, aspect) for scale in SCALES for aspect in names("prompts/dimensions")]
+EVERY = [(scale, aspect) for scale in SCALES for aspect in names("prompts/dimensions") if aspect != "overall"]
 needs_replies = pytest.mark.skipif(
     not REAL.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/judge_replies of VIEScore"
 )
