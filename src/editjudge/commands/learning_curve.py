@@ -1,0 +1,114 @@
+"""What a judge learns from the training pairs: trains it on parts of them and asks each about held-out photos.
+
+    python -m editjudge.commands.learning_curve --out plots/learning_curve.csv
+    python -m editjudge.commands.learning_curve --shares 1 --swapped
+
+Stage train_judge runs in a folder of its own on the pairs of so large a share of the prompts (by the hash of their
+names, so that a smaller part lies in a larger one), with as large a share of the steps, at least one; 0 is the base as
+it is. The benchmark is `benchmarks.probe`. --swapped exchanges the winners: the judge must then be worse than chance.
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from editjudge.benchmarks import forms
+from editjudge.core import hub, params, records, resume
+from editjudge.core.errors import UserError
+from editjudge.core.main import guarded
+from editjudge.core.winner import OTHER_SIDE
+from editjudge.endpoints.spending import Account
+from editjudge.judges import asking
+from editjudge.merging.merge import merge_adapter
+from editjudge.stages.judge_benchmark import questions_of
+from editjudge.stages.train_judge import PAIRS
+from editjudge.statistics import clustered
+
+SHARES = (0.0, 0.125, 0.25, 0.5, 1.0)
+JUDGE = "pvc_judge"
+
+
+def part_of(pairs: Sequence[records.Row], share: float, swapped: bool) -> list[records.Row]:
+    """The pairs of about this share of the prompts, their winners exchanged if `swapped`."""
+    place = {pair["prompt"]: hashlib.sha256(f"part:{pair['prompt']}".encode()).digest() for pair in pairs}
+    kept = sorted(place, key=lambda prompt: place[prompt])[: round(share * len(place))]
+    chosen = [pair for pair in pairs if pair["prompt"] in set(kept)]
+    return [pair | {"winner": OTHER_SIDE[pair["winner"]]} for pair in chosen] if swapped else chosen
+
+
+def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder: Path) -> Path:
+    """Trains on the pairs in `folder`, and returns the merged judge. UserError: the training failed."""
+    setting = params.leaf(values, "train_judge")
+    steps = {"max_steps": max(1, round(share * setting["max_steps"]))} if setting["max_steps"] > 0 else {}
+    (folder / "data").mkdir()
+    for name in ("data/pools", "data/candidates", "configs", "models"):
+        (folder / name).symlink_to(Path(name).resolve())
+    (folder / "models").unlink()
+    (folder / "models").mkdir()
+    base = hub.checkpoint("train_judge.base", setting["base"])
+    records.write(folder / PAIRS, pairs, "train_pairs")
+    changed = values | {"train_judge": setting | steps | {"base": str(base.resolve())}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(changed))
+    source = str(Path(__file__).parents[2])
+    command = [sys.executable, "-m", "editjudge.stages.train_judge"]
+    if subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": source}).returncode:
+        raise UserError("the training failed")
+    merge_adapter(base, folder / "models/adapter", folder / "models/judge", values["merge_judge"]["dtype"])
+    return folder / "models/judge"
+
+
+def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[list[bool], list[str]]:
+    """Whether the judge is right on each pair of the benchmark, and the photo of each."""
+    items = [item for item in forms.load("probe", params.leaf(values, "benchmarks.probe")) if item.failed is None]
+    how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model)}
+    with resume.RecordCache(folder / "answers.sqlite") as cache:
+        answers = asking.ask(how, questions_of(items), {}, cache, Account(JUDGE))
+    pairs = zip(items, answers, strict=True)
+    return [answer.combined.winner == item.verdict for item, answer in pairs], [str(item.cluster) for item in items]
+
+
+def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list[records.Row]:
+    """For each share: pairs, accuracy, and its gain over the base, with 95 % t intervals over photos."""
+    every = records.read(PAIRS, "train_pairs")
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        base = hub.checkpoint("train_judge.base", params.leaf(values, "train_judge.base"))
+        untrained, photos = right_answers(values, base, Path(place))
+        for share in shares:
+            folder = Path(place) / f"{share:g}"
+            folder.mkdir()
+            pairs = part_of(every, share, swapped)
+            right = right_answers(values, train(values, pairs, share, folder), folder)[0] if pairs else untrained
+            accuracy = clustered.mean(right, photos)
+            gain = clustered.mean([a - b for a, b in zip(right, untrained, strict=True)], photos)
+            row = {"pairs": len(pairs), "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
+            found.append(row | {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high})
+            print(*(f"{name} {value}" for name, value in found[-1].items()), flush=True)
+    return found
+
+
+def run(shares: Sequence[float], swapped: bool, out: Path | None) -> None:
+    found = rows(params.load(), shares, swapped)
+    if out:
+        records.write_csv(out, found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shares", type=float, nargs="+", default=SHARES, metavar="SHARE", help="0..1 each")
+    parser.add_argument("--swapped", action="store_true", help="train on the wrong answers")
+    parser.add_argument("--out", type=Path, metavar="CSV")
+    arguments = parser.parse_args()
+    guarded("learning_curve", run, arguments.shares, arguments.swapped, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
