@@ -27,11 +27,11 @@ from editjudge.core.main import guarded
 from editjudge.core.winner import OTHER_SIDE
 from editjudge.endpoints.spending import Account
 from editjudge.judges import asking
+from editjudge.judges.protocol import Question
 from editjudge.merging.merge import merge_adapter
-from editjudge.stages.judge_benchmark import questions_of
-from editjudge.stages.train_judge import PAIRS
 from editjudge.statistics import clustered
 
+PAIRS = Path("data/train_pairs.parquet")
 SHARES = (0.0, 0.125, 0.25, 0.5, 1.0)
 JUDGE = "pvc_judge"
 
@@ -70,7 +70,8 @@ def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[li
     items = [item for item in forms.load("probe", params.leaf(values, "benchmarks.probe")) if item.failed is None]
     how = params.leaf(values, f"judges.{JUDGE}") | {"model": str(model)}
     with resume.RecordCache(folder / "answers.sqlite") as cache:
-        answers = asking.ask(how, questions_of(items), {}, cache, Account(JUDGE))
+        questions = [Question(item.key, item.instruction, item.source, item.a, item.b) for item in items]
+        answers = asking.ask(how, questions, {}, cache, Account(JUDGE))
     pairs = zip(items, answers, strict=True)
     return [answer.combined.winner == item.verdict for item, answer in pairs], [str(item.cluster) for item in items]
 
