@@ -1,11 +1,15 @@
 """Processes for work on many records, one a core."""
 
+import fcntl
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any, TypeVar
 
 import cv2
@@ -34,7 +38,7 @@ def fork_server(*modules: str) -> ForkServerContext:
 def processes(most: int, *modules: str) -> ProcessPoolExecutor:
     """A pool of a process on each core that this one may use, and no more than `most`, which have the modules."""
     workers = max(1, min(cores(), most))
-    return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_one_thread)
+    return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_begin)
 
 
 def on_devices(devices: Sequence[str], begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
@@ -47,7 +51,7 @@ def on_devices(devices: Sequence[str], begin: Callable[..., None], *given: Any) 
 
 
 def _begin_on(queue: Any, begin: Callable[..., None], given: Sequence[Any]) -> None:
-    _one_thread()
+    _begin()
     begin(queue.get(), *given)
 
 
@@ -60,6 +64,30 @@ def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) 
         return list(progress(pool.map(compute, items), len(items), what))
 
 
-def _one_thread() -> None:
+def _begin() -> None:
     """One core each: the processes are the parallelism, and results must not depend on the number of threads."""
     cv2.setNumThreads(1)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """This process ends when its parent is killed, even amid work of minutes: a killed stage leaves none behind.
+
+    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
+    thread does, as soon as the work lets threads run.
+    """
+    parent = parent_process()
+    assert parent is not None
+    if sys.platform == "linux":
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+        if not parent.is_alive():  # killed before
+            os._exit(1)
+    else:
+        Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

@@ -4,24 +4,20 @@ An edit whose worker died is tried once more by another worker, then it has fail
 keeps results, and workers end with it, however it ends.
 """
 
-import fcntl
 import os
 import signal
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from multiprocessing import connection, parent_process
-from multiprocessing.process import BaseProcess
+from multiprocessing import connection
 from typing import Any, TypeAlias
 
 import cv2
 
 from editjudge.core.errors import UserError
-from editjudge.core.workers import fork_server
+from editjudge.core.workers import end_with_parent, fork_server
 from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Keep, Outcome, attempt, describe, failed
 from editjudge.editors.request import EditFailed, Request, Requests
 
@@ -213,7 +209,7 @@ def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, time
 
 def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
     """A worker: load the editor, then answer each request with its outcome until the pipe ends."""
-    _end_with_parent()
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     cv2.setNumThreads(1)  # the processes are the parallelism
     if gpus:
@@ -229,24 +225,3 @@ def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
             parent.send(attempt(editor.edit, parent.recv()))
     except (EOFError, ConnectionError):  # no more work, or nobody who wants it
         return
-
-
-def _end_with_parent() -> None:
-    """End this process when the parent is killed, even amid an edit that takes minutes.
-
-    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
-    thread does, as soon as the edit lets threads run.
-    """
-    parent = parent_process()
-    assert parent is not None
-    if sys.platform == "linux":
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    else:
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-
-
-def _end_after(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
