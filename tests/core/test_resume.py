@@ -4,9 +4,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
+
+import pytest
 
 from editjudge.core import resume
 
@@ -68,6 +72,32 @@ def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) ->
         run.join(60)
     assert [run.exitcode for run in runs] == [0, 0, 0]
     assert [count(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
+
+
+class OneThread(ThreadPoolExecutor):
+    """A pool of one that says when it is told to begin nothing more."""
+
+    closing = Event()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        self.closing.set()
+        super().shutdown(wait)
+
+
+def test_after_an_error_nothing_more_is_begun(tmp_path: Path) -> None:
+    began = []
+
+    def fail(_: Any, payloads: list[int]) -> list[resume.Result]:
+        began.extend(payloads)
+        if payloads == [0]:
+            raise ValueError("broken")
+        OneThread.closing.wait(30)
+        return [({}, None)]
+
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache, pytest.raises(ValueError, match="broken"):
+        resume.run(jobs(*((n,) for n in range(9))), fail, cache, "t", lambda _: OneThread(1))
+    assert began in ([0], [0, 1])
 
 
 SLOW = """

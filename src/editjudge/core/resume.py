@@ -139,9 +139,12 @@ def run(
     if wanted:
         with start(len(wanted)) as pool:
             waiting = {pool.submit(compute, shared, [*records.values()]): records for shared, records in wanted}
-            for done in progress(as_completed(waiting), len(wanted), what):
-                for name, result in zip(waiting[done], done.result(), strict=True):
-                    if lasting(result[0]):
-                        cache.put(name, *result)
-                    found[name] = result
+            try:
+                for done in progress(as_completed(waiting), len(wanted), what):
+                    for name, result in zip(waiting[done], done.result(), strict=True):
+                        if lasting(result[0]):
+                            cache.put(name, *result)
+                        found[name] = result
+            finally:  # after an error, what has not begun would be computed for nobody
+                pool.shutdown(cancel_futures=True)
     return [[known for name, _ in job.records if (known := found[name]) is not None] for job in jobs]
