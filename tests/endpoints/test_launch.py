@@ -148,6 +148,9 @@ def test_copies_on_chosen_gpus_leave_room_for_others(
     assert told("7,6,5,4,3")[1]["CUDA_VISIBLE_DEVICES"] == "7,6,5,4", "numbers of what the stage itself may use"
     with pytest.raises(ServingError, match=r"serve.devices names 2, and CUDA_VISIBLE_DEVICES 2 GPUs"):
         told("7,6")
+    for none in ("", "-1"):
+        with pytest.raises(ServingError, match=r"serve.devices names 0, and CUDA_VISIBLE_DEVICES 0 GPUs"):
+            told(none)
 
 
 ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -124,11 +125,15 @@ def environment(how: Serving) -> dict[str, str]:
     on the PATH.
     """
     told = os.environ | ENVIRONMENT
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if beyond := [n for n in how.devices if visible != [""] and n >= len(visible)]:
-        raise ServingError(f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0")
     if how.devices:
-        names = map(str, how.devices) if visible == [""] else (visible[n] for n in how.devices)
+        names = list(map(str, how.devices))
+        if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            visible = list(takewhile(lambda name: name not in ("", "-1"), named.split(",")))  # none behind these
+            if beyond := [n for n in how.devices if n >= len(visible)]:
+                raise ServingError(
+                    f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0"
+                )
+            names = [visible[n] for n in how.devices]
         told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
     if how.engine == "vllm" and (program := shutil.which(how.program)):
         told.pop("PYTHONPATH", None)
