@@ -1,5 +1,6 @@
 """Parser and grounder on this machine: a Qwen3-VL through transformers, and a Grounding DINO; tiny checkpoints."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tiny_base
 import tiny_models
+from safetensors.torch import load_file, save_file
 
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, records, resume
@@ -116,6 +118,16 @@ def test_a_grounding_dino_finds_boxes_of_the_names(detector: Path, tmp_path: Pat
     high = run(rows, REPLACE, embedded, dino | {"threshold": 1.0}, tmp_path / "c")
     assert high.failed() == {"grounder, source: no box": 4, "grounder, source: unusable": 2}
     assert high.found["k0", "m0"].reason == "grounder, source: no box of 'red square' above the threshold"
+
+
+def test_weights_that_do_not_fit_end_it_with_one_line(detector: Path, tmp_path: Path, rng: np.random.Generator) -> None:
+    """Only the process that loads them sees it."""
+    broken = shutil.copytree(detector, tmp_path / "broken")
+    weights = load_file(broken / "model.safetensors")
+    save_file({name: weights[name] for name in list(weights)[1:]}, broken / "model.safetensors")
+    dino = {"backend": "grounding_dino", "model": str(broken), "device": "cpu", "workers": 1}
+    with pytest.raises(ParamsError, match=r"^grounding\.grounder\.model: .* lacks \d+ weights of a "):
+        run(pool(rng, "Remove the red square."), REMOVE, {"backend": "embedded"}, dino, tmp_path / "c")
 
 
 def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(

@@ -1,8 +1,12 @@
 """What the measures' vision models share."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import tiny_models
+import torch
 
 from editjudge.vision import loading
 from editjudge.vision.folders import Scaling
@@ -21,3 +25,35 @@ def test_normalised_pixels(photo: np.ndarray) -> None:
     assert found.shape == (2, 3, 72, 96)
     by_hand = (photo / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.4, 0.2]
     np.testing.assert_allclose(found[0].transpose(1, 2, 0), by_hand, atol=1e-6)
+
+
+class Shared:
+    """A model of two threads, with memory for one image at a time; both fail with two before either is told."""
+
+    batch_size = 2
+
+    def __init__(self) -> None:
+        self.both = Barrier(2)
+
+    def ask(self) -> int:
+        size = self.batch_size
+        if size > 1:
+            self.both.wait(30)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return size
+
+
+def test_threads_that_share_a_model_without_memory_halve_its_batch_once() -> None:
+    model = Shared()
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(loading.within_memory, model, model.ask) for _ in range(2)]
+        assert [each.result(60) for each in asked] == [1, 1]
+    assert model.batch_size == 1
+
+
+def test_a_model_that_is_given_all_at_once_has_no_batch_to_halve() -> None:
+    def ask() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(loading.NoMemory, match="out of memory, even for one at a time"):
+        loading.within_memory(object(), ask)

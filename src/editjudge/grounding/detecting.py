@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resum
     def start(most: int) -> Executor:
         devices = slots.devices_of(f"{WHERE}.device", how.device)
         each = how.workers or (cores() if devices == ["cpu"] else 1)
-        return on_devices((devices * each)[:most], _begin, how)
+        return on_devices((devices * each)[:most], _begin)
 
     results = resume.run(jobs, _detect, cache, "images, for boxes", start, lambda meta: meta["reason"] != OUT_OF_MEMORY)
     metas = (meta for job in results for meta, _ in job)
@@ -70,16 +71,22 @@ def _found(item: Wanted, meta: Mapping[str, Any], one: bool) -> Found:
 
 
 class _Process:
-    """What a process of the pool asks."""
+    """Where a process of the pool has its model."""
 
-    model: Any
+    device: str
 
 
-def _begin(device: str, how: DetectorSetting) -> None:
+def _begin(device: str) -> None:
     slots.one_thread()
+    _Process.device = device
+
+
+@lru_cache(maxsize=1)
+def _loaded(how: DetectorSetting, device: str) -> Any:
+    """Not as a process begins: what is wrong then breaks the pool, and nobody hears of it."""
     from editjudge.vision.detectors import GroundingDino
 
-    _Process.model = GroundingDino(f"{WHERE}.model", how.model, device, how.dtype, how.batch_size)
+    return GroundingDino(f"{WHERE}.model", how.model, device, how.dtype, how.batch_size)
 
 
 def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]:
@@ -91,21 +98,21 @@ def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]
             rgbs[n] = images.decode(bytes(item.image))
         except images.ImageError as error:
             found[n] = error
-    found |= zip(rgbs, _asked(how, list(rgbs.values()), [payloads[n].names for n in rgbs]), strict=True)
+    model = _loaded(how, _Process.device)
+    found |= zip(rgbs, _asked(model, how, list(rgbs.values()), [payloads[n].names for n in rgbs]), strict=True)
     return [(_meta(found[n]), None) for n in range(len(payloads))]
 
 
-def _asked(how: DetectorSetting, rgbs: list[Any], names: list[tuple[str, ...]]) -> list[Any]:
+def _asked(model: Any, how: DetectorSetting, rgbs: list[Any], names: list[tuple[str, ...]]) -> list[Any]:
     """All images at once, or, where memory is too small for that, one after the other."""
     from editjudge.vision.loading import within_memory
 
-    model = _Process.model
     try:
         return list(within_memory(model, lambda: model.detect(rgbs, names, how.threshold, how.overlap)))
     except ValueError as error:
         if len(rgbs) == 1:
             return [error]
-        return [each for rgb, own in zip(rgbs, names, strict=True) for each in _asked(how, [rgb], [own])]
+        return [each for rgb, own in zip(rgbs, names, strict=True) for each in _asked(model, how, [rgb], [own])]
 
 
 def _meta(said: Any) -> dict[str, Any]:

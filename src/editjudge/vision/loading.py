@@ -110,19 +110,20 @@ class NoMemory(ValueError):
 
 
 def within_memory(model: Any, ask: Callable[[], T]) -> T:
-    """`ask`, of a model with a batch_size; out of memory: again with half of it, from now on.
+    """`ask`, of a model with a batch_size; out of memory: again with half of it, from now on; threads may share it.
 
     NoMemory: not even one at a time fits.
     """
     while True:
+        size = getattr(model, "batch_size", 1)
         try:
             return ask()
         except torch.OutOfMemoryError:
             pass  # what the call still holds is freed with its traceback
         torch.cuda.empty_cache()
-        if model.batch_size == 1:
+        if size == 1:
             raise NoMemory(OUT_OF_MEMORY)
-        model.batch_size //= 2
+        model.batch_size = min(model.batch_size, size // 2)
 
 
 @contextmanager
