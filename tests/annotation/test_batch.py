@@ -1,17 +1,24 @@
 """The measures of many images: settings, models behind slots, what is left out, bad images, runs that are killed."""
 
 import io
+import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import numpy as np
 import pytest
 import tiny_models
 import tiny_people
 import torch
+import yaml
+from killing import alive, wait_until
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -20,11 +27,13 @@ from editjudge.annotation.looking import Asking
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import OwnSetting, SlotSetting
 from editjudge.annotation.slots import Models
-from editjudge.core import code, images, regions, resume, schemas
+from editjudge.core import code, images, params, records, regions, resume, schemas
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
+from editjudge.core.unfinished import Unfinished
 from editjudge.grounding.grounded import Grounded
 from editjudge.measures import patches, pixel
+from editjudge.probe import scenes
 from editjudge.stages import annotate, measure_response
 from editjudge.vision import lpips
 
@@ -430,6 +439,7 @@ def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
         ({"lpips": {"dtype": "float16"}}, "measures.slots.lpips.dtype cannot be set"),
         ({"clip": {"workers": 2}}, "measures.slots.clip.workers is unknown"),
         ({"sam": {}}, "measures.slots.sam"),
+        ({"clip": {"device": "auto"}}, r"measures\.slots\.clip\.device cannot be auto: name one, such as cuda:1"),
     ):
         with pytest.raises(ParamsError, match=said):
             slot_settings.read({"slots": wrong})
@@ -488,6 +498,128 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
             else:
                 assert row["emd"] == (None, "out of memory, even for one at a time")
             assert batch._lasting(meta) == bool(most), "the next run tries again"
+
+
+def test_annotations_that_lack_memory_are_unfinished(
+    tiny: SlotSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage writes what it has, and ends with status 1; a failed edit is no matter of memory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pipelines", "stages"):
+        Path(name).symlink_to(ROOT / name)
+    values = params.load(ROOT / "params.yaml")
+    values["measures"] |= {"device": "cpu", "clip": tiny.clip}
+    values["editors"] = {"m": {"kind": "precise", "amount": 0.0, "seed": 1}}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    prompts = scenes.make_pairs("color_alter", "benchmark", 3, 96, seed=0)
+    records.write(Path("data/pools/color_alter.parquet"), prompts, "pools")
+    row = {"task": "color_alter", "model": "m", "status": "done", "reason": None, "damage": None}
+    edits = [row | {"key": p["key"], "image": p["image"]} for p in prompts]
+    edits[0] |= {"status": "failed", "reason": "refused", "image": None}
+    records.write(Path("data/candidates/m/color_alter.parquet"), edits, "candidates")
+    found = Grounded(reason="grounder, source: out of memory, even for one at a time")
+    with resume.RecordCache(tmp_path / "c") as cache:
+        where = {(edit["key"], "m"): found for edit in edits}
+        rows = annotate.annotate(prompts, edits, EMBEDDED, cache, SlotSetting(), where)
+    assert annotate.memory_gap(rows).kinds == {"memory": 2}, "boxes that were not found for it, too"
+
+    def scarce(prompts: list[batch.Prompt], setting: SlotSetting, *_: object) -> list[list[dict]]:
+        asking = asking_of(setting)
+        asking.models.clip.model = Scarce(asking.models.clip.model, 0)
+        own = (replace(prompt, recipe=slot_settings.configured(prompt.recipe, setting)) for prompt in prompts)
+        return [batch.measure_group([prompt], asking) for prompt in own]
+
+    monkeypatch.setattr(batch, "measure_all", scarce)
+    with pytest.raises(Unfinished, match=r"^2 of 3 annotations are missing \(memory: 2\)\. What is finished is kept\."):
+        annotate.run("color_alter")
+    rows = list(records.iterate(Path("data/annotations/color_alter.parquet"), "annotations"))
+    assert [row["status"] for row in rows] == ["failed", "done", "done"]
+
+
+def kill_host() -> None:
+    """Kills the process that has a device's models, as the system does where memory ends."""
+    [host] = (process for process in active_children() if process.name.startswith("_Host"))
+    host.kill()
+    host.join()
+
+
+def test_a_killed_process_with_the_models_ends_the_stage_with_one_line_and_the_next_run_goes_on(
+    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
+    prompts, setting = [prompt_of(photo, (BOX,), recipe, edits)], replace(tiny, device="cpu:0", workers=1)
+    plain, line = slots.hosted, r"^the process with the models on cpu:0 was killed, .* To go on, run `dvc repro` again"
+
+    @contextmanager
+    def doomed(setting: SlotSetting, device: str) -> Iterator[object]:
+        with plain(setting, device) as host:
+            models = Models(setting, device, {device: host})
+            assert models.layout("clip").side > 0
+            kill_host()
+            with pytest.raises(Unfinished, match=line):
+                models.ask("clip", "layout")
+            yield host
+
+    monkeypatch.setattr(slots, "hosted", doomed)
+    with resume.RecordCache(tmp_path / "c") as cache:
+        with pytest.raises(Unfinished, match=line):
+            batch.measure_all(prompts, setting, cache, "t")
+        assert cache.counts() == {"computed": 0, "reused": 0}, "nothing is kept as failed"
+        monkeypatch.setattr(slots, "hosted", plain)
+        [rows] = batch.measure_all(prompts, setting, cache, "t")
+    assert all(m["value"] is not None for row in rows for m in row["measures"])
+
+
+HOSTING = """
+import sys
+from multiprocessing import active_children
+from pathlib import Path
+from time import sleep
+
+from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.annotation.slots import hosted
+
+if __name__ == "__main__":
+    with hosted(SlotSetting(), "cpu:0"):
+        Path(sys.argv[1], *(str(process.pid) for process in active_children())).touch()
+        sleep(600)
+"""
+
+
+def test_a_killed_stage_leaves_no_process_with_models(tmp_path: Path) -> None:
+    found = tmp_path / "found"
+    found.mkdir()
+    (tmp_path / "stage.py").write_text(HOSTING)
+    with subprocess.Popen([sys.executable, tmp_path / "stage.py", found]) as running:
+        try:
+            wait_until(lambda: any(found.iterdir()), 60.0)
+        finally:
+            running.kill()
+    [host] = (int(file.name) for file in found.iterdir())
+    wait_until(lambda: not alive(host))
+
+
+def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without the lock that Python 3.11's cached_property has, and later ones do not."""
+    loaded, meeting = [], Barrier(2)
+
+    class Slow:
+        def __init__(self) -> None:
+            loaded.append(self)
+            with suppress(BrokenBarrierError):
+                meeting.wait(1.0)  # for another thread that loads it
+
+        def find(self) -> int:
+            return id(self)
+
+    monkeypatch.setattr(slots, "LbpFaces", Slow)
+    monkeypatch.setattr(vars(Models)["faces"], "lock", nullcontext(), raising=False)
+    models = Models(SlotSetting())
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(models.ask, "faces", "find") for _ in range(2)]
+    assert {each.result() for each in asked} == {id(loaded[0])}
+    assert len(loaded) == 1
 
 
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:

@@ -27,6 +27,7 @@ from editjudge.core.files import work
 from editjudge.core.masks import png_mask
 from editjudge.core.workers import cores, on_devices
 from editjudge.measures import attributes, pixel
+from editjudge.measures.names import Slot
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
@@ -40,7 +41,7 @@ SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked
 NO_VALUES = {
     *(f"editjudge.annotation.{name}" for name in ("features", "recipe")),
     *(f"editjudge.core.{name}" for name in ("code", "errors", "files", "lined_yaml", "params", "progress")),
-    *(f"editjudge.core.{name}" for name in ("resume", "settings", "workers")),
+    *(f"editjudge.core.{name}" for name in ("resume", "settings", "unfinished", "workers")),
     "editjudge.measures.names",
 }
 DECIMALS = 6
@@ -97,12 +98,17 @@ def measure_all(
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
 
 
+def lacks_memory(meta: Mapping[str, Any]) -> bool:
+    """Whether something is missing because a model had too little memory: another run may say more."""
+    reasons = (meta["reason"], *(measure["reason"] for measure in meta["measures"]))
+    return any((reason or "").endswith(OUT_OF_MEMORY) for reason in reasons)
+
+
 def _lasting(meta: dict[str, Any]) -> bool:
-    """Whether another run would say the same."""
-    return OUT_OF_MEMORY not in (meta["reason"], *(measure["reason"] for measure in meta["measures"]))
+    return not lacks_memory(meta)
 
 
-def _versions(used: Collection[str], setting: SlotSetting) -> dict[str, str]:
+def _versions(used: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """What stands for each slot's answers in the names of records and of kept features: its weights and its code."""
     heavy, weights = slot_settings.torch_slots(used, setting), slots.version(used, setting)
     code = {slot: version(upstream(SLOT_MODULES[slot]) - NO_VALUES) for slot in heavy}
@@ -131,7 +137,7 @@ def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, st
 
 
 def _starter(
-    used: Collection[str], setting: SlotSetting, versions: dict[str, str]
+    used: Collection[Slot], setting: SlotSetting, versions: dict[str, str]
 ) -> Callable[[int], AbstractContextManager[Executor]]:
     """Processes for the group's jobs, each with its share of the feature store's room, and one for each GPU."""
     heavy = slot_settings.torch_slots(used, setting)

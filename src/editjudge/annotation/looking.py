@@ -16,6 +16,7 @@ from editjudge.annotation.picture import Pair, Picture
 from editjudge.annotation.slots import Models
 from editjudge.core.params import ParamsError
 from editjudge.measures import identity
+from editjudge.measures.names import Slot
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
 from editjudge.vision.shapes import Joints
@@ -81,18 +82,18 @@ def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[A
         return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 
 
-def _encode(asking: Asking, slot: str, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
+def _encode(asking: Asking, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
     def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
         return [(each.cls, each.patches) for each in asking.models.ask(slot, "encode", missing)]
 
     return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, sources, ask)]
 
 
-def _whole(asking: Asking, pictures: list[Picture], slot: str) -> list[Encoded]:
+def _whole(asking: Asking, pictures: list[Picture], slot: Slot) -> list[Encoded]:
     return _encode(asking, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
 
 
-def _objects(asking: Asking, pictures: list[Picture], slot: str) -> list[list[Encoded]]:
+def _objects(asking: Asking, pictures: list[Picture], slot: Slot) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
     cuts = [picture.objects_at(asking.models.layout(slot).side) for picture in pictures]
     sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -10,14 +10,16 @@ from pydantic.dataclasses import dataclass
 from editjudge.annotation.recipe import Recipe
 from editjudge.core import settings
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
-from editjudge.measures.names import KINDS
+from editjudge.measures.names import KINDS, Slot
 from editjudge.vision.folders import Precision
 
 NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
-SLOTS = ("clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose")
-Slot = Literal["clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose"]
+SLOTS: tuple[Slot, ...] = get_args(Slot)
 Images = Annotated[Positive, Field(le=4096)]
-FIXED = {"lpips": ("dtype",), "faces": ("dtype", "batch_size")}  # what a slot's own settings do not say
+FIXED: dict[Slot, tuple[str, ...]] = {
+    "lpips": ("dtype",),
+    "faces": ("dtype", "batch_size"),
+}  # what a slot's own settings do not say
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -60,20 +62,23 @@ class SlotSetting:
     slots: Mapping[Slot, OwnSetting] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for slot, own in self.slots.items():
+            if own.device == "auto":
+                raise Wrong(f"slots.{slot}.device", "cannot be auto: name one, such as cuda:1, or leave it out")
         for slot, name in ((slot, name) for slot, names in FIXED.items() for name in names):
-            if getattr(self.slots.get(slot), name, None) is not None:  # type: ignore[call-overload]
+            if getattr(self.slots.get(slot), name, None) is not None:
                 raise Wrong(
                     f"slots.{slot}.{name}",
                     "cannot be set: LPIPS and faces are float32, and measures.insightface has its own",
                 )
 
-    def of(self, slot: str, name: Literal["device", "dtype", "batch_size"]) -> Any:
+    def of(self, slot: Slot, name: Literal["device", "dtype", "batch_size"]) -> Any:
         """A slot's own device, dtype or batch_size, or the section's."""
-        own = getattr(self.slots.get(slot), name, None)  # type: ignore[call-overload]
+        own = getattr(self.slots.get(slot), name, None)
         return getattr(self, name) if own is None else own
 
-    def own_device(self, slot: str) -> str | None:
-        own = self.slots.get(slot)  # type: ignore[call-overload]
+    def own_device(self, slot: Slot) -> str | None:
+        own = self.slots.get(slot)
         return None if own is None else own.device
 
 
@@ -82,7 +87,7 @@ def read(given: Any) -> SlotSetting:
     return settings.read("measures", SlotSetting, given)
 
 
-def lacking(name: str, setting: SlotSetting) -> tuple[str, ...]:
+def lacking(name: str, setting: SlotSetting) -> tuple[Slot, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
     landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
     if name == "face_geometry_L2_distance" and not landmarks:
@@ -105,15 +110,15 @@ def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
     return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
 
 
-def used(recipe: Recipe, setting: SlotSetting) -> frozenset[str]:
+def used(recipe: Recipe, setting: SlotSetting) -> frozenset[Slot]:
     """The slots that the configured measures of a recipe use."""
     names = [name for _, names in configured(recipe, setting).areas for name in names]
-    slots = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
+    slots: set[Slot] = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
     areas = {area for area, _ in recipe.areas} | {recipe.changed_area}
     slots |= {"segmenter"} if "object" in areas else set()
     return frozenset(slot for slot in slots if getattr(setting, slot) != NONE)
 
 
-def torch_slots(slots: Collection[str], setting: SlotSetting) -> frozenset[str]:
+def torch_slots(slots: Collection[Slot], setting: SlotSetting) -> frozenset[Slot]:
     """Those of the slots whose models run in torch or onnxruntime, and so may use a GPU."""
     return frozenset(slot for slot in slots if getattr(setting, slot) not in (NONE, GRABCUT, LBP))

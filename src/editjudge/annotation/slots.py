@@ -1,22 +1,22 @@
 """The models of the measures: whether their weights are there, what they are, and loading them."""
 
 import hashlib
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from multiprocessing import parent_process
 from multiprocessing.managers import BaseManager
 from pathlib import Path
-from threading import Thread
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.core.params import ParamsError
 from editjudge.core.resume import file_hash
-from editjudge.core.workers import fork_server
+from editjudge.core.unfinished import Unfinished
+from editjudge.core.workers import end_with_parent, fork_server
+from editjudge.measures.names import Slot
 from editjudge.vision import faces_settings, folders, lpips
 from editjudge.vision.encoders import Grid
 from editjudge.vision.faces import LbpFaces
@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # they load torch
     from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
+GONE = (
+    "was killed, perhaps for want of the machine's memory. What is finished is kept. To go on, run `dvc repro` again,"
+    " with fewer measures.workers or a smaller measures.prompts"
+)
 ARCHITECTURES = {
     "clip": folders.CLIP,
     "dinov3": folders.DINOV3,
@@ -42,7 +46,7 @@ ARCHITECTURES = {
 }
 
 
-def check(slots: Collection[str], setting: SlotSetting) -> None:
+def check(slots: Collection[Slot], setting: SlotSetting) -> None:
     """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
 
     Also for a device that is not there, or that onnxruntime cannot use.
@@ -61,20 +65,20 @@ def check(slots: Collection[str], setting: SlotSetting) -> None:
         faces_insightface.check("measures.insightface", setting.insightface, device)
 
 
-def resolved(slots: Collection[str], setting: SlotSetting) -> SlotSetting:
+def resolved(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
     """The setting with each model of the slots by its local folder: no process needs to ask the hub."""
     heavy = torch_slots(slots, setting) - {"faces"}
     found: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
     return replace(setting, **found)
 
 
-def version(slots: Collection[str], setting: SlotSetting) -> dict[str, str]:
+def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """What values depend on, slot by slot: the embedded backend's name, or a hash of the weights' bytes."""
     heavy = torch_slots(slots, setting)
     return {slot: _version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
 
 
-def _version(slot: str, setting: SlotSetting) -> str:
+def _version(slot: Slot, setting: SlotSetting) -> str:
     """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
     options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
     if slot == "faces":
@@ -91,7 +95,7 @@ def weights_version(found: Path, options: Any = None) -> str:
     return digest.hexdigest()
 
 
-def _weights(slot: str, setting: SlotSetting) -> Path:
+def _weights(slot: Slot, setting: SlotSetting) -> Path:
     """The folder or file of a slot's weights, looked into. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
@@ -127,21 +131,27 @@ class Models:
         self, setting: SlotSetting, device: str = "cpu", hosts: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         self.setting, self.device, self.hosts = setting, device, hosts
-        self._layouts: dict[str, Grid] = {}
+        self._layouts: dict[Slot, Grid] = {}
+        self._loading = Lock()
 
-    def ask(self, slot: str, method: str, *args: Any) -> Any:
-        """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory."""
+    def ask(self, slot: Slot, method: str, *args: Any) -> Any:
+        """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory;
+        Unfinished where the process that has it was killed."""
         device = self._device(slot)
         if device in self.hosts and torch_slots([slot], self.setting):
-            return self.hosts[device].ask(slot, method, *args)
-        model = getattr(self, slot)
+            try:
+                return self.hosts[device].ask(slot, method, *args)
+            except (EOFError, ConnectionError):
+                raise Unfinished(f"the process with the models on {device} {GONE}") from None
+        with self._loading:  # threads ask, and each model is loaded once
+            model = getattr(self, slot)
         if not torch_slots([slot], self.setting):
             return getattr(model, method)(*args)
         from editjudge.vision.loading import within_memory
 
         return within_memory(model, lambda: getattr(model, method)(*args))
 
-    def layout(self, slot: str) -> Grid:
+    def layout(self, slot: Slot) -> Grid:
         """The patches of `clip` or `dinov3`."""
         if slot not in self._layouts:
             self._layouts[slot] = self.ask(slot, "layout")
@@ -202,10 +212,10 @@ class Models:
 
         return VitPose("measures.pose", self.setting.pose, **self._torch("pose"))
 
-    def _device(self, slot: str) -> str:
+    def _device(self, slot: Slot) -> str:
         return self.setting.own_device(slot) or self.device
 
-    def _torch(self, slot: str) -> dict[str, Any]:
+    def _torch(self, slot: Slot) -> dict[str, Any]:
         options = {name: self.setting.of(slot, name) for name in ("dtype", "batch_size")}
         return {"device": self._device(slot), **options}
 
@@ -228,14 +238,7 @@ def hosted(setting: SlotSetting, device: str) -> Iterator[Any]:
 
 def _begin_host() -> None:
     one_thread()
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A stage that is killed leaves no process behind that holds a GPU's memory."""
-    if parent := parent_process():
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def one_thread() -> None:

@@ -15,7 +15,7 @@ from editjudge.annotation.slot_settings import NONE, SlotSetting
 from editjudge.annotation.slots import Models
 from editjudge.core.regions import FloatBox
 from editjudge.measures import body, face, hair, identity, patches, pixel
-from editjudge.measures.names import KINDS
+from editjudge.measures.names import KINDS, Slot
 from editjudge.vision.faces import Face
 
 Function = Callable[[Pair, str, Models], float]
@@ -33,7 +33,7 @@ def _lpips(pair: Pair, area: str, _models: Models) -> float:
     return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
-def _patches(pair: Pair, area: str, models: Models, slot: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _patches(pair: Pair, area: str, models: Models, slot: Slot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both images' patches, and those in the area; HOG's where the slot is not configured."""
     if getattr(models.setting, slot) == NONE:
         return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)

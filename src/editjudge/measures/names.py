@@ -1,8 +1,9 @@
 """The measures by name, apart from the code that takes them: what a recipe may ask for, and which side is better."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
+Slot: TypeAlias = Literal["clip", "dinov3", "segmenter", "lpips", "depth", "faces", "parsing", "pose"]
 AREAS = ("edit_area", "unedit_area", "object", "image")
 
 
@@ -17,15 +18,15 @@ class Kind:
     """
 
     direction: int
-    slots: tuple[str, ...] = ()
+    slots: tuple[Slot, ...] = ()
     areas: tuple[str, ...] = AREAS
-    helped: tuple[str, ...] = ()
+    helped: tuple[Slot, ...] = ()
     sees: Literal["image", "objects", "person", "source_boxes"] = "image"
 
 
 _OBJECT = ("edit_area", "object", "image")
 _PERSON = ("edit_area", "image")  # of whom the boxes show
-_CLOTHED = ("parsing", "segmenter")  # a body without hair and face
+_CLOTHED: tuple[Slot, ...] = ("parsing", "segmenter")  # a body without hair and face
 KINDS: dict[str, Kind] = {
     "L_channel_ssim": Kind(1),
     "L_channel_ssim_in_region": Kind(1),

@@ -135,6 +135,11 @@ def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
     return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
 
 
+def memory_gap(rows: Rows) -> unfinished.Gap:
+    """The annotations that lack boxes or a value because a model had too little memory."""
+    return unfinished.Gap("annotations", Counter(memory=sum(map(batch.lacks_memory, rows))), len(rows), "")
+
+
 def run(task: str) -> None:
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
@@ -159,7 +164,7 @@ def run(task: str) -> None:
     records.write_details(Path(f"metrics/annotate/{task}.json"), report)
     gaps = [account.gap(f"grounding.{role}") for role, account in where.accounts.items()]
     gaps += [account.gap(f"{pairwise.SECTION}.{name}") for name, account in accounts.items()]
-    unfinished.check(values, "annotate", f"annotate@{task}", gaps)
+    unfinished.check(values, "annotate", f"annotate@{task}", [*gaps, memory_gap(rows)])
 
 
 if __name__ == "__main__":
