@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,18 @@ import pytest
 import yaml
 from chat_client import ask, chat_server, questions
 from chat_client import setting as endpoint
+from killing import wait_until
 
 from editjudge import prompts
+from editjudge.annotation import batch
 from editjudge.annotation.recipe import load_recipe
-from editjudge.core import images, params, resume
+from editjudge.core import code, images, params, resume
+from editjudge.core.workers import cores
 from editjudge.endpoints.spending import Account, Budget, Usage
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context, compare, compare_many
 from editjudge.judges.protocol import BothOrders, Question, mirrored
-from editjudge.judges.settings import EndpointSetting, ServedSetting
+from editjudge.judges.settings import EndpointSetting, ServedSetting, TransformersSetting
 from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import SCALES
 from editjudge.qwen.chat_model import ChatModel
@@ -26,6 +30,7 @@ from editjudge.qwen.chat_model import ChatModel
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
 BOX = ((30, 20, 66, 52),)
+NO_MEMORY = {"value": None, "reason": "out of memory, even for one at a time"}
 
 
 @pytest.fixture
@@ -59,9 +64,30 @@ def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Qu
 
 def test_without_regions_there_is_no_verdict_and_a_reason(question: Question, tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c") as cache:
-        [verdict] = compare_many([question], {}, cache)
-    assert verdict.winner is None
+        [verdict], short = compare_many([question], {}, cache)
+    assert (verdict.winner, short) == (None, 0)
     assert verdict.reason == "the question says no regions to measure"
+
+
+def test_a_judge_by_measures_without_memory_is_unfinished(
+    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B lacks a value that A has; the other question has all."""
+    rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
+    other, account, plain = replace(question, key="other", b=question.source), Account("m"), batch.measure_all
+
+    def scarce(prompts: Any, *rest: Any) -> list[list[dict]]:
+        found = plain(prompts, *rest)
+        for prompt, metas in zip(prompts, found, strict=True):
+            metas[[edit.image for edit in prompt.edits].index(question.b)]["measures"][-1] |= NO_MEMORY
+        return found
+
+    monkeypatch.setattr(batch, "measure_all", scarce)
+    contexts = {"q": Context(RECIPE, BOX), "other": Context(RECIPE, BOX)}
+    with resume.RecordCache(tmp_path / "c") as cache:
+        asking.ask(rule, [question, other], contexts, cache, account)
+    gap = account.gap("judges.m")
+    assert (gap.kinds, gap.total) == ({"memory": 2}, 4), "both orders of one question of two"
 
 
 def test_equal_sides_are_a_tie_and_a_missing_primary_is_none() -> None:
@@ -114,6 +140,49 @@ def test_the_number_of_processes_changes_no_reply(
     several = differing(question, 5)
     one, two = (ask(setting(base_dir) | {"workers": n}, several, tmp_path / f"{n}")[0] for n in (1, 2))
     assert one == two
+
+
+def test_there_is_one_copy_of_a_model_on_each_gpu_or_one_a_core() -> None:
+    assert asking.places(0, 3) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert asking.places(0, 0) == ["cpu"] * cores()
+    assert asking.places(5, 2) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    assert asking.places(1, 8) == ["cuda:0"]
+    assert asking.places(99, 0) == ["cpu"] * cores()
+
+
+def two_gpus() -> int:
+    return 2
+
+
+def test_processes_with_a_model_have_the_gpus_in_turn(
+    base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two, of which torch has none here: each process says which one it was to load the model on."""
+    monkeypatch.setattr(asking, "_gpus", two_gpus)
+    given = setting(base_dir) | {"workers": 0}
+    with resume.RecordCache(tmp_path / "c") as cache, asking.opened(given, cache, Account("j")) as judge:
+        found = [judge._pool.submit(home, tmp_path) for _ in range(2)]
+        assert sorted(each.result(60) for each in found) == ["cuda:0", "cuda:1"]
+
+
+def home(folder: Path) -> str:
+    """This process's device; it waits for the other one."""
+    own = asking._Process.device
+    (folder / own.replace(":", "")).touch()
+    wait_until(lambda: len(list(folder.glob("cuda*"))) == 2)
+    return own
+
+
+def test_the_code_that_asks_a_model_here_stands_in_the_name_of_its_answers(
+    base_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = TransformersSetting(model=str(base_dir), rule="agreement", dtype="float32", batch_size=4)
+    names, plain = [asking.model_of(here)], code._own_version
+    for module in ("judges.transformers_judge", "qwen.chat_model", "core.progress"):
+        changed = f"editjudge.{module}"
+        monkeypatch.setattr(code, "_own_version", lambda name, changed=changed: plain(name) + "x" * (name == changed))
+        names.append(asking.model_of(here))
+    assert [names.index(name) for name in names] == [0, 1, 2, 0]
 
 
 def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:
@@ -221,7 +290,8 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
     )
-    monkeypatch.setattr(asking, "processes", lambda *_: ThreadPoolExecutor(1))  # here, where it is seen
+    here = ThreadPoolExecutor(1, initializer=asking._begin, initargs=["cpu"])  # where it is seen
+    monkeypatch.setattr(asking, "on_devices", lambda *_: nullcontext(here))
     counts = []
     with resume.RecordCache(tmp_path / "c") as cache:
         for dimension in ("visual_quality", "instruction_following", "visual_quality"):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from editjudge.core import hub, params, resume
 from editjudge.core.progress import progress
-from editjudge.core.workers import cores, processes
+from editjudge.core.workers import cores, on_devices, processes
 from editjudge.endpoints.launch import Checkpoint, Running, read_serving, running
 from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges import measures_judge
@@ -61,7 +61,8 @@ if TYPE_CHECKING:  # they load the HTTP client and torch
     from editjudge.qwen.chat_model import ChatModel
 
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
-LOCAL_CODE = ("editjudge.qwen.chat_model", "editjudge.qwen.checkpoint", "editjudge.qwen.processor")
+LOCAL = "editjudge.judges.transformers_judge"
+LOCAL_CODE = (LOCAL, *(f"editjudge.qwen.{name}" for name in ("chat_model", "checkpoint", "processor", "prompt")))
 
 
 def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Account]:
@@ -121,7 +122,9 @@ class Judge:
         """
         setting, both = self.setting, in_both_orders(questions)
         if not isinstance(setting, ModelSetting):
-            verdicts = measures_judge.compare_many(both, contexts, self.cache)
+            verdicts, short = measures_judge.compare_many(both, contexts, self.cache)
+            self.account.failures.update({"memory": short} if short else {})
+            self.account.asked += len(both) - short
             for n, verdict in enumerate(verdicts):
                 self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
         else:
@@ -178,8 +181,10 @@ class Judge:
 
     @functools.cached_property
     def _pool(self) -> ProcessPoolExecutor:
-        workers = cast(TransformersSetting, self.setting).workers or cores()
-        return self._started.enter_context(processes(workers, "editjudge.judges.transformers_judge"))
+        with processes(1, LOCAL) as first:  # which loads torch for those that follow; this process needs none
+            gpus = first.submit(_gpus).result()
+        workers = cast(TransformersSetting, self.setting).workers
+        return self._started.enter_context(on_devices(places(workers, gpus), _begin))
 
     def _ask_all(self, setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: "Keep") -> list[Any]:
         if isinstance(setting, TransformersSetting):
@@ -276,6 +281,29 @@ def _kept(
     return found, missing
 
 
+def places(workers: int, gpus: int) -> list[str]:
+    """The device of each process with the model: GPUs in turn, for 0 one each; without any, at most one a core."""
+    if gpus:
+        return [f"cuda:{n % gpus}" for n in range(workers or gpus)]
+    return ["cpu"] * min(workers or cores(), cores())
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+class _Process:
+    """Where a process of the pool has its model."""
+
+    device: str
+
+
+def _begin(device: str) -> None:
+    _Process.device = device
+
+
 def _in_processes(
     setting: TransformersSetting,
     way: Form,
@@ -321,7 +349,8 @@ def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> 
 
     if setting.workers != 1:
         torch.set_num_threads(1)
-    loaded = _loaded(setting.model, setting.dtype, setting.lora, setting.min_pixels, setting.max_pixels)
+    bounds = setting.min_pixels, setting.max_pixels
+    loaded = _loaded(setting.model, setting.dtype, setting.lora, _Process.device, *bounds)
     replies: list[Said | str] = []
     for tried, group in groupby(tasks, key=lambda task: len(task.said)):
         same, sampled = list(group), sampling(setting, way, 0, tried)
@@ -333,11 +362,11 @@ def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> 
 
 @functools.lru_cache(maxsize=1)
 def _loaded(
-    model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None, least: int, most: int
+    model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None, device: str, least: int, most: int
 ) -> "ChatModel":
     from editjudge.qwen.chat_model import load
 
-    loaded = load(model, dtype, adapter)
+    loaded = load(model, dtype, adapter, device)
     images = loaded.processor.image_processor
     longest = most or images.size["longest_edge"]
     images.size = type(images.size)(

@@ -32,12 +32,13 @@ class Context:
 
 def compare_many(
     questions: Sequence[Question], contexts: Mapping[str, Context], cache: resume.RecordCache
-) -> list[Verdict]:
+) -> tuple[list[Verdict], int]:
     """Compares two edits by the primary measure of each area: the first configured one that the recipe names there.
 
     The sides' sums of primary measures (times their direction) decide; where those are equal, the votes of all
     measures; where those are, it is a Tie. A question whose images cannot be measured, or that has no context (the
     published benchmarks say no regions), has no winner and a reason. Each image is measured once, whatever the order.
+    Second: of how many questions an image lacks a value because a model had too little memory.
     """
     groups: dict[tuple[Image, Context], dict[Image, None]] = {}
     for q in questions:
@@ -51,7 +52,8 @@ def compare_many(
     taken = batch.measure_all(prompts, setting, cache, "measures")
     found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
     known = {q.key: found[q.source, contexts[q.key]] for q in questions if q.key in contexts}
-    return [_verdict(question, known.get(question.key)) for question in questions]
+    short = sum(any(batch.lacks_memory(known[q.key][side]) for side in (q.a, q.b)) for q in questions if q.key in known)
+    return [_verdict(question, known.get(question.key)) for question in questions], short
 
 
 def _verdict(question: Question, edits: Mapping[Image, Any] | None) -> Verdict:

@@ -70,8 +70,8 @@ class ModelSetting(MeasuresSetting):
 class LocalSetting(ModelSetting):
     """A model on this machine. model: its folder or hub id. adapter: the folder of a LoRA adapter of it, or none.
 
-    workers: processes in which transformers has it; 0: one on each core. A served one is not asked so: its entry can
-    change its backend alone.
+    workers: processes in which transformers has it, on the GPUs in turn; 0: one on each, or on each core without any. A
+    served one is not asked so: its entry can change its backend alone.
     """
 
     adapter: Text = NONE

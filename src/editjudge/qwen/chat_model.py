@@ -326,14 +326,15 @@ class OwnLimits(StoppingCriteria):
         return (self.limits <= input_ids.shape[1] - self.width).to(input_ids.device)
 
 
-def load(model_dir: str | Path, dtype: Precision = "float32", adapter: str | Path | None = None) -> ChatModel:
-    """A local checkpoint, on a GPU where there is one, with a LoRA adapter (peft's) if one is given.
+def load(
+    model_dir: str | Path, dtype: Precision = "float32", adapter: str | Path | None = None, device: str | None = None
+) -> ChatModel:
+    """A local checkpoint, with a LoRA adapter (peft's) if one is given. device: None takes a GPU where there is one.
 
     Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model,
     load_processor and peft raise.
     """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = load_model(model_dir, dtype, device)
+    model = load_model(model_dir, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if adapter is None:
         return ChatModel(model, load_processor(model_dir))
     from peft import PeftModel
