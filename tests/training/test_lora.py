@@ -315,8 +315,22 @@ def test_augmentation_is_off_unless_it_is_set(base_dir: Path, samples: Samples, 
             seen.add(prepare(parts[0][:1])["images"][0][0].tobytes())
         assert len(seen) == views
         assert len({shown(parts[1][:1])["images"][0][0].tobytes() for _ in range(3)}) == 1
-        held = 3 * (prepare.free + shown.free) + prepare.free + shown.free  # three workers' and this process's
-        assert 0 < held <= data.CACHE_BYTES
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(0, 1), (3, 1), (4, 8)])
+def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
+    base_dir: Path, samples: Samples, pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, workers: int,
+    processes: int,
+):  # fmt: skip
+    """Each of the training's processes has its own of the rows to train on and of those held out, and so has each of
+    its workers: a loader's workers live as long as the other loader's."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    parts = data.split(data.dataset(samples), 0.0, 0.25, 42)
+    rows = (parts, pictures.__getitem__, replace(SETTING, workers=workers), Path("none kept"), "cpu", None, print)
+    trainer, shown = sft.assemble(base_dir, *rows)
+    prepare = next(c for c in trainer.callback_handler.callbacks if isinstance(c, sft.Epochs)).prepare
+    held = processes * (1 + workers) * (prepare.free + shown.free)
+    assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
 
 
 def test_the_accuracy_is_that_of_greedy_decoding(samples: Samples, tmp_path: Path, png: Callable[..., bytes]):
