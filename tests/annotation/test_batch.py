@@ -503,7 +503,8 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
 def test_annotations_that_lack_memory_are_unfinished(
     tiny: SlotSetting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stage writes what it has, and ends with status 1; a failed edit is no matter of memory."""
+    """The stage writes what it has, and ends with status 1; a failed edit is no matter of memory. Of the edits it reads
+    those of its own task alone."""
     monkeypatch.chdir(tmp_path)
     for name in ("pipelines", "stages"):
         Path(name).symlink_to(ROOT / name)
@@ -517,6 +518,7 @@ def test_annotations_that_lack_memory_are_unfinished(
     edits = [row | {"key": p["key"], "image": p["image"]} for p in prompts]
     edits[0] |= {"status": "failed", "reason": "refused", "image": None}
     records.write(Path("data/candidates/m/color_alter.parquet"), edits, "candidates")
+    Path("data/candidates/m/oref.parquet").write_bytes(b"never read")
     found = Grounded(reason="grounder, source: out of memory, even for one at a time")
     with resume.RecordCache(tmp_path / "c") as cache:
         where = {(edit["key"], "m"): found for edit in edits}

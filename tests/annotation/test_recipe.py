@@ -86,6 +86,7 @@ def test_shipped_recipes_are_of_known_tasks_and_name_prompts_that_load(file: Pat
     recipe = load_recipe(file)
     assert recipe.task in TASKS
     assert set(dict(recipe.areas).get("edit_area", ())) <= set(KINDS)
+    assert recipe.judge is None or recipe.judge.prompt == "decision", "no question of the trained judge's"
     if recipe.regions is not None:
         parser = load_parser(recipe.regions.parser)
         grounder = load_grounder(recipe.regions.grounder)

@@ -58,6 +58,14 @@ def test_the_papers_profile_is_whole() -> None:
     assert not [given for given in values["judges"].values() if given["backend"] == "measures"]
     assert [given["form"] for given in values["benchmarks"].values()] == ["vcreward", "editscore"]
     assert values["gedit_bench"]["hub"]
+    sources = [source for own in values["raw_pairs"]["sources"].values() for source in own.values()]
+    assert "probe" not in {source["format"] for source in sources}
+    assert min(source["most"] for source in sources if "most" in source) >= values["filter"]["sample_num"] == 1500
+    training = values["train_judge"]
+    assert (training["augmentation"], training["launch"]["processes"]) == ("none", 0), "0: one for each GPU"
+    assert "@" in values["measures"]["clip"], "its main revision has no safetensors"
+    asked = [*values["judges"].values(), *values["pairwise"]["judges"].values()]
+    assert {given["prompt"] for given in asked if hub.is_id(given.get("model", ""))} == {"decision"}
 
 
 def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() -> None:

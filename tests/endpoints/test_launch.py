@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -151,6 +153,15 @@ def test_copies_on_chosen_gpus_leave_room_for_others(
     for none in ("", "-1"):
         with pytest.raises(ServingError, match=r"serve.devices names 0, and CUDA_VISIBLE_DEVICES 0 GPUs"):
             told(none)
+
+
+def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> None:
+    """It wants others than those that train: `make vllm` gives it its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    assert [line for line in wanted if line.startswith("torch")]
+    assert not [line for line in [*wanted, *(ROOT / "constraints.txt").read_text().splitlines()] if "vllm" in line]
+    assert ".vllm/" in params.load(ROOT / "params.yaml")["serve"]["program"]
 
 
 ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from editjudge.core import params, records, schemas
 from editjudge.pairs import tiers
 from editjudge.stages import train_pairs
 
+ROOT = Path(__file__).parents[2]
 SETTING = {"mode": "three_tiers", "margin": 0.3, "prompts_per_task": 10, "least_change": 1.0, "seed": 42}
 RULES = (tiers.AreaRule("unedit_area", "ssim", 1, 0.6, -0.2, (("emd", -1),)),)
 
@@ -183,6 +185,32 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     assert found["known_truth"][0]["unknown"] == 1
     with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):
         train_pairs.choose_all(recipes, setting, {"ssim": "measures.x is none"})
+
+
+def test_one_task_after_the_other_is_read_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more is in memory than the pairs of one task."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pipelines", "stages"):
+        Path(name).symlink_to(ROOT / name)
+    values, tasks = params.load(ROOT / "params.yaml"), ("sref", "tone_transfer")
+    values |= {"tasks": dict.fromkeys(tasks, "vlm_as_a_judge")}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    for task in tasks:
+        pool = {"key": "p", "task": task, "edit": None, "image": b"i", "instruction": "x", "origin": None}
+        edits = [annotation("p", model, 0.5, 1.0) for model in "ab"]
+        known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
+        said = {"judge": "j", "forward": "Image B", "backward": "Image B", "winner": "Image B", "p_a": 0.1}
+        full = verdict("p", "a", "b", "Image B") | {"task": task, "dimension": "visual_consistency", "p_a": 0.1}
+        full |= {"reason": None, "verdicts": [said | {"reason": None}]}
+        records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
+        records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
+        records.write(Path(f"data/pair_verdicts/{task}.parquet"), [full], "pair_verdicts")
+    steps, plain, add = [], records.iterate, records.RowWriter.add
+    monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
+    monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))
+    train_pairs.run()
+    assert list(dict.fromkeys(steps)) == ["read sref", "sref", "read tone_transfer", "tone_transfer"]
+    assert len(list(plain(Path("data/train_pairs.parquet"), "train_pairs"))) == 2
 
 
 @pytest.mark.parametrize(
