@@ -1,4 +1,6 @@
-"""Samples that teach the tiny judge base to look: a source, two edits of it with unequal damage, and which has less.
+"""Samples that teach the tiny judge base to look: a source, and two edits of it with unequal damage.
+
+Which has less is known, and only measures what the base was not taught (see `probe.looks`).
 
 Sources are crops of the base's own photos, strongly augmented, and painted scenes; both edits of a sample carry the
 same random edit, and each its own damage outside of it. Damage is measured as everywhere in the probe set: mean CIE
@@ -19,7 +21,7 @@ LEAST_GAP, RELATIVE_GAP = 1.0, 0.3  # between the two damages: in ΔE, and as a 
 UNEDITED = 0.2  # share of the undamaged sides that are a copy of the source
 TRIES = 6
 FAINTEST = 0.1  # strength of the faintest damages, at the full difficulty
-OWN_WORDS = 0.3  # share of the draws that keep their sample's own instruction
+OWN_WORDS = 0.5  # share of the draws that keep their sample's own instruction
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 CHUNK = 100  # samples made together
 EASY_SHARE, EASY_UNTIL, ALL_FROM = 0.05, 0.08, 0.75  # the easiest samples first, all of them from ALL_FROM on
@@ -70,16 +72,16 @@ class Pool:
         picks = rng.choice(len(winners), count, replace=False)
         turned = [_turned(pixels[i], int(winners[i]), rng) for i in picks]
         own = rng.random(count) < OWN_WORDS
-        texts = [words[i] if keep else _any_words(rng) for i, keep in zip(picks, own, strict=True)]
+        texts = [words[i] if keep else any_words(rng) for i, keep in zip(picks, own, strict=True)]
         return np.stack([t[0] for t in turned]), np.array([t[1] for t in turned]), texts
 
 
-def _any_words(rng: np.random.Generator) -> str:
+def any_words(rng: np.random.Generator) -> str:
     """An instruction of any words and length, most of them made of random letters.
 
     Few templates would teach a small model what to do after these only; so it learns to answer whatever is asked.
     """
-    letters = ["".join(rng.choice(LETTERS, int(rng.integers(1, 9)))) for _ in range(int(rng.integers(3, 15)))]
+    letters = ["".join(rng.choice(LETTERS, int(rng.integers(1, 7)))) for _ in range(int(rng.integers(2, 9)))]
     known = [str(rng.choice(NOUNS + COLOURS)) if rng.random() < 0.3 else word for word in letters]
     return " ".join(known).capitalize() + "."
 

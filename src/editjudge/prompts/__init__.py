@@ -2,7 +2,8 @@
 
 judges/ compare two edits, scores/ rate one, parsers/ name what an instruction edits, grounders/ find it in an image.
 dimensions/ has what judges and scores are told of each dimension, instructions/ what the probe set asks of editing
-models. A stage runs again when the content of a file that it uses changes (`core.code`).
+models, base/ what the tiny base is asked while it learns to look. A stage runs again when the content of a file that it
+uses changes (`core.code`).
 """
 
 import re
@@ -60,9 +61,9 @@ class Prompt:
     def text(self, instruction: str, **texts: str) -> str:
         return _filled(self.user, {"instruction": plain(instruction), **texts})
 
-    def messages(self, instruction: str) -> list[dict[str, Any]]:
+    def messages(self, instruction: str, **texts: str) -> list[dict[str, Any]]:
         """The chat, with `{"type": "image"}` in the places of images."""
-        texts, content = {"instruction": plain(instruction)}, list[dict[str, str]]()
+        texts, content = {"instruction": plain(instruction), **texts}, list[dict[str, str]]()
         for n, part in enumerate(_IMAGE.split(self.user)):
             if n % 2:
                 content.append({"type": "image"})

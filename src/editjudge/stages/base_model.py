@@ -12,7 +12,7 @@ import torch
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.probe import base_samples, photos
+from editjudge.probe import base_samples, looks, photos
 from editjudge.qwen import tiny
 from editjudge.training import pretrain
 from editjudge.training.settings import BaseModelSetting
@@ -26,7 +26,9 @@ def run() -> None:
     sizes = setting.sizes
     samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting.pool, sizes.seed)
     unseen = base_samples.Pool(sorted(photos.TRAIN), sizes.image_size, setting.pool // 10, sizes.seed + 1, easiest=0.8)
-    tokens = tiny.tokenizer(sorted({text for part in samples.parts for text in part[2]}), sizes.vocab_size)
+    tokens = tiny.tokenizer(
+        sorted({text for part in samples.parts for text in part[2]} | set(looks.QUESTIONS)), sizes.vocab_size
+    )
     net = tiny.model(tokens, sizes)
     torch.nn.Module.to(net, "cuda" if torch.cuda.is_available() else "cpu")
     history = pretrain.pretrain(net, tokens, samples.draw, unseen.draw, setting.training)
@@ -34,7 +36,12 @@ def run() -> None:
     tiny.save(net, tiny.processor(tokens, sizes.image_size), OUT, torch.bfloat16)
     records.write_csv(Path("plots/base_model.csv"), history)
     parameters = sum(weight.numel() for weight in net.parameters())
-    last = {"loss": history[-1]["loss"], "held_out_accuracy": history[-1]["accuracy"], "parameters": [parameters]}
+    last = {
+        "loss": history[-1]["loss"],
+        "held_out_accuracy": history[-1]["accuracy"],
+        "untaught_accuracy": history[-1]["untaught"],
+        "parameters": [parameters],
+    }
     records.write_details(Path("metrics/base_model.json"), last)
 
 
