@@ -79,5 +79,5 @@ def test_files_are_compared_in_five_lines(here: Path) -> None:
     without = command.compare_files("source.png", "near.png", "far.png", "Recolour", "pixels")
     assert without.combined.winner is None
     assert without.combined.reason
-    with pytest.raises(params.ParamsError, match="no judge 'pixel'; .*pixels"):
+    with pytest.raises(params.ParamsError, match=r"no judge 'pixel'; .*pixels"):
         command.compare_files("source.png", "near.png", "far.png", "Recolour", "pixel")

@@ -38,5 +38,5 @@ def test_what_is_not_known_is_a_dash() -> None:
 def test_without_a_run_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["headline"])
-    with pytest.raises(SystemExit, match="headline: metrics/summary.json is not there: run `make repro`"):
+    with pytest.raises(SystemExit, match=r"headline: metrics/summary\.json is not there: run `make repro`"):
         headline.main()

@@ -2,8 +2,8 @@
 
     python -m editjudge.commands.headline
 
-Reads metrics/summary.json and metrics/train_pairs.json. An interval goes over whole photos; a dash stands where there is
-none, and for a judge that was not heard.
+Reads metrics/summary.json and metrics/train_pairs.json. An interval goes over whole photos; a dash stands where
+there is none, and for a judge that was not heard.
 """
 
 import argparse

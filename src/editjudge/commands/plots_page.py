@@ -2,8 +2,8 @@
 
     python -m editjudge.commands.plots_page
 
-writes .dvc/plots.html, the template of that page, and has this clone's DVC use it. `make setup` does it. The scripts are
-those in the package vl-convert-python.
+writes .dvc/plots.html, the template of that page, and has this clone's DVC use it. `make setup` does it. The
+scripts are those in the package vl-convert-python.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
-def bar(total: int | None, what: str, unit: str = "record", items: Iterable[T] | None = None) -> "tqdm[T]":
+def bar(total: int | None, what: str, unit: str = "record", items: Iterable[T] | None = None) -> "tqdm[Any]":
     """A bar that names `what` and counts to `total`: by going through `items`, or by its `update`."""
     shown: dict[str, Any] = {"mininterval": 1.0, "dynamic_ncols": True, "disable": None}
     return tqdm(items, total=total, desc=what, unit=unit, **shown)

@@ -7,7 +7,6 @@ import sys
 import time
 from typing import Any
 
-
 from editjudge.core import progress
 from editjudge.core.params import ParamsError
 from editjudge.core.workers import cores

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
 from editjudge.arena.settings import ArenaSetting
 from editjudge.benchmarks import reading
 from editjudge.core import images, params, progress, records

@@ -98,7 +98,9 @@ def accuracy_rows(judges: Rows) -> Rows:
     """
     names = ("accuracy", "low", "high", "n", "scored")
     seen = {judge["judge"]: judge["accuracy"] for judge in judges}
-    rows = [(judge, task, of) for judge, whole in seen.items() for task, of in {"all": whole, **whole["per_task"]}.items()]
+    rows = [
+        (judge, task, of) for judge, whole in seen.items() for task, of in {"all": whole, **whole["per_task"]}.items()
+    ]
     return [{"judge": judge, "task": task, **{name: of[name] for name in names}} for judge, task, of in rows]
 
 

@@ -201,8 +201,8 @@ def _curve(gaps: Sequence[float], worth: np.ndarray) -> tuple[Curve | None, str 
 
 
 def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
-    """Plot data over all kinds, a row each judge and bin: judge, damage_gap (mean), questions, accuracy with low and high
-    (see `points`) and fit, the curve there (None without one). One empty row where no damage is known."""
+    """Plot data over all kinds, a row each judge and bin: judge, damage_gap (mean), questions, accuracy with low and
+    high (see `points`) and fit, the curve there (None without one). One empty row where no damage is known."""
     columns = ("judge", "damage_gap", "questions", "accuracy", "low", "high", "fit")
     if bench is None or not answers:
         return [dict.fromkeys(columns)]
@@ -213,6 +213,9 @@ def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) 
         curve = _curve(gaps[read].tolist(), worth[read])[0]
         for place in points(gaps, worth, bench.clusters):
             fitted = None if curve is None else float(curve.at([place["damage_gap"]])[0])
-            seen = {"questions": place["n"], **{name: place[name] for name in ("damage_gap", "accuracy", "low", "high")}}
+            seen = {
+                "questions": place["n"],
+                **{name: place[name] for name in ("damage_gap", "accuracy", "low", "high")},
+            }
             rows.append({name: ({"judge": judge, "fit": fitted} | seen)[name] for name in columns})
     return rows
