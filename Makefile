@@ -35,6 +35,7 @@ $(VENV)/.graph: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): torch, then what the graph needs (1.5 GB, a minute or two; once)"
 	@$(PIP) $(TORCH_INDEX) torch==2.13.0
 	@$(PIP) -e ".[train]"
+	@python -m editjudge.commands.plots_page >/dev/null
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.graph
@@ -44,7 +45,8 @@ $(VENV)/.dev: $(VENV)/.graph
 
 repro: setup check
 	dvc repro
-	@echo && dvc metrics show metrics/summary.json metrics/train_judge.json && dvc plots show -o dvc_plots >/dev/null
+	@dvc plots show -o dvc_plots >/dev/null
+	@echo && python -m editjudge.commands.headline
 	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
 
 # Two processes: one runs the whole graph, the other all else.

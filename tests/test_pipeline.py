@@ -29,6 +29,7 @@ FOLLOWS_PAIRS = {
     "judge_benchmark",
     "compare_models",
     "leaderboard",
+    "examples",
     "summary",
 }
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")

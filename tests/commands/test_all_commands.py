@@ -17,6 +17,7 @@ OPTIONS = {
     "candidates": ["--model", "m"],
     "import_gallery": ["--model", "m"],
     "judge_benchmark": ["--benchmark", "b"],
+    "examples": ["--benchmark", "b"],
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o"],
 }
 

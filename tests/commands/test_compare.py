@@ -69,3 +69,15 @@ def test_mistakes_are_one_line(here: Path, monkeypatch: pytest.MonkeyPatch, word
         run(words, monkeypatch)
     assert str(stop.value).startswith(said)
     assert "\n" not in str(stop.value)
+
+
+def test_files_are_compared_in_five_lines(here: Path) -> None:
+    found = command.compare_files(
+        "source.png", "near.png", "far.png", "Recolour", "pixels", task="color_alter", boxes=[(30, 20, 66, 52)]
+    )
+    assert (found.forward.winner, found.backward.winner, found.combined.winner) == ("Image A", "Image B", "Image A")
+    without = command.compare_files("source.png", "near.png", "far.png", "Recolour", "pixels")
+    assert without.combined.winner is None
+    assert without.combined.reason
+    with pytest.raises(params.ParamsError, match=r"no judge 'pixel'; .*pixels"):
+        command.compare_files("source.png", "near.png", "far.png", "Recolour", "pixel")

@@ -52,7 +52,8 @@ def test_the_stages_are_those_of_the_folder() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_small_results_are_in_git_and_nothing_else_switches_the_run_cache_off(stage: str) -> None:
     for kind in ("metrics", "plots"):
-        assert all(list(each.values()) == [{"cache": False}] for each in body(stage).get(kind, []))
+        shown = [each for each in body(stage).get(kind, []) if each != "plots/examples/${key}"]  # photographs
+        assert all(settings["cache"] is False for each in shown for settings in each.values())
     assert stage == "base_model" or all(isinstance(out, str) for out in body(stage).get("outs", []))
 
 
@@ -76,13 +77,6 @@ def test_judges_models_that_are_folders_are_deps() -> None:
     assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
     assert [dep for dep in found["annotate"] if dep[0] == "/"] == ["/own/model", "/base", "/own/detector"]
     assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
-
-
-def test_a_new_judge_gets_its_columns_in_the_judges_plot() -> None:
-    stale, dvc = mended(judges={"new": {}})
-    assert stale == ["judge_benchmark.deps", "compare_models.deps", "plots"]
-    [plot] = [entry[graph.JUDGES_PLOT] for entry in dvc["plots"] if graph.JUDGES_PLOT in entry]
-    assert plot["y"] == {"plots/psychometric/probe.csv": ["new", "new_fit"]}
 
 
 PLAIN = {"color_alter": {"a": {"format": "plain", "path": "/elsewhere/t.csv", "images": "pictures"}}}

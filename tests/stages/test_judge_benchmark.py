@@ -133,7 +133,9 @@ def test_known_damage_gives_a_curve_and_plot_data() -> None:
     answers = [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
     rows = judge_benchmark.to_verdicts("j", items, answers)
     plot = judge_benchmark.plot_rows(items, {"j": rows})
-    assert plot[0]["j"] < plot[-1]["j"]
+    assert {row["judge"] for row in plot} == {"j"}
+    assert plot[0]["accuracy"] < plot[-1]["accuracy"]
+    assert all(row["low"] <= row["accuracy"] <= row["high"] for row in plot)
     assert judge_benchmark.plot_rows([item("k")], {"j": rows})[0]["damage_gap"] is None
 
 
@@ -182,7 +184,12 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
     assert json.loads((repository / "metrics/resume/judge_small.json").read_text())["measures"]["failed"] == 0
     plot = pd.read_csv(repository / "plots/psychometric/small.csv")
     assert plot["questions"].sum() == 3
-    assert (plot["measures"] == 1).all()
+    assert (plot["accuracy"] == 1).all()
+    accuracy = pd.read_csv(repository / "plots/accuracy/small.csv")
+    assert accuracy[["judge", "task", "accuracy", "n"]].values.tolist() == [
+        ["measures", "all", 1, 3],
+        ["measures", "color_alter", 1, 3],
+    ]
 
 
 def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path) -> None:

@@ -134,13 +134,19 @@ def test_a_threshold_that_was_not_seen_is_none_with_a_reason(bench: Bench) -> No
     assert (few["threshold"], few["reason"], few["accuracy"]) == (None, "fewer than 3 different gaps", 1.0)
 
 
-def test_plot_data_has_two_columns_a_judge(bench: Bench) -> None:
+def test_plot_data_has_a_row_each_judge_and_bin_as_the_report_has_it(bench: Bench) -> None:
     rows = plot_rows(bench, {"wise": bench.truths, "blind": [TIE] * 400})
-    assert list(rows[0]) == ["damage_gap", "questions", "wise", "wise_fit", "blind", "blind_fit"]
-    assert sum(row["questions"] for row in rows) == 400
-    assert all(row["wise"] == 1 and row["blind"] == 0.5 for row in rows)
-    assert rows[-1]["wise_fit"] > 0.99
-    assert plot_rows(None, {"wise": []}) == [{"damage_gap": None, "questions": None, "wise": None, "wise_fit": None}]
+    assert [row["judge"] for row in rows] == ["wise"] * 8 + ["blind"] * 8
+    wise, blind = rows[:8], rows[8:]
+    assert sum(row["questions"] for row in wise) == sum(row["questions"] for row in blind) == 400
+    assert all(row["accuracy"] == 1 for row in wise)
+    assert all(row["accuracy"] == 0.5 for row in blind)
+    assert wise[-1]["fit"] > 0.99
+    shown = [{name: row[name] for name in ("damage_gap", "accuracy", "low", "high")} for row in blind]
+    assert shown == [{k: v for k, v in point.items() if k != "n"} for point in report(bench, [TIE] * 400)[0]["points"]]
+    [nothing] = plot_rows(None, {"wise": []})
+    assert list(nothing) == list(rows[0])
+    assert set(nothing.values()) == {None}
 
 
 def test_photos_that_differ_widen_the_interval() -> None:

@@ -38,6 +38,33 @@ def compare(question: Question, judge: str, given: dict[str, Any], context: Cont
     return answer
 
 
+def compare_files(
+    source: str | Path,
+    a: str | Path,
+    b: str | Path,
+    instruction: str,
+    judge: str,
+    task: str | None = None,
+    boxes: batch.Boxes = (),
+    settings: Path = Path("params.yaml"),
+) -> BothOrders:
+    """`compare` of image files (PNG, JPEG or WebP) by a judge that `settings` names.
+
+    task, boxes: what a judge by measures needs: whose recipe, and where the edit is, (x0, y0, x1, y1) in pixels, x1 and
+    y1 exclusive. Raises ParamsError, EndpointError and OSError.
+    """
+    values = params.load(settings)
+    judges = params.leaf(values, "judges")
+    if judge not in judges:
+        raise params.ParamsError(f"no judge {judge!r}; {known(judge, judges)}")
+    setting = slot_settings.read(params.leaf(values, "measures"))
+    context = None
+    if task is not None:
+        context = Context(slot_settings.configured(direct.recipe_of(task), setting), tuple(boxes), setting)
+    question = Question("compared", instruction, *(Path(file).read_bytes() for file in (source, a, b)))
+    return compare(question, judge, judges[judge], context)
+
+
 def lines_of(judge: str, answer: BothOrders) -> Iterator[str]:
     """The verdict over both orders, and beneath it each order's, all winners in terms of the question."""
     asked = {"A, B": answer.forward, "B, A": mirrored(answer.backward)}

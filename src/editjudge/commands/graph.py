@@ -20,7 +20,6 @@ from editjudge.core.params import ParamsError
 
 ROOT = Path(__file__).parents[3]
 NO_FOLDER = "stages/candidates.schema.json"  # a dep of every editor that has no folder of its own: DVC wants one
-JUDGES_PLOT = "Judges, accuracy by the gap of known damage"
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
 PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
@@ -102,12 +101,6 @@ def mend(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     if list(folders.items()) != list(candidates["foreach"].items()):
         stale.append("candidates.foreach")
         candidates["foreach"] = folders
-    [plot] = [entry[JUDGES_PLOT] for entry in graph["plots"] if JUDGES_PLOT in entry]
-    [(file, columns)] = plot["y"].items()
-    right = [column for judge in values["judges"] for column in (judge, f"{judge}_fit")]
-    if right != list(columns):
-        stale.append("plots")
-        plot["y"][file] = right
     return stale
 
 
@@ -128,7 +121,7 @@ def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
 def put_right(write: bool) -> list[str]:
     """What is stale in dvc.yaml; with `write` it is mended. ParamsError: an entry whose name DVC cannot find."""
     yaml = YAML()
-    yaml.width = 200
+    yaml.width = 240
     file = ROOT / "dvc.yaml"
     graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
     for name in dotted(graph, values):

@@ -1,6 +1,7 @@
 """How a stage or a command is run: what a user can put right ends it with one line, not with a traceback."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,8 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
 def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
     """What `work` returns. A user's mistake and a lack of memory are one line on stderr and status 1; Ctrl-C keeps what
     is finished: 130."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars, too
     try:
         return work(*arguments)
     except (UserError, OSError) as error:

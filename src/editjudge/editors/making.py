@@ -7,8 +7,7 @@ import sys
 import time
 from typing import Any
 
-from tqdm import tqdm
-
+from editjudge.core import progress
 from editjudge.core.params import ParamsError
 from editjudge.core.workers import cores
 from editjudge.editors import pool
@@ -31,7 +30,7 @@ def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep
     EditorBroken, and EndpointError for an API that takes no request.
     """
     start, failures = time.monotonic(), 0
-    with tqdm(total=count, desc=f"candidates of {model}", unit="image", mininterval=1.0, dynamic_ncols=True) as bar:
+    with progress.bar(count, f"candidates of {model}", "image") as bar:
 
         def kept(name: str, outcome: Outcome) -> None:
             nonlocal failures

@@ -5,7 +5,6 @@ Judges are asked so, and so are the models that find where an edit is (grounding
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
-from editjudge.core import images
+from editjudge.core import images, progress
 from editjudge.endpoints.client import (
     Answered,
     CallFailed,
@@ -73,7 +72,7 @@ class EndpointJudge:
         answers: dict[int, Any] = {}
         refused: BaseException | None = None
         waiting = iter(enumerate(tasks))
-        with tqdm(total=len(tasks), desc=self.account.judge, unit="question", mininterval=1.0, file=sys.stderr) as bar:
+        with progress.bar(len(tasks), self.account.judge, "question") as bar:
             async with self.endpoint:
                 try:
                     async with asyncio.TaskGroup() as group:

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from editjudge.arena.settings import ArenaSetting
 from editjudge.benchmarks import reading
-from editjudge.core import images, params, records
+from editjudge.core import images, params, progress, records
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import read
@@ -100,7 +98,7 @@ def run() -> None:
         records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
         records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
-        for row in tqdm(rows, desc="prompts of the arena", unit="prompt"):
+        for row in progress.bar(None, "prompts of the arena", "prompt", rows):
             if "reason" in row:
                 refused += 1
                 bad.add(row)

@@ -86,9 +86,22 @@ def summary(
 
 
 def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
-    """plots/psychometric/<benchmark>.csv: accuracy by the size of the damage gap."""
+    """plots/psychometric/<benchmark>.csv: accuracy by the size of the damage gap, a row each judge and bin of gaps."""
     bench, seen = report.probe_bench([item for item in items if item.verdict is not None])
     return psychometric.plot_rows(bench, {judge: [rows[n]["winner"] for n in seen] for judge, rows in verdicts.items()})
+
+
+def accuracy_rows(judges: Rows) -> Rows:
+    """plots/accuracy/<benchmark>.csv: each judge's accuracy on all rows, then on each task, with its interval.
+
+    judges: of `summary`. A judge that was not heard has an accuracy of None.
+    """
+    names = ("accuracy", "low", "high", "n", "scored")
+    seen = {judge["judge"]: judge["accuracy"] for judge in judges}
+    rows = [
+        (judge, task, of) for judge, whole in seen.items() for task, of in {"all": whole, **whole["per_task"]}.items()
+    ]
+    return [{"judge": judge, "task": task, **{name: of[name] for name in names}} for judge, task, of in rows]
 
 
 def ask_judges(
@@ -144,6 +157,7 @@ def run(name: str) -> None:
     records.write_details(Path(f"metrics/benchmarks/{name}.json"), found)
     records.write_json(Path(f"metrics/resume/judge_{name}.json"), run_report(accounts))
     records.write_csv(Path(f"plots/psychometric/{name}.csv"), plot_rows(items, verdicts))
+    records.write_csv(Path(f"plots/accuracy/{name}.csv"), accuracy_rows(found["judges"]))
     gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
     unfinished.check(values, "judge_benchmark", f"judge_benchmark@{name}", gaps)
     if all(row["winner"] is None for row in rows):

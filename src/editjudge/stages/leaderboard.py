@@ -7,7 +7,6 @@ file being a dimension; without arguments the module is the stage of dvc.yaml.
 import argparse
 import json
 import math
-import shutil
 import sys
 from collections.abc import Sequence
 from itertools import combinations
@@ -21,13 +20,14 @@ from editjudge.arena import matches
 from editjudge.arena.settings import LeaderboardSetting
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
+from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
 from editjudge.core.winner import WORTH
 from editjudge.statistics import clustered, ratings
 from editjudge.statistics.transitivity import transitivity
 
-PLOTS, PLOTTED = Path("plots/leaderboard"), ("model", "rating", "low", "high", "known_damage")
+PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
 SETTING = ("weighting", "ties", "replicates", "seed")
 
 
@@ -175,18 +175,16 @@ def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def stage() -> None:
-    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard/JUDGE.csv."""
+    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv."""
     setting = vars(read("leaderboard", LeaderboardSetting, params.leaf(params.load(), "leaderboard")))
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     if table.empty:
         raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")
     boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
     records.write_details(Path("metrics/leaderboard.json"), summary(boards))
-    shutil.rmtree(PLOTS, ignore_errors=True)
-    PLOTS.mkdir(parents=True)
-    for judge, board in boards.items():
-        plotted = pd.DataFrame(board["models"], columns=list(PLOTTED))
-        plotted.to_csv(PLOTS / f"{judge}.csv", index=False, float_format="%.6g")
+    rows = [{"judge": judge, **row} for judge, board in boards.items() for row in board["models"]]
+    plotted = pd.DataFrame(rows, columns=list(PLOTTED))
+    write_bytes(Path("plots/leaderboard.csv"), plotted.to_csv(index=False, float_format="%.6g").encode())
 
 
 def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:

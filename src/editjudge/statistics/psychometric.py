@@ -201,22 +201,21 @@ def _curve(gaps: Sequence[float], worth: np.ndarray) -> tuple[Curve | None, str 
 
 
 def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
-    """Plot data over all kinds: damage_gap and questions of each bin, and for each judge its accuracy there, under its
-    name, and its curve's under `<name>_fit` (None without one). One empty row where no damage is known."""
-    columns = [column for judge in answers for column in (judge, f"{judge}_fit")]
-    if bench is None:
-        return [dict.fromkeys(("damage_gap", "questions", *columns))]
-    worth = {judge: credit(bench.truths, winners) for judge, winners in answers.items()}
-    seen = {judge: points(bench.gaps, worth[judge], bench.clusters) for judge in answers}
-    gaps = np.array(bench.gaps)
-    read = {judge: ~np.isnan(worth[judge]) for judge in answers}
-    curves = {judge: _curve(gaps[read[judge]].tolist(), worth[judge][read[judge]])[0] for judge in answers}
-    rows = []
-    for number, place in enumerate(points(bench.gaps, np.ones(len(bench.gaps)), bench.clusters)):
-        row: dict[str, Any] = {"damage_gap": place["damage_gap"], "questions": place["n"]}
-        for judge in answers:
-            curve = curves[judge]
-            row[judge] = seen[judge][number]["accuracy"]
-            row[f"{judge}_fit"] = None if curve is None else float(curve.at([place["damage_gap"]])[0])
-        rows.append(row)
+    """Plot data over all kinds, a row each judge and bin: judge, damage_gap (mean), questions, accuracy with low and
+    high (see `points`) and fit, the curve there (None without one). One empty row where no damage is known."""
+    columns = ("judge", "damage_gap", "questions", "accuracy", "low", "high", "fit")
+    if bench is None or not answers:
+        return [dict.fromkeys(columns)]
+    gaps, rows = np.array(bench.gaps), list[dict[str, Any]]()
+    for judge, winners in answers.items():
+        worth = credit(bench.truths, winners)
+        read = ~np.isnan(worth)
+        curve = _curve(gaps[read].tolist(), worth[read])[0]
+        for place in points(gaps, worth, bench.clusters):
+            fitted = None if curve is None else float(curve.at([place["damage_gap"]])[0])
+            seen = {
+                "questions": place["n"],
+                **{name: place[name] for name in ("damage_gap", "accuracy", "low", "high")},
+            }
+            rows.append({name: ({"judge": judge, "fit": fitted} | seen)[name] for name in columns})
     return rows

@@ -7,6 +7,7 @@ prompts out, keeps the adapter that did best on them, and goes on from a checkpo
 import os
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -185,6 +186,7 @@ def trainer_config(setting: TrainJudgeSetting, checkpoints: Path, device: Device
         ddp_backend="gloo" if device == "cpu" and "WORLD_SIZE" in os.environ else None,
         ddp_find_unused_parameters=False,
         deepspeed=None if setting.deepspeed == "none" else f"configs/deepspeed/{setting.deepspeed}.json",
+        disable_tqdm=not sys.stderr.isatty(),
         completion_only_loss=True,
         max_length=None,
         remove_unused_columns=False,

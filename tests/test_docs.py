@@ -1,0 +1,329 @@
+"""README and docs: every command is run here or by a test that is named here, or its program can at least read it.
+
+A command in a code block that no line of COMMANDS knows fails: say there how it is tested.
+"""
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dvc.cli
+import numpy as np
+import pytest
+import yaml
+
+from editjudge.commands import verify
+from editjudge.core import images, main, params
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "stages/README.md")] + sorted(ROOT.glob("docs/*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest)\s"
+INLINE = re.compile(rf"`({PROGRAMS}[^`]*)`")
+MODULE = re.compile(r"python -m (editjudge\.\w+\.[a-z_]+)")
+RUN = "here"
+# How a command of a code block is tested: RUN in a copy that has pulled what is published; the test that runs it; or
+# why it is only read: it needs a GPU, an account, a network, another disk, the published weights, or an hour.
+COMMANDS = {
+    r"make (pull|check|graph)$": RUN,
+    r"make test$|pytest tests/": ".ci/run",
+    r"make (repro|verify)$": "tests/test_pipeline.py",
+    r"make rehearsal$": "tests/test_rehearsal.py",
+    r"make publish( |$)|git push|gto assign": "tests/commands/test_publish.py",
+    r"make store |dvc remote modify": "tests/commands/test_publish.py",
+    r"make vllm$|dvc exp run -S serve.engine=vllm": "GPU",
+    r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
+    r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
+    r"dvc repro (train_pairs|leaderboard)$": "tests/test_own_edits.py",
+    r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
+    r"dvc metrics diff": RUN,
+    r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
+    r"source \.venv/bin/activate$": "the shell's own",
+    r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python benchmarks/": "takes an hour",
+    r"python -m editjudge\.commands\.(compare|provenance|profile|add_editor) ": RUN,
+    r"python -m editjudge\.stages\.leaderboard --matches|python -m editjudge\.commands\.score .*--arena": RUN,
+    r"python -m editjudge\.commands\.score ": "tests/commands/test_score.py",
+    r"python -m editjudge\.commands\.gallery (merge|import) --help$": RUN,
+    r"python -m editjudge\.commands\.gallery export": "tests/commands/test_gallery.py",
+    r"python -m editjudge\.commands\.(measure|sheet|thresholds) ": "tests/test_own_edits.py",
+    r"python -m editjudge\.commands\.export (annotations|grouped) ": "tests/test_own_edits.py",
+    r"python -m editjudge\.commands\.export (pairs|dataset) ": "tests/commands/test_export.py",
+    r"python -m editjudge\.commands\.serve ": "tests/serving/test_server.py",
+    r"python -m editjudge\.commands\.convert_lpips ": "published weights",
+    r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",
+}  # fmt: skip
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+VALUES = params.load(ROOT / "params.yaml")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of its blocks, those with && apart, without their comments."""
+    lines = [line for kind, text in blocks(page) if kind in ("", "sh") for line in text.splitlines()]
+    parts = [part for line in lines for part in re.split(r" && ", re.sub(r"\s+#\s.*", "", line))]
+    return [part.strip() for part in parts if part.strip()]
+
+
+def how(command: str) -> str | None:
+    return next((how for pattern, how in COMMANDS.items() if re.match(pattern, command)), None)
+
+
+WRITTEN = [(page, command) for page in PAGES for command in commands(page)]
+NAMES = [f"{page.relative_to(ROOT)}: {command}" for page, command in WRITTEN]
+
+
+class ReadError(Exception):
+    """The program does not know these words."""
+
+
+class Read(BaseException):
+    """The words were read, and nothing was done."""
+
+
+def _stop_after_reading(patched: pytest.MonkeyPatch) -> None:
+    """Whatever a module does, it does it after `parse_args`, or in `guarded`."""
+    plain = ArgumentParser.parse_args
+
+    def parse_args(self: ArgumentParser, *given: Any, **more: Any) -> None:
+        plain(self, *given, **more)
+        raise Read
+
+    def guarded(*_: object) -> None:
+        raise Read
+
+    patched.setattr(ArgumentParser, "parse_args", parse_args)
+    patched.setattr(main, "guarded", guarded)
+
+
+def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises ReadError where the command's program would not take it, and names what it names that is not there."""
+    words = shlex.split(command)
+    while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words = words[1:]
+    known = {"python": python, "dvc": of_dvc, "make": of_make, "pytest": of_pytest}
+    if words[0] in known:
+        known[words[0]](words, monkeypatch)
+    elif words[0] == "gto":
+        said = subprocess.run([*words[:2], "--help"], capture_output=True, text=True, check=True).stdout
+        if missing := [word for word in words if word.startswith("--") and word not in said]:
+            raise ReadError(f"gto has no {missing[0]}")
+    elif words[0] not in ("git", "source", "export"):
+        raise ReadError(f"{words[0]}: no such program is known here")
+
+
+def python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m MODULE` until its command line is read; of `python FILE` that the file has these options."""
+    name, given = (words[2], words[3:]) if words[1] == "-m" else (words[1], words[2:])
+    if words[1] != "-m":
+        text = (ROOT / name).read_text() if (ROOT / name).is_file() else ""
+        if not text or any(word not in text for word in given if word.startswith("--")):
+            raise ReadError(f"{command_of(words)}: there is no such file or option")
+        return
+    with monkeypatch.context() as patched:
+        _stop_after_reading(patched)
+        patched.setattr(sys, "argv", [name, *given])
+        patched.delitem(sys.modules, name, raising=False)
+        try:
+            runpy.run_module(name, run_name="__main__")
+        except Read:
+            return
+        except SystemExit as left:
+            if left.code == 0 and "--help" in given:
+                return
+            raise ReadError(f"{command_of(words)}: exit {left.code}") from left
+    raise ReadError(f"{command_of(words)}: reads no command line")
+
+
+def command_of(words: list[str]) -> str:
+    return " ".join(words)
+
+
+def of_dvc(words: list[str], _: Any) -> None:
+    try:
+        given = dvc.cli.parse_args(words[1:])
+    except Exception as error:
+        raise ReadError(f"{command_of(words)}: {error}") from error
+    targets = given.targets if given.cmd in ("repro", "exp") and getattr(given, "targets", None) else []
+    if unknown := [target for target in targets if target.partition("@")[0] not in STAGES]:
+        raise ReadError(f"dvc.yaml has no stage {unknown[0]}")
+    for setting in getattr(given, "set_param", None) or []:
+        place: Any = VALUES
+        for step in setting.partition("=")[0].split("."):
+            if step not in place:
+                raise ReadError(f"params.yaml has no {setting.partition('=')[0]}")
+            place = place[step]
+
+
+def of_make(words: list[str], _: Any) -> None:
+    done = subprocess.run([*make(words), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReadError(done.stderr)
+
+
+def make(words: list[str]) -> list[str]:
+    """make with the environment that the tests run in, which it leaves as it is."""
+    here = [f"VENV={sys.prefix}", "TORCH_INDEX=none", "-o", f"{sys.prefix}/.graph", "-o", f"{sys.prefix}/.dev"]
+    return [*words, *here]
+
+
+def of_pytest(words: list[str], _: Any) -> None:
+    paths = [word for word in words[1:] if "/" in word]
+    if missing := [path for path in paths if not (ROOT / path).exists()]:
+        raise ReadError(f"{missing[0]} is not there")
+
+
+@pytest.mark.parametrize(("page", "command"), WRITTEN, ids=NAMES)
+def test_a_command_is_known_and_its_program_takes_it(page: Path, command: str, monkeypatch) -> None:
+    told = how(command)
+    assert told, f"say in COMMANDS how this is tested: {command}"
+    if told != RUN:
+        check(command, monkeypatch)
+    if told.startswith("tests/"):
+        text = (ROOT / told).read_text()
+        module = MODULE.match(command)
+        assert module is None or module[1].rpartition(".")[2] in text, f"{told} does not run it"
+
+
+INLINES = sorted(
+    {
+        command
+        for page in PAGES
+        for command in INLINE.findall(BLOCK.sub("", page.read_text()))
+        if not re.search(r"\b(NAME|FILE)\b|<|\.\.\.", command)
+    }
+)
+
+
+@pytest.mark.parametrize("command", INLINES)
+def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module, target or file; options are read where it has any."""
+    for part in command.replace("\n", " ").split(" && "):
+        words = shlex.split(part)
+        module = MODULE.match(part)
+        if module and not any(word.startswith("--") for word in words):
+            assert (ROOT / "src" / f"{module[1].replace('.', '/')}.py").is_file()
+        elif words[0] == "dvc" and words[1:] in (["metrics"], ["exp"], ["exp", "run", "-S"]):
+            continue  # their names
+        else:
+            check(part, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "python -m editjudge.commands.compare --source s.png --colour red",
+        "python -m editjudge.stages.merge_judge --base DIR",
+        "dvc repro no_such_stage",
+        "dvc exp run -S filter.no_such_key=3",
+        "dvc plot show",
+        "make no_such_target",
+        "pytest tests/no_such_file.py",
+        "rm -rf data",
+    ],
+)
+def test_what_would_not_run_is_found(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ReadError):
+        check(wrong, monkeypatch)
+
+
+# --- what is run
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of two commits with the pictures and match files that the pages speak of."""
+    folder = tmp_path_factory.mktemp("docs") / "copy"
+    folder.mkdir()
+    verify.copy(ROOT, folder)
+    shutil.copy(ROOT / "dvc.lock", folder / "dvc.lock")
+    for command in ("git add -A -f", "git commit -qm one", "git commit -qm two --allow-empty"):
+        assert run(folder, command).returncode == 0
+    pixels = np.random.default_rng(0).integers(0, 256, (72, 96, 3), dtype=np.uint8)
+    for name, image in {"s": pixels, "a": pixels, "b": pixels // 2}.items():
+        (folder / f"{name}.png").write_bytes(images.encode_png(image))
+    for name in ("if", "vq", "vc"):
+        lines = [f'{{"key": "p{n}_pair_x_vs_y", "winner": "Image {"AB"[n % 3 == 0]}"}}' for n in range(9)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def run(folder: Path, command: str) -> subprocess.CompletedProcess:
+    words = shlex.split(command)
+    words = make(words) if words[0] == "make" else words
+    env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
+    env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def to_run() -> Iterator[str]:
+    yield "make pull"  # the others build on it
+    yield from sorted({command for _, command in WRITTEN if how(command) == RUN} - {"make pull"})
+
+
+@pytest.mark.parametrize("command", to_run())
+def test_a_command_runs(command: str, copy: Path) -> None:
+    done = run(copy, command)
+    run(copy, "git checkout -q params.yaml dvc.yaml")
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+PYTHON = [(page, text) for page in PAGES for kind, text in blocks(page) if kind == "python"]
+
+
+@pytest.mark.parametrize(("page", "text"), PYTHON, ids=[page.name for page, _ in PYTHON])
+def test_python_runs_as_it_stands(page: Path, text: str, copy: Path) -> None:
+    (copy / "example.py").write_text(text)
+    done = run(copy, "python example.py")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip()
+
+
+def test_readme_begins_with_five_lines_of_python_and_fits() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.encode()) <= 8192
+    first = next(text for kind, text in blocks(ROOT / "README.md") if kind == "python")
+    assert len(first.splitlines()) <= 5
+    for picture in re.findall(r"!\[[^]]+\]\(([^)]+)\)", readme):
+        assert (ROOT / picture).stat().st_size <= 200_000
+
+
+def test_readmes_figures_are_those_of_the_committed_graph(capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    from editjudge.commands import headline
+
+    monkeypatch.chdir(ROOT)
+    headline.run()
+    said = [text for kind, text in blocks(ROOT / "README.md") if kind == "text"]
+    assert capsys.readouterr().out in said, "python -m editjudge.commands.headline"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text())
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        titles = re.findall(r"^#+ (.*)$", file.read_text(), re.M) if heading else []
+        assert not heading or heading in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}, heading
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_are_of_a_kind_that_is_looked_at(page: Path) -> None:
+    for kind, text in blocks(page):
+        assert kind in ("", "sh", "text", "python", "yaml", "mermaid")
+        if kind == "yaml":
+            assert set(yaml.safe_load(text)) <= set(VALUES), "sections of params.yaml"
+        if kind == "mermaid":
+            words = set(re.findall(r"\b[a-z_]+\b", re.sub(r'\["[^"]*"\]', "", text))) - {"flowchart"}
+            assert words <= set(STAGES)
