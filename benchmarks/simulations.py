@@ -41,18 +41,21 @@ not: there even the best choice of pairs, known beforehand, needs 66 to 99 % of 
 1.4 units of ability ("design").
 """
 
+import functools
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from editjudge.arena import choosing
-from editjudge.statistics import agreement, comparison, ratings
-from editjudge.statistics.clustered import wilson_interval
+from editjudge.statistics import agreement, clustered, comparison, pointwise, psychometric, ratings
 
-REPEATS = {"coverage": 300, "choosing": 50, "figures": 1000}
+REPEATS = {"coverage": 300, "choosing": 50}
+PULL = 0.5  # how far photos move the log-odds of a right answer: at 0.7 an intracluster correlation of 0.05
 
 
 def simulate(
@@ -89,46 +92,207 @@ def spread_out(models: int, spread: float, rng: np.random.Generator) -> np.ndarr
     return (abilities - abilities.mean()) / np.ptp(abilities) * spread
 
 
-def covered(low: float | None, truth: float, high: float | None) -> float:
+def covered(found: Mapping[str, Any] | tuple, truth: float, prefix: str = "") -> float:
     """1 where an interval holds the truth, 0 where it does not, NaN where there is none."""
+    low, high = found if isinstance(found, tuple) else (found[f"{prefix}low"], found[f"{prefix}high"])
     return np.nan if low is None or high is None else float(low <= truth <= high)
 
 
-def right_answers(photos: int, rows: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Answers right or wrong (n, 3) of three judges, and their photos (n,); photos differ (intracluster 0.05)."""
-    pull = 19.0
-    chance = rng.beta(share * pull, (1 - share) * pull, photos) if rows > 1 else np.full(photos, share)
-    return rng.random((photos * rows, 3)) < np.repeat(chance, rows)[:, None], np.repeat(np.arange(photos), rows)
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+
+
+def expected(level: Any, spread: float = PULL) -> Any:
+    """The mean of expit(level + spread * z) over photos, z being normal."""
+    return special.expit(np.asarray(level)[..., None] + spread * NODES) @ WEIGHTS / WEIGHTS.sum()
+
+
+class Judged:
+    """Answers of three judges to n questions: a photo's questions are harder or easier to all of them, and to each.
+
+    A judge is right with chance expit(level + PULL * z), z half the photo's own and half the photo's with this judge;
+    where it is wrong, it says Tie (a fifth) or the other side. levels: (3,).
+    """
+
+    def __init__(self, photos: int, rows: int, levels: np.ndarray, rng: np.random.Generator) -> None:
+        self.photo = np.repeat(np.arange(photos), rows)
+        z = (rng.normal(size=(photos, 1)) + rng.normal(size=(photos, 3))) / math.sqrt(2)
+        chance = special.expit(levels + PULL * z)[self.photo]
+        draw = rng.random((photos * rows, 3))
+        self.truth = rng.integers(0, 2, photos * rows) * 2
+        wrong = np.where(draw < chance + 0.2 * (1 - chance), 1, 2 - self.truth[:, None])
+        self.right, self.code = draw < chance, np.where(draw < chance, self.truth[:, None], wrong)
+        self.said = np.array(comparison.ANSWERS, object)[self.code]
+
+    def answers(self, judge: int) -> list[str]:
+        return list(self.said[:, judge].tolist())
+
+
+def levels(least: float, most: float, rng: np.random.Generator) -> np.ndarray:
+    """Of three judges, right on an ordinary photo with shares drawn from least..most."""
+    return special.logit(rng.uniform(least, most, 3))
+
+
+def accuracy(photos: int, rows: int, rng: np.random.Generator, least: float = 0.55, most: float = 0.9) -> float:
+    of = levels(least, most, rng)
+    right = Judged(photos, rows, of, rng).right[:, 0].tolist()
+    return covered(agreement.share(right, np.repeat(np.arange(photos), rows)), expected(of[0]))
+
+
+def rare_errors(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return accuracy(photos, rows, rng, 0.9, 0.99)
+
+
+def win_rate(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """Of two models, a tie being half a win."""
+    of = levels(0.4, 0.8, rng)
+    judged = Judged(photos, rows, of, rng)
+    worth = np.where(judged.right[:, 0], 1.0, np.where(judged.code[:, 0] == 1, 0.5, 0.0))
+    truth = expected(of[0]) + 0.1 * (1 - expected(of[0]))
+    return covered(vars(clustered.share(worth, judged.photo)), truth)
+
+
+def over_tasks(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """The mean over 8 tasks, of which the judge finds some harder."""
+    of, tasks = levels(0.6, 0.85, rng)[0], np.arange(photos * rows) % 8
+    harder = np.linspace(-1, 1, 8)
+    photo = np.repeat(np.arange(photos), rows)
+    chance = special.expit(of + harder[tasks] + PULL * rng.normal(size=photos)[photo])
+    right = rng.random(len(chance)) < chance
+    said = np.where(right, "Image A", "Image B").tolist()
+    found = agreement.accuracy_report(["Image A"] * len(said), said, tasks.astype(str).tolist(), photo.tolist())
+    return covered(found, expected(of + harder).mean(), "mean_over_tasks_")
+
+
+def position(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """Of a judge that says the first side, whatever it sees, of a tenth to a third of the questions."""
+    leaning = special.logit(rng.uniform(0.1, 0.33))
+    photo = np.repeat(np.arange(photos), rows)
+    blind = rng.random(photos * rows) < special.expit(leaning + PULL * rng.normal(size=photos))[photo]
+    first = np.where(blind | (rng.random(len(blind)) < 0.5), "Image A", "Image B")
+    second = np.where(blind | (first == "Image B"), "Image A", "Image B")
+    found = agreement.position_bias(first.tolist(), second.tolist(), photo.tolist())
+    return covered(found, 0.5 + expected(leaning) / 2)
+
+
+def difference(photos: int, rows: int, rng: np.random.Generator) -> float:
+    of = levels(0.55, 0.9, rng)
+    right = Judged(photos, rows, of, rng).right
+    found = comparison.paired_difference(right[:, 0], right[:, 1], np.repeat(np.arange(photos), rows))
+    return covered(found, expected(of[0]) - expected(of[1]))
+
+
+SKILLED = special.logit(np.array([0.8, 0.7, 0.6]))
+
+
+@functools.cache
+def agreed() -> dict[str, Any]:
+    """What judges of the levels SKILLED agree on over all photos, from 200,000 of one question."""
+    many = Judged(200_000, 1, SKILLED, np.random.default_rng(0))
+    kappa = comparison.cohen_kappa(many.answers(0), many.answers(1), many.photo % 2)
+    return kappa | comparison.krippendorff_alpha(many.said.T.tolist(), comparison.ANSWERS, many.photo % 2)
+
+
+def kappa(photos: int, rows: int, rng: np.random.Generator) -> float:
+    judged = Judged(photos, rows, SKILLED, rng)
+    return covered(comparison.cohen_kappa(judged.answers(0), judged.answers(1), judged.photo), agreed()["kappa"])
+
+
+def alphas(photos: int, rows: int, rng: np.random.Generator) -> list[float]:
+    """Nominal and ordinal."""
+    judged = Judged(photos, rows, SKILLED, rng)
+    found = comparison.krippendorff_alpha(judged.said.T.tolist(), comparison.ANSWERS, judged.photo)
+    return [covered(found, agreed()["alpha"]), covered(found, agreed()["ordinal"], "ordinal_")]
+
+
+def nominal_alpha(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return alphas(photos, rows, rng)[0]
+
+
+def ordinal_alpha(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return alphas(photos, rows, rng)[1]
+
+
+def rated(photos: int, rows: int, rng: np.random.Generator) -> tuple[dict, dict, dict]:
+    """A scorer's scores and people's ratings of 5 models' edits of each prompt, and the photo of each prompt.
+
+    Both see the edit's quality; the scorer also the photo, which people do not mind, and each has noise.
+    """
+    shape = (photos, rows, 5)
+    quality, seen = rng.normal(size=shape), 0.5 * rng.normal(size=(photos, 1, 5))
+    scores, ratings_ = (quality + extra + 0.8 * rng.normal(size=shape) for extra in (seen, 0.0))
+    edits = {(f"{p}.{r}", f"m{m}"): (p, r, m) for p, r, m in np.ndindex(*shape)}
+    photo = {edit[0]: place[0] for edit, place in edits.items()}
+    return (
+        {e: float(scores[at]) for e, at in edits.items()},
+        {e: (float(ratings_[at]),) for e, at in edits.items()},
+        photo,
+    )
+
+
+@functools.cache
+def rank_correlation() -> float:
+    """Of normal scores and ratings, over all photos: 6 / pi * arcsin(r / 2), K. Pearson's formula."""
+    r = 1 / math.sqrt((1 + 0.25 + 0.64) * (1 + 0.64))
+    return 6 / math.pi * math.asin(r / 2)
+
+
+def spearman(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return covered(pointwise.pointwise_report(*rated(photos, rows, rng)), rank_correlation(), "spearman_")
+
+
+def seen_gaps(photos: int, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps of 0.5 to 12, whether they were seen, and their photos; thresholds differ by a fifth between photos."""
+    photo, gaps = np.repeat(np.arange(photos), rows), rng.uniform(0.5, 12, photos * rows)
+    scale = 4 * np.exp(0.2 * rng.normal(size=photos))[photo]
+    return gaps, (rng.random(len(gaps)) < 1 - 0.5 * np.exp(-((gaps / scale) ** 2))).astype(float), photo
+
+
+@functools.cache
+def true_threshold() -> float:
+    gaps, worth, _ = seen_gaps(200_000, 1, np.random.default_rng(0))
+    return psychometric.fit(gaps, worth).threshold
+
+
+def threshold(photos: int, rows: int, rng: np.random.Generator) -> float:
+    found = psychometric.threshold_interval(*seen_gaps(photos, rows, rng))
+    return np.nan if found is None else covered(found, true_threshold())
+
+
+SIZES = ((4, 120), (4, 16), (4, 15), (4, 2), (64, 1), (1200, 1))
+FEW = 32  # questions below which only shares and differences are printed
+KINDS: dict[str, tuple[Callable[[int, int, np.random.Generator], float], int, int]] = {  # least questions, repeats
+    "accuracy": (accuracy, 1, 1000),
+    "accuracy, few errors": (rare_errors, 1, 1000),
+    "win rate with ties": (win_rate, 1, 1000),
+    "mean over tasks": (over_tasks, FEW, 500),
+    "position bias": (position, FEW, 500),
+    "difference of judges": (difference, 1, 1000),
+    "kappa": (kappa, FEW, 500),
+    "alpha, nominal": (nominal_alpha, FEW, 500),
+    "alpha, ordinal": (ordinal_alpha, FEW, 500),
+    "Spearman": (spearman, FEW, 100),
+    "threshold": (threshold, 2 * FEW, 100),
+}
+
+
+def held(kind: str, photos: int, rows: int, repeats: int) -> float:
+    """How often the 95 % interval of a kind of figure holds the truth, of those that there are; NaN without one."""
+    once, least, _ = KINDS[kind]
+    if photos * rows < least:
+        return math.nan
+    found = [once(photos, rows, np.random.default_rng([n, photos, rows])) for n in range(repeats)]
+    return float(np.nanmean(found))
 
 
 def figures() -> None:
-    """How often 95 % intervals of accuracies, biases, differences, kappas and alphas hold the truth, by their size."""
-    sides = np.array(["Image A", "Image B"], object)
-    print("photos rows    n  accuracy  bias  difference  kappa  alpha   row by row (Wilson)")
-    for photos, rows in ((4, 120), (4, 16), (64, 1), (8, 1), (4, 2), (1200, 1)):
-        held = []
-        for repeat in range(REPEATS["figures"]):
-            rng = np.random.default_rng([repeat, photos, rows])
-            right, clusters = right_answers(photos, rows, 0.7, rng)
-            said = sides[right.astype(int)]
-            found = agreement.share(right[:, 0].tolist(), clusters)
-            bias = agreement.position_bias(said[:, 0].tolist(), said[:, 1].tolist(), clusters)
-            gain = comparison.paired_difference(right[:, 0].tolist(), right[:, 1].tolist(), clusters)
-            kappa = comparison.cohen_kappa(said[:, 0].tolist(), said[:, 1].tolist(), clusters)
-            alpha = comparison.krippendorff_alpha(said.T.tolist(), sides.tolist(), clusters)
-            agreed = 0.05 if rows > 1 else 0.0  # of two judges, beyond chance: what their photos share
-            held.append(
-                [
-                    covered(found["low"], 0.7, found["high"]),
-                    covered(bias["low"], 0.3, bias["high"]),
-                    covered(gain["low"], 0.0, gain["high"]),
-                    covered(kappa["low"], agreed, kappa["high"]),
-                    covered(alpha["low"], agreed, alpha["high"]),
-                    covered(*(lambda w: (w[0], 0.7, w[1]))(wilson_interval(right[:, 0].sum(), len(right)))),
-                ]
-            )
-        shown = "  ".join(f"{value:8.3f}" for value in np.nanmean(held, axis=0))
-        print(f"{photos:6} {rows:4} {photos * rows:4}  {shown}", flush=True)
+    """How often 95 % intervals of all kinds of figures hold the truth, by photos x questions of each."""
+    print(" " * 22 + "".join(f"{f'{photos} x {rows}':>10}" for photos, rows in SIZES) + "   repeats")
+    for kind, (_, _, repeats) in KINDS.items():
+        print(f"{kind:22}", end="")
+        for photos, rows in SIZES:
+            value = held(kind, photos, rows, repeats)
+            print(f"{'-' if math.isnan(value) else format(value, '.3f'):>10}", end="", flush=True)
+        print(f"{repeats:10}", flush=True)
 
 
 def coverage() -> None:
@@ -249,6 +413,7 @@ def design() -> None:
 
 
 if __name__ == "__main__":
-    simulations: dict[str, Callable[[], None]] = {"coverage": coverage, "choosing": choose, "design": design}
-    simulations["figures"] = figures
-    simulations[sys.argv[1]]()
+    simulations: dict[str, Callable[[], None]] = {"figures": figures, "coverage": coverage}
+    simulations |= {"choosing": choose, "design": design}
+    for name in sys.argv[1:] or ("figures", "coverage"):
+        simulations[name]()
