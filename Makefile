@@ -44,7 +44,7 @@ $(VENV)/.dev: $(VENV)/.graph
 
 repro: setup check
 	dvc repro
-	@echo && dvc metrics show metrics/summary.json metrics/train_judge.json && dvc plots show -o dvc_plots >/dev/null
+	@echo && dvc metrics show metrics/summary.json && dvc plots show -o dvc_plots >/dev/null
 	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
 
 # Two processes: one runs the whole graph, the other all else.

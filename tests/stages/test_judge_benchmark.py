@@ -226,7 +226,7 @@ def metrics_of(repository: Path) -> dict:
 
 def headline(found: dict, judge: str) -> tuple[float | None, int]:
     """The judge's accuracy in metrics/summary.json, and how many rows it said nothing about."""
-    told = summary.summarised({"small": found}, {"judges": []})
+    told = summary.summarised({"small": found}, {"judges": [], "overall": None}, {})
     return told["accuracy"]["small"][judge]["value"], told.get("silent", {}).get("small", {}).get(judge, 0)
 
 

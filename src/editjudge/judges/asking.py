@@ -116,12 +116,12 @@ class Judge:
         """The answers to the questions, each asked in both orders about a dimension.
 
         A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by
-        measures knows visual consistency only, whatever the dimension.
+        measures knows all but the overall dimension, of which it says what it says of visual consistency.
         EndpointError: an endpoint that refuses key or model. ServingError: a server that does not start.
         """
         setting, both = self.setting, in_both_orders(questions)
         if not isinstance(setting, ModelSetting):
-            verdicts = measures_judge.compare_many(both, contexts, self.cache)
+            verdicts = measures_judge.compare_many(both, contexts, self.cache, dimension)
             for n, verdict in enumerate(verdicts):
                 self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, answered(verdict))
         else:

@@ -148,7 +148,8 @@ def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.nda
         raise ValueError("a share needs a row")
     by_cluster = sums(np.column_stack([rows, np.ones(len(rows))]), clusters)
     if len(by_cluster) == len(rows):
-        return Estimate(rows.sum() / len(rows), *wilson_interval(rows.sum(), len(rows)), len(rows))
+        total = float(rows.sum())
+        return Estimate(total / len(rows), *wilson_interval(total, len(rows)), len(rows))
     return share_of(_ratio, by_cluster, len(rows))
 
 
