@@ -150,7 +150,8 @@ class Check:
             self.there("embed.model", embed.model, local=False)
         if training := found.get("train_judge"):
             self.there("train_judge.base", training.base, local=False)
-        self.attempt("arena", read_panel, self.values.get("arena"), self.values.get("judges") or {})
+        if "arena" in self.values and self.values.get("judges"):
+            self.attempt("arena", read_panel, self.values["arena"], self.values["judges"])
         if arena:
             self.there("gedit_bench.path", arena.path)
             self.there("gedit_bench.images", arena.images)
