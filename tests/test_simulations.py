@@ -1,4 +1,4 @@
-"""The small form of benchmarks/simulations.py: intervals of every quick kind hold the truth about as often as they say."""
+"""The small form of benchmarks/simulations.py: intervals of every quick kind hold the truth as often as they say."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import simulations  # noqa: E402
+import simulations
 
 SLOW = ("Spearman", "threshold", "mean over tasks", "alpha, nominal", "alpha, ordinal")
 
