@@ -4,10 +4,10 @@ In an arena of these each image is as good as its model, plus noise of its own (
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
 all answers are independent; else those about one image depend on each other, as in a real arena.
 
-`figures` prints how often 95 % intervals hold the truth, of every kind that metrics have, at the probe's sizes (a
-judge's 480 questions on 4 photos, the arena's 64 prompts, a task's 60 and 8) and at the paper's 1,200 prompts.
-Questions of a photo are alike: its log-odds of a right answer are normal round the judge's (PULL, half of it shared by all
-judges), which at 0.7 is an intracluster correlation of 0.05 (the probe's judges show 0.00 to 0.03). Shares are drawn
+`figures` prints how often 95 % intervals hold the truth, of every kind that metrics have, at the probe's sizes
+(a judge's 480 questions on 4 photos, the arena's 64 prompts, a task's 60 and 8) and at the paper's 1,200 prompts.
+Questions of a photo are alike: its log-odds of a right answer are normal round the judge's (PULL, half of it shared by
+all judges), which at 0.7 is an intracluster correlation of 0.05 (the probe's judges show 0.00 to 0.03). Shares are drawn
 anew in each repeat, from 0.55 to 0.9, and from 0.9 to 0.99 for "few errors". What came out (600 repeats of those with
 1000 below, else 300; Spearman 60, but 250 of 4 photos; thresholds were not run yet):
 

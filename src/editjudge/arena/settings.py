@@ -1,6 +1,6 @@
 """Sections `gedit_bench`, `imported`, `arena`, `compare_models` and `leaderboard` of params.yaml."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, cast, get_args
 
 from pydantic.dataclasses import dataclass
@@ -72,7 +72,7 @@ class LeaderboardSetting:
     exclude: tuple[Text, ...] = ()
 
 
-def read_panel(given: Any, judges: Mapping[str, Any]) -> dict[Dimension, str]:
+def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:
     """Section `arena` of params.yaml: the judge of each dimension of the overall board. ParamsError."""
     if not isinstance(given, Mapping):
         raise ParamsError(f"params.yaml: arena must be a mapping from dimensions to judges, not {given!r:.40}")

@@ -56,7 +56,7 @@ def summarised(
             gain[name] = between(report["between_judges"][0]["pairs"], *two)
     together = {"overall": board["overall"]} if board["overall"] else {}
     boards = together | {row["judge"]: row for row in board["judges"] if row["dimension"] == "visual_consistency"}
-    rated = next(iter(boards.values()), {"models": []})["models"]
+    rated: list[Any] = next(iter(boards.values()), {"models": []})["models"]
     figures = {
         "accuracy": accuracy,
         "gain": gain,

@@ -89,7 +89,10 @@ def _error(without: np.ndarray) -> float | None:
 def estimate(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray) -> Estimate:
     """A statistic as in `jackknife` with its 95 % t interval; ends None where no cluster moves the statistic, too."""
     total = by_cluster.sum(axis=0)
-    return _around(float(statistic(total[None])[0]), statistic(total - by_cluster))
+    value = float(statistic(total[None])[0])
+    if len(by_cluster) < 2:
+        return Estimate(value, None, None, len(by_cluster))
+    return _around(value, statistic(total - by_cluster))
 
 
 def _around(value: float, without: np.ndarray) -> Estimate:
@@ -98,7 +101,7 @@ def _around(value: float, without: np.ndarray) -> Estimate:
     without: the values without each cluster. A mean has no bias; an agreement of few photos has.
     """
     count = len(without)
-    error = _error(without) if count > 1 else None
+    error = _error(without)
     if error is None or error < NOTHING:
         return Estimate(value, None, None, count)
     centre, half = count * value - (count - 1) * float(without.mean()), t_quantile(count) * error
