@@ -4,12 +4,12 @@ In an arena of these each image is as good as its model, plus noise of its own (
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
 all answers are independent; else those about one image depend on each other, as in a real arena.
 
-`figures` prints how often 95 % intervals hold the truth, of every kind that metrics have, at the probe's sizes
-(a judge's 480 questions on 4 photos, the arena's 64 prompts, a task's 60 and 8) and at the paper's 1,200 prompts.
-Questions of a photo are alike: its log-odds of a right answer are normal round the judge's (PULL, half of it shared by
-all judges), which at 0.7 is an intracluster correlation of 0.05 (the probe's judges show 0.00 to 0.03). Shares are drawn
-anew in each repeat, from 0.55 to 0.9, and from 0.9 to 0.99 for "few errors". What came out (600 repeats of those with
-1000 below, else 300; Spearman 60, but 250 of 4 photos; thresholds were not run yet):
+`figures` prints how often 95 % intervals hold the truth, of every kind that metrics have, at the probe's sizes (a
+judge's 480 questions on 4 photos, the arena's 64 prompts, a task's 60 and 8) and at the paper's 1,200 prompts.
+Questions of a photo are alike: its log-odds of a right answer are normal round the judge's (PULL, half of it shared
+by all judges), which at 0.7 is an intracluster correlation of 0.05 (the probe's judges show 0.00 to 0.03). Shares are
+drawn anew in each repeat, from 0.55 to 0.9, and from 0.9 to 0.99 for "few errors". What came out (600 repeats of
+those with 1000 below, else 300; Spearman 60, but 250 of 4 photos; thresholds were not run yet):
 
                              4 x 120    4 x 16    4 x 15     4 x 2    64 x 1  1200 x 1
     accuracy                   0.957     0.967     0.957     0.977     0.948     0.957
@@ -39,7 +39,10 @@ Of ratings (`coverage`, 60 repeats):
          6       8      8    2.0   0.0       1.0    0.967  1.000              0   (60 x 6)
 
 Ranks hold all together, and a rank is a whole number: where models are apart, sure ranks are right, so that 0.95 is the
-bound for models that are all equal alone, which the last lines of `coverage` have (not among these yet).
+bound for models that are all equal alone, the last two lines of `coverage` (200 repeats):
+
+         5      80     80    0.0   0.0       1.0    0.950  0.955
+         6      64      4    0.0   0.5       1.0    0.968  0.955
 
 and of `choosing`, whose widths were a bootstrap's then:
 
