@@ -4,8 +4,31 @@ In an arena of these each image is as good as its model, plus noise of its own (
 of ability), and the judge's answer is Davidson's with the difference of the two images times `sharpness`. With image 0
 all answers are independent; else those about one image depend on each other, as in a real arena.
 
-What came out: of `coverage` (60 repeats) and `figures` (300; the last bias 40), whose 95 % intervals go over whole
-photos,
+`figures` prints how often 95 % intervals hold the truth, of every kind that metrics have, at the probe's sizes (a
+judge's 480 questions on 4 photos, the arena's 64 prompts, a task's 60 and 8) and at the paper's 1,200 prompts.
+Questions of a photo are alike: its log-odds of a right answer are normal round the judge's (PULL, half of it shared
+by all judges), which at 0.7 is an intracluster correlation of 0.05 (the probe's judges show 0.00 to 0.03). Shares are
+drawn anew in each repeat, from 0.55 to 0.9, and from 0.9 to 0.99 for "few errors". What came out (600 repeats of
+those with 1000 below, else 300; Spearman 60, but 250 of 4 photos; thresholds were not run yet):
+
+                             4 x 120    4 x 16    4 x 15     4 x 2    64 x 1  1200 x 1
+    accuracy                   0.957     0.967     0.957     0.977     0.948     0.957
+    accuracy, few errors       0.957     0.973     0.983     0.968     0.963     0.947
+    win rate with ties         0.955     0.945     0.967     0.982     0.972     0.963
+    mean over tasks            0.940     0.957     0.943         -     0.977     0.943
+    position bias              0.943     0.933     0.947         -     0.950     0.937
+    difference of judges       0.950     0.945     0.947     0.973     0.955     0.965
+    kappa                      0.940     0.930     0.943         -     0.943     0.937
+    alpha, nominal             0.917     0.950     0.953         -     0.943     0.953
+    alpha, ordinal             0.917     0.947     0.957         -     0.943     0.943
+    Spearman                   0.924     0.952     0.950         -     0.917         -
+
+Of 8 questions a share has nine values, so that its coverage cannot be had exactly; "few errors" of 60 questions are
+mostly none, one or two, for the same reason. Where no row of a photo differs from another, intervals assume an
+intracluster correlation (`clustered.share_of`). Four photos with a correlation of 0.1 and few errors: 0.92. A
+calibrated tie margin has no interval: it is chosen on the same questions.
+
+Of ratings (`coverage`, 60 repeats):
 
     models prompts photos spread image sharpness  covered  ranks (together)  separated   (repeats x models)
          5      80     80    2.0   0.0       1.0    0.963  1.000              0   (60 x 5)
@@ -15,13 +38,11 @@ photos,
          6      64      4    6.0   0.5       1.0    0.953  1.000              0   (60 x 6)
          6       8      8    2.0   0.0       1.0    0.967  1.000              0   (60 x 6)
 
-    photos rows    n  accuracy  bias  difference  kappa  alpha   row by row (Wilson)
-         4  120  480     0.957     0.950     0.957     0.927     0.910     0.553
-         4   16   64     0.960     0.937     0.930     0.940     0.953     0.837
-        64    1   64     0.957     0.960     0.977     0.950     0.927     0.957
-         8    1    8     0.933     0.947     0.960     0.976     0.947     0.933
-         4    2    8     0.997     0.953     0.983     0.980     0.910     0.923
-      1200    1 1200     0.947     0.925     0.960     0.960     0.980     0.947
+Ranks hold all together, and a rank is a whole number: where models are apart, sure ranks are right, so that 0.95 is the
+bound for models that are all equal alone, the last two lines of `coverage` (200 repeats):
+
+         5      80     80    0.0   0.0       1.0    0.950  0.955
+         6      64      4    0.0   0.5       1.0    0.968  0.955
 
 and of `choosing`, whose widths were a bootstrap's then:
 
@@ -33,26 +54,28 @@ and of `choosing`, whose widths were a bootstrap's then:
        8.0   1.0       3.0   1.018   1.152   0.985  0.815  50%
       20.0   1.0       3.0   1.008   1.059   1.000  0.886  50%
 
-So intervals of nominal 95 % hold the truth in 91 to 98 %, but accuracies of 4 photos of 2 rows, which are too coarse;
-ranks hold all together, and are wide. Where answers about one image depend on each other, 40 % of the
+Where answers about one image depend on each other, 40 % of the
 questions, chosen, give intervals 1 to 2 % wider than all pairs do if the models are far apart, and 5 to 10 % wider if
 they are close; and where prompts are to spare ("some") they give narrower ones. Where answers are independent they do
 not: there even the best choice of pairs, known beforehand, needs 66 to 99 % of the questions for models that span 12 to
 1.4 units of ability ("design").
 """
 
+import functools
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from editjudge.arena import choosing
-from editjudge.statistics import agreement, comparison, ratings
-from editjudge.statistics.clustered import wilson_interval
+from editjudge.statistics import agreement, clustered, comparison, pointwise, psychometric, ratings
 
-REPEATS = {"coverage": 300, "choosing": 50, "figures": 1000}
+REPEATS = {"coverage": 300, "choosing": 50}
+PULL = 0.5  # how far photos move the log-odds of a right answer: at 0.7 an intracluster correlation of 0.05
 
 
 def simulate(
@@ -89,46 +112,218 @@ def spread_out(models: int, spread: float, rng: np.random.Generator) -> np.ndarr
     return (abilities - abilities.mean()) / np.ptp(abilities) * spread
 
 
-def covered(low: float | None, truth: float, high: float | None) -> float:
+def covered(found: Mapping[str, Any] | tuple, truth: float, prefix: str = "") -> float:
     """1 where an interval holds the truth, 0 where it does not, NaN where there is none."""
+    low, high = found if isinstance(found, tuple) else (found[f"{prefix}low"], found[f"{prefix}high"])
     return np.nan if low is None or high is None else float(low <= truth <= high)
 
 
-def right_answers(photos: int, rows: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Answers right or wrong (n, 3) of three judges, and their photos (n,); photos differ (intracluster 0.05)."""
-    pull = 19.0
-    chance = rng.beta(share * pull, (1 - share) * pull, photos) if rows > 1 else np.full(photos, share)
-    return rng.random((photos * rows, 3)) < np.repeat(chance, rows)[:, None], np.repeat(np.arange(photos), rows)
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+
+
+def expected(level: Any, spread: float = PULL) -> Any:
+    """The mean of expit(level + spread * z) over photos, z being normal."""
+    return special.expit(np.asarray(level)[..., None] + spread * NODES) @ WEIGHTS / WEIGHTS.sum()
+
+
+class Judged:
+    """Answers of three judges to n questions: a photo's questions are harder or easier to all of them, and to each.
+
+    A judge is right with chance expit(level + PULL * z), z half the photo's own and half the photo's with this judge;
+    where it is wrong, it says Tie (a fifth) or the other side. levels: (3,).
+    """
+
+    def __init__(self, photos: int, rows: int, levels: np.ndarray, rng: np.random.Generator) -> None:
+        self.photo = np.repeat(np.arange(photos), rows)
+        z = (rng.normal(size=(photos, 1)) + rng.normal(size=(photos, 3))) / math.sqrt(2)
+        chance = special.expit(levels + PULL * z)[self.photo]
+        draw = rng.random((photos * rows, 3))
+        self.truth = rng.integers(0, 2, photos * rows) * 2
+        wrong = np.where(draw < chance + 0.2 * (1 - chance), 1, 2 - self.truth[:, None])
+        self.right, self.code = draw < chance, np.where(draw < chance, self.truth[:, None], wrong)
+        self.said = np.array(comparison.ANSWERS, object)[self.code]
+
+    def answers(self, judge: int) -> list[str]:
+        return list(self.said[:, judge].tolist())
+
+
+def levels(least: float, most: float, rng: np.random.Generator) -> np.ndarray:
+    """Of three judges, right on an ordinary photo with shares drawn from least..most."""
+    return special.logit(rng.uniform(least, most, 3))
+
+
+def accuracy(photos: int, rows: int, rng: np.random.Generator, least: float = 0.55, most: float = 0.9) -> float:
+    of = levels(least, most, rng)
+    right = Judged(photos, rows, of, rng).right[:, 0].tolist()
+    return covered(agreement.share(right, np.repeat(np.arange(photos), rows)), expected(of[0]))
+
+
+def rare_errors(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return accuracy(photos, rows, rng, 0.9, 0.99)
+
+
+def win_rate(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """Of two models, a tie being half a win."""
+    of = levels(0.4, 0.8, rng)
+    judged = Judged(photos, rows, of, rng)
+    worth = np.where(judged.right[:, 0], 1.0, np.where(judged.code[:, 0] == 1, 0.5, 0.0))
+    truth = expected(of[0]) + 0.1 * (1 - expected(of[0]))
+    return covered(vars(clustered.share(worth, judged.photo)), truth)
+
+
+def over_tasks(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """The mean over 8 tasks, of which the judge finds some harder."""
+    of, tasks = levels(0.6, 0.85, rng)[0], np.arange(photos * rows) % 8
+    harder = np.linspace(-1, 1, 8)
+    photo = np.repeat(np.arange(photos), rows)
+    chance = special.expit(of + harder[tasks] + PULL * rng.normal(size=photos)[photo])
+    right = rng.random(len(chance)) < chance
+    said = np.where(right, "Image A", "Image B").tolist()
+    found = agreement.accuracy_report(["Image A"] * len(said), said, tasks.astype(str).tolist(), photo.tolist())
+    return covered(found, expected(of + harder).mean(), "mean_over_tasks_")
+
+
+def position(photos: int, rows: int, rng: np.random.Generator) -> float:
+    """Of a judge that says the first side, whatever it sees, of a tenth to a third of the questions."""
+    leaning = special.logit(rng.uniform(0.1, 0.33))
+    photo = np.repeat(np.arange(photos), rows)
+    blind = rng.random(photos * rows) < special.expit(leaning + PULL * rng.normal(size=photos))[photo]
+    first = np.where(blind | (rng.random(len(blind)) < 0.5), "Image A", "Image B")
+    second = np.where(blind | (first == "Image B"), "Image A", "Image B")
+    found = agreement.position_bias(first.tolist(), second.tolist(), photo.tolist())
+    return covered(found, 0.5 + expected(leaning) / 2)
+
+
+def difference(photos: int, rows: int, rng: np.random.Generator) -> float:
+    of = levels(0.55, 0.9, rng)
+    right = Judged(photos, rows, of, rng).right
+    found = comparison.paired_difference(right[:, 0], right[:, 1], np.repeat(np.arange(photos), rows))
+    return covered(found, expected(of[0]) - expected(of[1]))
+
+
+SKILLED = special.logit(np.array([0.8, 0.7, 0.6]))
+
+
+def everybody() -> Judged:
+    """Judges of the levels SKILLED on as good as all photos."""
+    return Judged(100_000, 1, SKILLED, np.random.default_rng(0))
+
+
+@functools.cache
+def true_kappa() -> float:
+    many = everybody()
+    return float(comparison.cohen_kappa(many.answers(0), many.answers(1), many.photo % 2)["kappa"])
+
+
+@functools.cache
+def true_alphas() -> tuple[float, float]:
+    many = everybody()
+    found = comparison.krippendorff_alpha(many.said.T.tolist(), comparison.ANSWERS, many.photo % 2)
+    return found["alpha"], found["ordinal"]
+
+
+def kappa(photos: int, rows: int, rng: np.random.Generator) -> float:
+    judged = Judged(photos, rows, SKILLED, rng)
+    return covered(comparison.cohen_kappa(judged.answers(0), judged.answers(1), judged.photo), true_kappa())
+
+
+def alphas(photos: int, rows: int, rng: np.random.Generator) -> list[float]:
+    """Nominal and ordinal."""
+    judged = Judged(photos, rows, SKILLED, rng)
+    found = comparison.krippendorff_alpha(judged.said.T.tolist(), comparison.ANSWERS, judged.photo)
+    nominal, ordinal = true_alphas()
+    return [covered(found, nominal), covered(found, ordinal, "ordinal_")]
+
+
+def nominal_alpha(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return alphas(photos, rows, rng)[0]
+
+
+def ordinal_alpha(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return alphas(photos, rows, rng)[1]
+
+
+def rated(photos: int, rows: int, rng: np.random.Generator) -> tuple[dict, dict, dict]:
+    """A scorer's scores and people's ratings of 5 models' edits of each prompt, and the photo of each prompt.
+
+    Both see the edit's quality; the scorer also the photo, which people do not mind, and each has noise.
+    """
+    shape = (photos, rows, 5)
+    quality, seen = rng.normal(size=shape), 0.5 * rng.normal(size=(photos, 1, 5))
+    scores, ratings_ = (quality + extra + 0.8 * rng.normal(size=shape) for extra in (seen, 0.0))
+    edits = {(f"{p}.{r}", f"m{m}"): (p, r, m) for p, r, m in np.ndindex(*shape)}
+    photo = {edit[0]: place[0] for edit, place in edits.items()}
+    return (
+        {e: float(scores[at]) for e, at in edits.items()},
+        {e: (float(ratings_[at]),) for e, at in edits.items()},
+        photo,
+    )
+
+
+@functools.cache
+def rank_correlation() -> float:
+    """Of normal scores and ratings, over all photos: 6 / pi * arcsin(r / 2), K. Pearson's formula."""
+    r = 1 / math.sqrt((1 + 0.25 + 0.64) * (1 + 0.64))
+    return 6 / math.pi * math.asin(r / 2)
+
+
+def spearman(photos: int, rows: int, rng: np.random.Generator) -> float:
+    return covered(pointwise.pointwise_report(*rated(photos, rows, rng)), rank_correlation(), "spearman_")
+
+
+def seen_gaps(photos: int, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps of 0.5 to 12, whether they were seen, and their photos; thresholds differ by a fifth between photos."""
+    photo, gaps = np.repeat(np.arange(photos), rows), rng.uniform(0.5, 12, photos * rows)
+    scale = 4 * np.exp(0.2 * rng.normal(size=photos))[photo]
+    return gaps, (rng.random(len(gaps)) < 1 - 0.5 * np.exp(-((gaps / scale) ** 2))).astype(float), photo
+
+
+@functools.cache
+def true_threshold() -> float:
+    gaps, worth, _ = seen_gaps(200_000, 1, np.random.default_rng(0))
+    return psychometric.fit(gaps, worth).threshold
+
+
+def threshold(photos: int, rows: int, rng: np.random.Generator) -> float:
+    found = psychometric.threshold_interval(*seen_gaps(photos, rows, rng))
+    return np.nan if found is None else covered(found, true_threshold())
+
+
+SIZES = ((4, 120), (4, 16), (4, 15), (4, 2), (64, 1), (1200, 1))
+FEW = 32  # questions below which only shares and differences are printed
+KINDS: dict[str, tuple[Callable[[int, int, np.random.Generator], float], int, int]] = {  # least questions, repeats
+    "accuracy": (accuracy, 1, 1000),
+    "accuracy, few errors": (rare_errors, 1, 1000),
+    "win rate with ties": (win_rate, 1, 1000),
+    "mean over tasks": (over_tasks, FEW, 500),
+    "position bias": (position, FEW, 500),
+    "difference of judges": (difference, 1, 1000),
+    "kappa": (kappa, FEW, 500),
+    "alpha, nominal": (nominal_alpha, FEW, 500),
+    "alpha, ordinal": (ordinal_alpha, FEW, 500),
+    "Spearman": (spearman, FEW, 100),
+    "threshold": (threshold, 2 * FEW, 100),
+}
+
+
+def held(kind: str, photos: int, rows: int, repeats: int) -> float:
+    """How often the 95 % interval of a kind of figure holds the truth, of those that there are; NaN without one."""
+    once, least, _ = KINDS[kind]
+    if photos * rows < least:
+        return math.nan
+    found = [once(photos, rows, np.random.default_rng([n, photos, rows])) for n in range(repeats)]
+    return float(np.nanmean(found))
 
 
 def figures() -> None:
-    """How often 95 % intervals of accuracies, biases, differences, kappas and alphas hold the truth, by their size."""
-    sides = np.array(["Image A", "Image B"], object)
-    print("photos rows    n  accuracy  bias  difference  kappa  alpha   row by row (Wilson)")
-    for photos, rows in ((4, 120), (4, 16), (64, 1), (8, 1), (4, 2), (1200, 1)):
-        held = []
-        for repeat in range(REPEATS["figures"]):
-            rng = np.random.default_rng([repeat, photos, rows])
-            right, clusters = right_answers(photos, rows, 0.7, rng)
-            said = sides[right.astype(int)]
-            found = agreement.share(right[:, 0].tolist(), clusters)
-            bias = agreement.position_bias(said[:, 0].tolist(), said[:, 1].tolist(), clusters)
-            gain = comparison.paired_difference(right[:, 0].tolist(), right[:, 1].tolist(), clusters)
-            kappa = comparison.cohen_kappa(said[:, 0].tolist(), said[:, 1].tolist(), clusters)
-            alpha = comparison.krippendorff_alpha(said.T.tolist(), sides.tolist(), clusters)
-            agreed = 0.05 if rows > 1 else 0.0  # of two judges, beyond chance: what their photos share
-            held.append(
-                [
-                    covered(found["low"], 0.7, found["high"]),
-                    covered(bias["low"], 0.3, bias["high"]),
-                    covered(gain["low"], 0.0, gain["high"]),
-                    covered(kappa["low"], agreed, kappa["high"]),
-                    covered(alpha["low"], agreed, alpha["high"]),
-                    covered(*(lambda w: (w[0], 0.7, w[1]))(wilson_interval(right[:, 0].sum(), len(right)))),
-                ]
-            )
-        shown = "  ".join(f"{value:8.3f}" for value in np.nanmean(held, axis=0))
-        print(f"{photos:6} {rows:4} {photos * rows:4}  {shown}", flush=True)
+    """How often 95 % intervals of all kinds of figures hold the truth, by photos x questions of each."""
+    print(" " * 22 + "".join(f"{f'{photos} x {rows}':>10}" for photos, rows in SIZES) + "   repeats")
+    for kind, (_, _, repeats) in KINDS.items():
+        print(f"{kind:22}", end="")
+        for photos, rows in SIZES:
+            value = held(kind, photos, rows, repeats)
+            print(f"{'-' if math.isnan(value) else format(value, '.3f'):>10}", end="", flush=True)
+        print(f"{repeats:10}", flush=True)
 
 
 def coverage() -> None:
@@ -141,10 +336,13 @@ def coverage() -> None:
         (6, 64, 64, 6.0, 0.5, 1.0),
         (6, 64, 4, 6.0, 0.5, 1.0),
         (6, 8, 8, 2.0, 0.0, 1.0),
+        (5, 80, 80, 0.0, 0.0, 1.0),
+        (6, 64, 4, 0.0, 0.5, 1.0),
     ):
         truth = spread_out(models, spread, np.random.default_rng(0))
         marginal = ratings.fit(arena(truth, 20_000, 20_000, image, sharpness, np.random.default_rng(1))).abilities
         order = models - np.argsort(np.argsort(marginal))
+        first, last = (order, order) if spread else (np.ones(models), np.full(models, models))  # equal: all ranks
         held, ranks, apart = [], [], 0
         repeats = REPEATS["coverage"] // (10 if prompts > 1000 else 1)
         for repeat in range(repeats):
@@ -155,7 +353,8 @@ def coverage() -> None:
                 continue
             points = ratings.rating(marginal)
             held.append([row["low"] <= at <= row["high"] for row, at in zip(rows, points, strict=True)])
-            ranks.append(all(row["rank_low"] <= at <= row["rank_high"] for row, at in zip(rows, order, strict=True)))
+            low, high = (np.array([row[name] for row in rows]) for name in ("rank_low", "rank_high"))
+            ranks.append(bool((low <= first).all() and (high >= last).all()))
         row = f"{models:6} {prompts:7} {photos:6} {spread:6} {image:5} {sharpness:9}"
         print(f"{row}    {np.mean(held):.3f}  {np.mean(ranks):.3f}  {apart:13}   ({repeats} x {models})", flush=True)
 
@@ -249,6 +448,7 @@ def design() -> None:
 
 
 if __name__ == "__main__":
-    simulations: dict[str, Callable[[], None]] = {"coverage": coverage, "choosing": choose, "design": design}
-    simulations["figures"] = figures
-    simulations[sys.argv[1]]()
+    simulations: dict[str, Callable[[], None]] = {"figures": figures, "coverage": coverage}
+    simulations |= {"choosing": choose, "design": design}
+    for name in sys.argv[1:] or ("figures", "coverage"):
+        simulations[name]()

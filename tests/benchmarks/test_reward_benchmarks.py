@@ -127,6 +127,7 @@ def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
     assert [item.size for item in items[:5]] == [2, 2, 2, 3, 3]
     assert [item.key for item in items[2:4]] == ["2pair-p3", "3pair-t1_AvsB"]
     assert items[4].models == ("A", "C")
+    assert [item.cluster for item in items[3:5]] == ["3pair-t1"] * 2
     assert "does not rank B and C" in str(items[5].failed)
 
 
@@ -163,6 +164,7 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
     items = load("editreward", file, images=str(tmp_path / "pictures"))
     assert [(item.group, item.size) for item in items] == [("pair-p", 2), ("tuple-t", 4), ("tuple-t", 4)]
     assert [item.task for item in items] == ["K=2", "K=4", "K=4"]
+    assert items[1].cluster == items[2].cluster == "tuple-t"
     assert (items[1].source, items[1].b, items[1].models) == (png(3), png(5), ("A", "B"))
     assert "input/t_BvD.png' is missing" in str(items[2].failed)
     assert items[2].verdict == "Tie", "people's verdict stays, so that the tuple cannot be right"
@@ -181,6 +183,7 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     items = load("genai", tmp_path, files="image_edition/*.parquet")
     assert [item.verdict for item in items] == ["Image A", "Image B", "Both good", "Both bad", None]
     assert (items[0].models, items[0].key) == (("m1", "m2"), plain("image_edition/test-0") + "-00000")
+    assert len({item.cluster for item in items[:4]}) == 1, "one source image, one cluster"
     assert items[4].failed == "field vote_type: 'maybe' is none of leftvote, rightvote, tievote, bothbad_vote"
     counted = forms.counts(items)
     assert (counted["items"], counted["failed"], counted["with_verdict"]) == (5, 1, 4)
@@ -213,6 +216,7 @@ def test_aurora_in_pairs_names_the_winning_model(tmp_path: Path) -> None:
     items = load("aurora", tmp_path)
     assert [item.verdict for item in items] == ["Image A", "Image B", "Tie", "Both bad", None]
     assert items[0].task == "kubric"
+    assert {item.cluster for item in items[:4]} == {"source.png"}
 
 
 def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
     assert [item.models for item in items] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [item.verdict for item in items] == ["Image B", "Tie", "Image A"]
     assert items[0].ratings == ((0.5,), (1.0,))
-    assert len({item.group for item in items}) == 1
+    assert len({item.group for item in items}) == len({item.cluster for item in items}) == 1
 
 
 def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: 
     done = run(file, "--form", "genai", "--path", genai, "--json", out)
     assert done.returncode == 0, done.stderr
     assert "mine: 6 of 8 scored, 2 unscored" in done.stdout
+    assert json.loads(out.read_text())["judges"][0]["accuracy"]["clusters"] == 1, "one source image"
     found = figures(out)
     assert [found[f"GenAI-Bench accuracy, of {n} answers"] for n in ("four", "three")] == [0.5, 0.75]
 

@@ -233,7 +233,7 @@ def metrics_of(repository: Path) -> dict:
 
 def headline(found: dict, judge: str) -> tuple[float | None, int]:
     """The judge's accuracy in metrics/summary.json, and how many rows it said nothing about."""
-    told = summary.summarised({"small": found}, {"judges": []})
+    told = summary.summarised({"small": found}, {"judges": [], "overall": None}, {})
     return told["accuracy"]["small"][judge]["value"], told.get("silent", {}).get("small", {}).get(judge, 0)
 
 
@@ -290,6 +290,39 @@ def test_clusters_are_those_of_the_items_and_widen_every_interval() -> None:
     difference = compared["pairs"][0]["difference"]
     assert difference["p"] == 2 / 16
     assert difference["high"] - difference["low"] > 0.3
+
+
+def test_every_interval_of_a_judge_is_of_whole_photos() -> None:
+    """200 questions of every kind, on 4 photos or on their own: the intervals of the first are wider, one and all."""
+    rng = np.random.default_rng(3)
+    items, answers, rated, scores = [], [], [], []
+    for n in range(200):
+        photo, gap, worth = n // 50, float(rng.uniform(0.5, 10)), float(rng.random())
+        own = item(f"k{n}", cluster=f"photo{photo}", group=f"g{n}", models=("precise", "box"))
+        items.append(replace(own, damages=(0.0, gap), verdict="Image A" if n % 10 else "Both good"))
+        winner = A if gap > 3 * photo or rng.random() < 0.5 else B
+        answers.append(answer(own.key, winner, OTHER[winner]))
+        rated.append(replace(own, ratings=((worth,), (1 - worth,))))
+        seen = np.array([worth, 1 - worth]) + rng.normal(size=2) * (9 if photo % 2 else 0.1)
+        scores.append(scored_answer(own.key, *seen.tolist()))
+    photos, alone = (
+        [
+            report.judge_report(its, judge_benchmark.to_verdicts("j", its, said))
+            for its, said in ((clustered(items), answers), (clustered(rated), scores))
+        ]
+        for clustered in (list, lambda of: [replace(i, cluster=i.key) for i in of])
+    )
+    for few, many in zip(photos, alone, strict=True):
+        for part in ("accuracy", "four_way", "tuples"):
+            assert few[part] is None or width(few[part]) > 1.5 * width(many[part]), part
+    curves = [found[0]["psychometric"][0] for found in (photos, alone)]
+    assert width(curves[0]) > 1.5 * width(curves[1])
+    assert width(curves[0]["points"][4]) > 1.2 * width(curves[1]["points"][4])
+    assert width(photos[1]["pointwise"], "spearman_") > 2 * width(alone[1]["pointwise"], "spearman_")
+
+
+def width(found: dict, prefix: str = "") -> float:
+    return found[f"{prefix}high"] - found[f"{prefix}low"]
 
 
 def scored_answer(key: str, a: float, b: float) -> BothOrders:

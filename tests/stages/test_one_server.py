@@ -22,6 +22,7 @@ from editjudge.stages import compare_models
 from editjudge.training.lora import lora
 
 ROOT = Path(__file__).parents[2]
+DIMENSIONS = ["visual_consistency"]
 PLAN = ArenaPlan(budget=8, rounds=4, seed=0, least_share=0.5, few_images="keep")
 
 
@@ -58,7 +59,7 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
 
     def arena() -> tuple[list, Account]:
         account = asking.open_accounts(values["judges"])["j"]
-        return compare_models.ask_judges(values, PLAN, pairs, gallery, {"j": account}), account
+        return compare_models.ask_judges(values, PLAN, pairs, gallery, {"j": account}, {"j": DIMENSIONS}), account
 
     matches, account = arena()
     assert (len(rounds), account.asked, account.failures) == (4, 16, Counter())
@@ -72,7 +73,7 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
     here.pop("reply_tries")
     values["judges"] = {"here": here}
     account = asking.open_accounts(values["judges"])["here"]
-    compare_models.ask_judges(values, PLAN, pairs, gallery, {"here": account})
+    compare_models.ask_judges(values, PLAN, pairs, gallery, {"here": account}, {"here": DIMENSIONS})
     assert account.asked == 16
     assert said("here") == said("j"), "the adapter answers over HTTP as in this process"
 

@@ -10,7 +10,10 @@ from PIL import Image
 
 from editjudge.annotation.recipe import load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.arena.settings import read_panel
 from editjudge.core import params, records, resume, schemas
+from editjudge.core.errors import FileError
+from editjudge.core.params import ParamsError
 from editjudge.core.unfinished import Unfinished
 from editjudge.editors import settings
 from editjudge.judges.protocol import BothOrders, Verdict
@@ -165,14 +168,14 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     asked, answers = compare_models.ask_within({"budget": 9, "rounds": 3, "seed": 0}, pairs, say)
     rows = compare_models.to_matches("j", asked, answers, gallery)
     schemas.check("matches", rows, "matches")
-    found = compare_models.report(rows, len(pairs), 2, [], {})
-    assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": 9}, 18)
+    found, name = compare_models.report(rows, len(pairs), 2, [], {}), "visual_consistency"
+    assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": {name: 9}}, 18)
     assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
-    assert found["interval_width"]["j"] is None, "a never loses: its distance has no end"
+    assert found["interval_width"]["j"][name] is None, "a never loses: its distance has no end"
     every = compare_models.to_matches("j", pairs, say(pairs), gallery)
     lost = [row | {"winner": "Image B" if row["prompt"] == "p2" else row["winner"]} for row in every]
-    assert compare_models.report(lost, len(pairs), 2, [], {})["interval_width"]["j"] > 0
-    assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": None}
+    assert compare_models.report(lost, len(pairs), 2, [], {})["interval_width"]["j"][name] > 0
+    assert compare_models.report(rows[:1], 18, 2, [], {})["interval_width"] == {"j": {name: None}}
 
 
 def test_a_judge_that_is_never_heard_gives_no_empty_leaderboard() -> None:
@@ -217,7 +220,7 @@ def test_a_perfect_order_is_a_tau_of_one_where_known_damage_is_equal() -> None:
 
 
 SETTING = {"prior": "weak", "weighting": "balanced", "ties": "davidson", "replicates": 50, "seed": 0}
-SETTING |= {"idle": "best", "clean": "middle"}
+SETTING |= {"idle": "best", "clean": "middle", "anchor": "none", "anchor_rating": 1000.0, "exclude": ()}
 
 
 def match(prompt: str, a: str, b: str, winner: str | None) -> dict:
@@ -251,14 +254,14 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert board["win_rates"]["rates"][0] == [None, 11.5 / 12, 1.0]
     circles = board["transitivity"]
     assert (circles["triples"], circles["circular"], circles["unscored"]) == (12, 0, 0)
-    assert json.dumps(leaderboard.summary({"measures": board}))
+    assert json.dumps(leaderboard.summary({("measures", "visual_consistency"): board}))
 
 
 def test_a_judge_without_a_verdict_has_an_empty_leaderboard_with_a_reason() -> None:
     board = leaderboard.rank(pd.DataFrame([match("p1", "best", "worst", None)]), SETTING)
     assert (board["models"], board["matches"], board["unscored"]) == ([], 1, 1)
     assert board["reason"] == "no scored matches among 1"
-    assert json.dumps(leaderboard.summary({"broken": board}))
+    assert json.dumps(leaderboard.summary({("broken", "visual_consistency"): board}))
 
 
 def test_an_arena_of_one_prompt_has_no_intervals_and_names_who_was_never_scored() -> None:
@@ -292,13 +295,73 @@ def test_the_summary_has_the_headline_figures_with_their_intervals() -> None:
     nothing = dict.fromkeys(place)
     judges = [
         {"judge": "j", "accuracy": seen, "position": place, "silent": 0},
+        {"judge": "base", "accuracy": seen, "position": place, "silent": 0},
         {"judge": "m", "accuracy": mute, "position": nothing, "silent": 8},
     ]
+    difference = {"difference": -0.2, "low": -0.3, "high": -0.1}
+    between = [{"pairs": [{"first": "base", "second": "j", "difference": difference}]}]
     rows = [match(f"p{n}", "best", "middle", "Tie" if n == 3 else "Image A") for n in range(12)]
-    board = leaderboard.summary({"j": leaderboard.rank(pd.DataFrame(rows), SETTING)})
-    found = summary.summarised({"probe": {"judges": judges}}, board)
+    board = leaderboard.summary({("j", "visual_consistency"): leaderboard.rank(pd.DataFrame(rows), SETTING)})
+    report = {"probe": {"judges": judges, "between_judges": between}}
+    found = summary.summarised(report, board, {"gain": difference}, ("j", "base"))
     assert found["accuracy"]["probe"]["j"] == {"value": 0.75, "low": 0.5, "high": 0.9}
     assert found["accuracy"]["probe"]["m"]["value"] is None, "unscored is not zero"
     assert found["silent"] == {"probe": {"m": 8}}
-    assert found["arena"]["j"]["kendall_tau"] == 1
-    assert found["arena"]["j"]["idle_over_clean"]["value"] == round(11.5 / 12, 4)
+    assert found["gain"]["probe"] == {"value": 0.2, "low": 0.1, "high": 0.3}, "the judge less its base"
+    assert found["gain"]["held_out"]["value"] == -0.2
+    assert found["position_bias"] == {"probe": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    assert found["kendall_tau"] == {"j": 1}
+    assert found["idle_over_clean"]["j"]["value"] == round(11.5 / 12, 4)
+    assert found["rating"]["best"]["low"] < found["rating"]["best"]["value"] < found["rating"]["best"]["high"]
+    lost = summary.summarised(report, board, {"gain": None}, ("m", "base"))
+    assert lost["gain"] == {"held_out": {"value": None, "low": None, "high": None}}
+
+
+def test_the_overall_board_is_of_each_dimensions_judge() -> None:
+    """Doing nothing keeps all and does not what was asked: the dimensions disagree, the overall board hears both."""
+    names = ("best", "middle", "worst")
+    lasting = {"visual_consistency": "eye", "instruction_following": "ear"}
+    rows = []
+    for n in range(40):
+        for a, b in (names[:2], names[1:], names[::2]):
+            wins = "Tie" if n % 8 == 3 else ("Image B" if n % 8 == 5 else "Image A")
+            idle = "Image B" if a == "best" and n % 8 != 5 else "Image A"
+            for judge, dimension, said in (
+                ("eye", "visual_consistency", wins),
+                ("ear", "instruction_following", idle),
+                ("other", "visual_consistency", "Image B"),
+            ):
+                row = match(f"p{n}", a, b, said) | {"dimension": dimension, "judge": judge, "origin": f"photo{n % 10}"}
+                rows.append(row)
+    table = pd.DataFrame(rows)
+    board = leaderboard.overall(table, lasting, SETTING)
+    assert board["matches"] == 240, "the third judge is not of the panel"
+    apart = {part["dimension"]: [row["model"] for row in part["models"]] for part in board["dimensions"]}
+    assert apart == {"instruction_following": ["middle", "worst", "best"], "visual_consistency": [*names]}
+    assert board["models"][0]["model"] == "middle"
+    assert sum(row["p_best"] for row in board["models"]) == pytest.approx(1)
+    assert board["win_rates"]["n"] == [[0, 80, 80], [80, 0, 80], [80, 80, 0]]
+    assert board["kendall_tau"] == 1, "of the two that do something"
+    assert leaderboard.overall(table, {}, SETTING) is None
+    anchored = leaderboard.overall(table, lasting, SETTING | {"anchor": "worst", "anchor_rating": 800.0})
+    [worst] = [row for row in anchored["models"] if row["model"] == "worst"]
+    assert (worst["rating"], worst["low"], worst["high"]) == (800, 800, 800)
+    free = {row["model"]: row["rating"] for row in board["models"]}
+    fixed = {row["model"]: row["rating"] for row in anchored["models"]}
+    assert fixed["middle"] - fixed["worst"] == pytest.approx(free["middle"] - free["worst"], abs=0.02)
+    without = leaderboard.taking_part(table, SETTING | {"exclude": ("worst",)})
+    assert {*without["model_a"], *without["model_b"]} == {"best", "middle"}
+    for field, value in (("exclude", ("nobody",)), ("anchor", "nobody")):
+        with pytest.raises(FileError, match=rf"leaderboard\.{field} has 'nobody': .*best, middle, worst"):
+            leaderboard.taking_part(table, SETTING | {field: value})
+
+
+def test_judges_are_asked_about_their_dimensions() -> None:
+    judges = {name: {"backend": "measures", "rule": "agreement", "arena": name == "own"} for name in ("own", "gpt")}
+    panel = {"visual_consistency": "own", "instruction_following": "gpt", "visual_quality": "gpt"}
+    asked = compare_models.asked_about(judges, panel)
+    assert asked == {"own": ["visual_consistency"], "gpt": ["instruction_following", "visual_quality"]}
+    assert read_panel({}, judges) == {}
+    for wrong, why in (({"beauty": "own"}, "arena has 'beauty'"), ({"visual_quality": "x"}, "visual_quality is 'x'")):
+        with pytest.raises(ParamsError, match=why):
+            read_panel(wrong, judges)

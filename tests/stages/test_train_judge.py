@@ -131,8 +131,9 @@ def test_two_processes_train_as_one_does(project: Project):
     two = project("two", pairs, **setting, deepspeed="zero2", launch={"processes": 2})
     train_judge.train_alone_or_launch()
     assert len(losses(one)) == 8
-    metrics = [json.loads((folder / "metrics/train_judge.json").read_text()) for folder in (one, two)]
-    assert metrics[0]["test_accuracy"] == metrics[1]["test_accuracy"]
+    metrics = [records.read_details(folder / "metrics/train_judge.json") for folder in (one, two)]
+    assert metrics[0]["test"] == metrics[1]["test"]
+    assert metrics[0]["gain"]["n"] == 2
     assert metrics[0]["details"][0]["pairs"] == {"trained_on": 18, "held_out": 4, "tested": 2}
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
     alone = project("alone", pairs, **setting, deepspeed="zero2")
@@ -190,10 +191,14 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
             prepare.resized(key, "a", (name, f"p{key[1]}"))
     row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
     trained = Trained(
-        [row], (0.5, 0.75), (9, 2, 1), steps=5, tokens=99, resumed_from=None, seconds=1.0, tokens_now=99, peak_memory=1
+        *([row], [(f"p{n}", False, n % 4 > 0) for n in range(64)], (9, 2, 64)),
+        **{"steps": 5, "tokens": 99, "resumed_from": None, "seconds": 1.0, "tokens_now": 99, "peak_memory": 1},
     )
-    details = train_judge.report(trained, "own/base", skipped)["details"][0]
-    assert (details["skipped"], details["steps"]) == (skipped, 5)
+    of_four, alone = ({f"p{n}": f"photo{n // 16 if few else n}" for n in range(64)} for few in (True, False))
+    told = train_judge.report(trained, "own/base", skipped, of_four)
+    assert (told["details"][0]["skipped"], told["details"][0]["steps"]) == (skipped, 5)
+    assert (told["test"]["accuracy"], told["test_untrained"]["accuracy"], told["gain"]["difference"]) == (0.75, 0, 0.75)
+    assert (told["gain"]["p"], train_judge.report(trained, "b", skipped, alone)["gain"]["p"] < 0.001) == (2 / 16, True)
 
 
 def test_a_changed_training_has_another_name(tmp_path: Path):

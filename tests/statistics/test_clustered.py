@@ -68,7 +68,7 @@ def test_a_share_of_single_rows_is_wilsons_and_of_clusters_is_wider():
     assert (single.low, single.high) == wilson_interval(180, 240)
     few = clustered.share(correct, np.repeat(np.arange(8), 30))
     assert few.value == 0.75
-    assert few.high - few.low > 3 * (single.high - single.low)
+    assert few.high - few.low > 2.5 * (single.high - single.low)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), min_size=1, max_size=30))
@@ -85,7 +85,7 @@ def test_a_share_lies_in_its_interval_and_mirrors(rows):
 
 def test_what_no_cluster_moves_has_an_interval_all_the_same():
     everything = clustered.share([1] * 480, np.repeat(np.arange(4), 120))
-    assert 0.97 < everything.low < 1 == everything.high
+    assert 0.85 < everything.low < 0.9 < 1 == everything.high, "as if photos were alike by 0.05"
     equal = clustered.mean([0.5] * 480, np.repeat(np.arange(4), 120), span=0.5)
     assert (equal.low, equal.high) == pytest.approx((0.496, 0.504), abs=1e-4)
 

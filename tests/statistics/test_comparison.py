@@ -65,7 +65,7 @@ def test_intervals_of_kappa_and_alpha_hold_them_and_widen_with_the_clusters():
         single, few = agreed(range(300)), agreed(photos)
         assert single["low"] < single[name] < single["high"]
         assert few["high"] - few["low"] > 3 * (single["high"] - single["low"])
-        assert single[name] - single["low"] == pytest.approx(single["high"] - single[name])
+        assert single[name] - single["low"] == pytest.approx(single["high"] - single[name], rel=0.1)
         assert agreed(["one"] * 300)["low"] is None
 
 

@@ -8,6 +8,11 @@ from hypothesis import strategies as st
 from editjudge.statistics.pointwise import edit_scores, fisher_mean, pointwise_report, spearman
 
 
+def report(scores, ratings):
+    """Of prompts that each have a photo of their own."""
+    return pointwise_report(scores, ratings, {prompt: prompt for prompt, _ in ratings})
+
+
 def test_spearman_matches_the_worked_example_of_wikipedia():
     """ "Spearman's rank correlation coefficient", the example of IQ and hours of television: rho = -29/165."""
     iq = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110]
@@ -44,23 +49,21 @@ def test_a_judge_of_pairs_scores_single_edits():
 def test_the_report_counts_what_is_unscored_and_knows_the_raters():
     ratings = {(f"p{n}", "m"): (n / 10, n**2 / 100, 1 - n / 10) for n in range(6)}
     scores = {(f"p{n}", "m"): float(n) for n in range(5)}
-    result = pointwise_report(scores, {edit: values[:2] for edit, values in ratings.items()})
+    result = report(scores, {edit: values[:2] for edit, values in ratings.items()})
     assert (result["n"], result["scored"], result["unscored"], result["models"]) == (6, 5, 1, 1)
     assert result["spearman"] == pytest.approx(1)
     assert result["human"]["spearman"] == pytest.approx(1), "two raters with the same ranks"
     some = {edit: values[: 1 if edit[0] == "p0" else 2] for edit, values in ratings.items()}
-    assert pointwise_report(scores, some)["human"]["aurora"] == pytest.approx(1), (
-        "the edit that one rater left out is not in it"
-    )
-    assert pointwise_report(scores, ratings)["human"]["aurora"] < 0, "the third has them the other way round"
-    assert pointwise_report(scores, {edit: values[:1] for edit, values in ratings.items()})["human"] is None
+    assert report(scores, some)["human"]["aurora"] == pytest.approx(1), "the edit that one rater left out is not in it"
+    assert report(scores, ratings)["human"]["aurora"] < 0, "the third has them the other way round"
+    assert report(scores, {edit: values[:1] for edit, values in ratings.items()})["human"] is None
 
 
 def test_equal_means_are_ties_whatever_the_rounding():
     """0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in float64; so do a mean of 1 - x and 1 less a mean of x."""
     orders = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.2, 0.2), (0.9, 0.9, 0.9)]
     ratings = {(f"p{n}", "m"): values for n, values in enumerate(orders)}
-    result = pointwise_report({(f"p{n}", "m"): score for n, score in enumerate([3.0, 2.0, 1.0, 4.0])}, ratings)
+    result = report({(f"p{n}", "m"): score for n, score in enumerate([3.0, 2.0, 1.0, 4.0])}, ratings)
     assert result["spearman"] == pytest.approx(spearman([3, 2, 1, 4], [0, 0, 0, 1]))
     scores = edit_scores(["p"] * 3 + ["q"], [("a", "b"), ("a", "c"), ("a", "d"), ("d", "e")], [0.1, 0.2, 0.3, 0.8])
     assert scores["p", "a"] == scores["q", "e"] == 0.2
@@ -70,7 +73,7 @@ def test_peoples_own_means_are_the_perfect_scorer():
     """1 by Fisher's mean and the plain one; by the papers' own formula, which leaves out arctanh, tanh(1)."""
     rng = np.random.default_rng(0)
     ratings = {(f"p{n}", m): tuple(rng.integers(0, 3, 3) / 2) for n in range(40) for m in "abc"}
-    result = pointwise_report({edit: sum(values) / 3 for edit, values in ratings.items()}, ratings)
+    result = report({edit: sum(values) / 3 for edit, values in ratings.items()}, ratings)
     assert result["spearman"] == pytest.approx(1)
     assert result["aurora"] == pytest.approx(1)
     assert result["imagenhub"] == pytest.approx(math.tanh(1))
@@ -81,7 +84,7 @@ def test_the_three_means_by_hand():
     ranks = {"a": ([1, 2, 3], [2, 1, 3]), "b": ([1, 2, 3], [3, 2, 1])}
     scores = {(f"p{n}", m): float(x) for m, (xs, _) in ranks.items() for n, x in enumerate(xs)}
     ratings = {(f"p{n}", m): (float(y),) for m, (_, ys) in ranks.items() for n, y in enumerate(ys)}
-    result = pointwise_report(scores, ratings)
+    result = report(scores, ratings)
     assert result["aurora"] == pytest.approx(-0.25)
     assert result["imagenhub"] == pytest.approx(math.tanh(-0.25))
 
@@ -94,16 +97,20 @@ def test_the_ceiling_is_each_rater_against_the_mean_of_the_others():
     for model in "ab":
         values = np.array([ratings[f"p{n}", model] for n in range(30)])
         of_models.append([spearman(values[:, r], np.delete(values, r, axis=1).mean(axis=1)) for r in range(3)])
-    human = pointwise_report({}, ratings)["human"]
+    human = report({}, ratings)["human"]
     assert human["imagenhub"] == pytest.approx(np.tanh(np.mean(np.tanh(np.mean(of_models, axis=1)))))
     assert human["aurora"] == pytest.approx(np.mean(of_models))
 
 
-def test_the_interval_of_the_mean_is_of_whole_prompts():
+def test_the_interval_of_the_mean_is_of_whole_photos():
     rng = np.random.default_rng(2)
     truth = {(f"p{n}", m): rng.normal() for n in range(60) for m in "ab"}
     ratings = {edit: (value,) for edit, value in truth.items()}
     scores = {edit: value + rng.normal() for edit, value in truth.items()}
-    result = pointwise_report(scores, ratings)
+    result = report(scores, ratings)
     assert result["spearman_low"] < result["spearman"] < result["spearman_high"]
     assert result["spearman_high"] - result["spearman_low"] == pytest.approx(0.2, abs=0.1)
+    blurred = {(p, m): score + 3 * (int(p[1:]) % 4 > 1) * rng.normal() for (p, m), score in scores.items()}
+    few, many = (pointwise_report(blurred, ratings, {f"p{n}": n % count for n in range(60)}) for count in (4, 60))
+    widths = [found["spearman_high"] - found["spearman_low"] for found in (few, many)]
+    assert widths[0] > 1.5 * widths[1]

@@ -354,18 +354,18 @@ def test_the_accuracy_is_that_of_greedy_decoding(samples: Samples, tmp_path: Pat
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in samples]
     right = [answer.winner == s.winner for answer, s in zip(compare(judge, asked), samples, strict=True)]
     assert 0 < sum(right) < len(right)
-    assert trainer.accuracy(data.dataset(samples).with_transform(shown)) == pytest.approx(np.mean(right))
+    assert trainer.right(data.dataset(samples).with_transform(shown)) == right
 
 
 def test_a_test_set_apart_from_the_rows_that_choose(train: Train, samples: Samples, tmp_path: Path):
     settings = replace(SETTING, test_share=0.25, held_out_share=0.1)
     trained = train(samples, tmp_path / "adapter", settings)
     assert trained.rows == (8, 4, 4)
-    assert trained.tested is not None
-    assert trained.tested[0] == 0.0, "the base is untrained, and says nothing that can be read"
+    assert len(trained.tested) == 4
+    assert not any(row[1] for row in trained.tested), "the base is untrained, and says nothing that can be read"
     ruined = train(samples, tmp_path / "ruined", replace(settings, max_steps=2, eval_every=1, learning_rate=100.0))
-    assert ruined.tested == (0.0, 0.0)
-    assert train(samples, tmp_path / "none", replace(SETTING, max_steps=1)).tested is None
+    assert [row[1:] for row in ruined.tested] == [(False, False)] * 4
+    assert train(samples, tmp_path / "none", replace(SETTING, max_steps=1)).tested == []
 
 
 def test_the_bounds_on_pixels_and_the_base_go_with_the_adapter(

@@ -1,11 +1,16 @@
-"""Sections `gedit_bench`, `imported`, `compare_models` and `leaderboard` of params.yaml."""
+"""Sections `gedit_bench`, `imported`, `arena`, `compare_models` and `leaderboard` of params.yaml."""
 
-from typing import Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, cast, get_args
 
 from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks import reading
-from editjudge.core.settings import FORBID, Count, Positive, Share, Text
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, known
+from editjudge.judges.styles import Dimension
+
+NONE = "none"  # no anchor
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -62,3 +67,18 @@ class LeaderboardSetting:
     seed: Count
     idle: Text = "unedited"
     clean: Text = "precise"
+    anchor: Text = NONE
+    anchor_rating: Real = 1000.0
+    exclude: tuple[Text, ...] = ()
+
+
+def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:
+    """Section `arena` of params.yaml: the judge of each dimension of the overall board. ParamsError."""
+    if not isinstance(given, Mapping):
+        raise ParamsError(f"params.yaml: arena must be a mapping from dimensions to judges, not {given!r:.40}")
+    for dimension, judge in given.items():
+        if dimension not in get_args(Dimension):
+            raise ParamsError(f"params.yaml: arena has {dimension!r}; {known(str(dimension), get_args(Dimension))}")
+        if judge not in judges:
+            raise ParamsError(f"params.yaml: arena.{dimension} is {judge!r}; {known(str(judge), judges)}")
+    return cast(dict[Dimension, str], dict(given))

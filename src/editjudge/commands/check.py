@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting
+from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.benchmarks import forms
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
@@ -56,7 +56,7 @@ SECTIONS: dict[str, type] = {
     "leaderboard": LeaderboardSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks")
+ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena")
 
 
 class Check:
@@ -150,6 +150,8 @@ class Check:
             self.there("embed.model", embed.model, local=False)
         if training := found.get("train_judge"):
             self.there("train_judge.base", training.base, local=False)
+        if "arena" in self.values and self.values.get("judges"):
+            self.attempt("arena", read_panel, self.values["arena"], self.values["judges"])
         if arena:
             self.there("gedit_bench.path", arena.path)
             self.there("gedit_bench.images", arena.images)

@@ -33,11 +33,13 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     entries = [entry for task in _mappings(sources) for entry in _mappings(task)]
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
     vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
-    judges = _mappings(values.get("judges"))
+    judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))
     found = {
         "base": _models([{"model": (values.get("train_judge") or {}).get("base")}]),
         "judge": _models(judges),
-        "arena": _models([judge for judge in judges if judge.get("arena")]),
+        "arena": _models(
+            [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
+        ),
         "pairwise": _models(
             _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
         ),

@@ -16,6 +16,7 @@ from editjudge.annotation.recipe import load_recipe
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.endpoints.settings import NO_KEY
+from editjudge.judges.styles import CONSISTENCY
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
@@ -95,7 +96,10 @@ def questions(values: Values) -> dict[str, int | None]:
     for name, given in values["benchmarks"].items():
         rows = _rows(given)
         asked[f"benchmark {name}"] = None if rows is None else 2 * rows * len(judges)
-    prompts, arena = arena_prompts(values), sum(bool(given.get("arena")) for given in judges)
+    paid = {name for name, given in values["judges"].items() if given["backend"] != "measures"}
+    ranking = {(name, CONSISTENCY) for name in paid if values["judges"][name].get("arena")}
+    ranking |= {(judge, dimension) for dimension, judge in values["arena"].items() if judge in paid}
+    prompts, arena = arena_prompts(values), len(ranking)
     asked["arena"] = None if prompts is None else 2 * prompts * comb(models, 2) * arena
     return asked
 

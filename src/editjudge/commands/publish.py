@@ -107,7 +107,8 @@ def intervals(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if found := judge.get("accuracy"):
             yield f"accuracy, {judge['judge']}", f"{found['accuracy']:.3f}{ends(found, '.3f')}"
         for model in judge.get("models", ()):
-            yield f"rating of {model['model']} by {judge['judge']}", f"{model['rating']:.0f}{ends(model, '.0f')}"
+            of = f" in {judge['dimension']}" if "dimension" in judge else ""
+            yield f"rating of {model['model']} by {judge['judge']}{of}", f"{model['rating']:.0f}{ends(model, '.0f')}"
 
 
 def ends(found: dict[str, Any], how: str) -> str:

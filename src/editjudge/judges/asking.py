@@ -117,12 +117,12 @@ class Judge:
         """The answers to the questions, each asked in both orders about a dimension.
 
         A judge with a pointwise prompt scores each edit once, and its comparisons come from the scores. A judge by
-        measures knows visual consistency only, whatever the dimension.
+        measures knows all but the overall dimension, of which it says what it says of visual consistency.
         EndpointError: an endpoint that refuses key or model. ServingError: a server that does not start.
         """
         setting, both = self.setting, in_both_orders(questions)
         if not isinstance(setting, ModelSetting):
-            verdicts, short = measures_judge.compare_many(both, contexts, self.cache)
+            verdicts, short = measures_judge.compare_many(both, contexts, self.cache, dimension)
             self.account.failures.update({"memory": short} if short else {})
             self.account.asked += len(both) - short
             for n, verdict in enumerate(verdicts):

@@ -174,16 +174,17 @@ def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
 
     A scorer's are its scores; what a judge of pairs prefers makes scores of single edits only within a prompt.
     """
-    ratings, compared, scores = {}, [], dict[pointwise.Edit, float | None]()
+    ratings, compared, photos, scores = {}, [], dict[str, str](), dict[pointwise.Edit, float | None]()
     for item, row in zip(items, rows, strict=True):
         if item.ratings is not None and item.models is not None and item.group is not None:
             ratings.update({(item.group, m): r for m, r in zip(item.models, item.ratings, strict=True)})
             compared.append((item.group, item.models, _worth(row)))
+            photos[item.group] = item.cluster
             sides = zip(item.models, (row["score_a"], row["score_b"]), strict=True)
             scores.update({(item.group, m): score for m, score in sides if score is not None})
     if not compared:
         return None
-    return pointwise.pointwise_report(scores or pointwise.edit_scores(*zip(*compared, strict=True)), ratings)
+    return pointwise.pointwise_report(scores or pointwise.edit_scores(*zip(*compared, strict=True)), ratings, photos)
 
 
 def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[int]]:

@@ -1,4 +1,6 @@
-"""Stage compare_models: every judge compares every two editing models on every prompt of the arena, in both orders.
+"""Stage compare_models: judges compare every two editing models on every prompt of the arena, in both orders.
+
+Every judge of the arena is asked about visual consistency, and those of `arena` in params.yaml about their dimensions.
 
 With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`). A
 model with few images is listed in the metrics, and left out of the arena where params.yaml says so.
@@ -19,7 +21,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
 from editjudge.arena.matches import numbered
-from editjudge.arena.settings import ArenaPlan
+from editjudge.arena.settings import ArenaPlan, read_panel
 from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
@@ -31,12 +33,12 @@ from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
+from editjudge.judges.styles import CONSISTENCY, Dimension
 from editjudge.statistics import ratings
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]
 Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
-DIMENSION = "visual_consistency"
 
 
 def read_gallery(models: Sequence[str]) -> Gallery:
@@ -132,6 +134,7 @@ def ask(
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
     models: SlotSetting,
+    dimension: Dimension = CONSISTENCY,
 ) -> list[BothOrders]:
     """The judge's answers, in the order of the pairs."""
     questions, contexts = [], {}
@@ -141,10 +144,16 @@ def ask(
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
             contexts[key] = Context(recipes[p["task"]], boxes, models, masks)
-    return judge.ask(questions, contexts)
+    return judge.ask(questions, contexts, dimension)
 
 
-def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery) -> Rows:
+def to_matches(
+    judge: str,
+    pairs: Sequence[Pair],
+    answers: Sequence[BothOrders],
+    gallery: Gallery,
+    dimension: Dimension = CONSISTENCY,
+) -> Rows:
     """One row a match; model A is the first image of the forward order."""
     return [
         {
@@ -153,7 +162,7 @@ def to_matches(judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders],
             "origin": p.get("origin"),
             "task": p["task"],
             "judge": judge,
-            "dimension": DIMENSION,
+            "dimension": dimension,
             "model_a": a,
             "model_b": b,
             **answer.columns(),
@@ -171,24 +180,39 @@ def report(
     """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
     cost, and each model's `presence`.
     """
-    by_judge: dict[str, Rows] = {}
+    by_judge: dict[str, dict[str, Rows]] = {}
     for match in matches:
-        by_judge.setdefault(match["judge"], []).append(match)
+        by_judge.setdefault(match["judge"], {}).setdefault(match["dimension"], []).append(match)
     return {
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),
         "pairs_without_image": [without_image],
         "models": models,
-        "questions": {judge: len(rows) for judge, rows in by_judge.items()},
+        "questions": {judge: {name: len(rows) for name, rows in its.items()} for judge, its in by_judge.items()},
         "questions_possible": possible,
-        "interval_width": {judge: interval_width(rows) for judge, rows in by_judge.items()},
+        "interval_width": {
+            judge: {name: interval_width(rows) for name, rows in its.items()} for judge, its in by_judge.items()
+        },
         "cost": cost_rows(accounts),
     }
 
 
+def asked_about(judges: Mapping[str, Any], panel: Mapping[Dimension, str]) -> dict[str, list[Dimension]]:
+    """The dimensions that each judge of the arena is asked about: visual consistency first, where it ranks models."""
+    arena = [name for name, given in judges.items() if read_setting(f"judges.{name}", given).arena]
+    pairs: list[tuple[str, Dimension]] = [*((name, CONSISTENCY) for name in arena), *((j, d) for d, j in panel.items())]
+    return {judge: [d for name, d in dict.fromkeys(pairs) if name == judge] for judge, _ in pairs}
+
+
 def ask_judges(
-    values: Mapping[str, Any], plan: ArenaPlan, pairs: Sequence[Pair], gallery: Gallery, accounts: Mapping[str, Account]
+    values: Mapping[str, Any],
+    plan: ArenaPlan,
+    pairs: Sequence[Pair],
+    gallery: Gallery,
+    accounts: Mapping[str, Account],
+    dimensions: Mapping[str, Sequence[Dimension]],
 ) -> Rows:
+    """The matches of each judge about its dimensions, each with the plan's whole budget."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
@@ -197,32 +221,34 @@ def ask_judges(
             resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
             asking.opened(values["judges"][judge], cache, account) as asker,
         ):
-            ask_all = functools.partial(ask, asker, gallery=gallery, recipes=recipes, models=models)
-            matches += to_matches(judge, *ask_within(vars(plan), pairs, ask_all), gallery)
+            for name in dimensions[judge]:
+                say = functools.partial(ask, asker, gallery=gallery, recipes=recipes, models=models, dimension=name)
+                matches += to_matches(judge, *ask_within(vars(plan), pairs, say), gallery, name)
     return matches
 
 
 def check_verdicts(matches: Rows) -> None:
-    """Raises Unfinished for a judge without a verdict in any match: its leaderboard would be empty."""
-    for judge in dict.fromkeys(match["judge"] for match in matches):
-        reasons = [match["reason"] for match in matches if match["judge"] == judge and match["winner"] is None]
-        if len(reasons) == sum(match["judge"] == judge for match in matches):
-            how = f"if it cannot judge this arena, set judges.{judge}.arena to false"
-            raise unfinished.Unfinished(f"{judge} has no verdict in any of {len(reasons)} matches: {reasons[0]}; {how}")
+    """Raises Unfinished for a judge without a verdict in any match of a dimension: its leaderboard would be empty."""
+    for judge, name in dict.fromkeys((match["judge"], match["dimension"]) for match in matches):
+        its = [match for match in matches if (match["judge"], match["dimension"]) == (judge, name)]
+        if all(match["winner"] is None for match in its):
+            where = f"judges.{judge}.arena to false" if name == CONSISTENCY else f"arena.{name} to another judge"
+            told = f"{judge} has no verdict in any of {len(its)} matches: {its[0]['reason']}"
+            raise unfinished.Unfinished(f"{told}; if it cannot judge this arena, set {where}")
 
 
 def run() -> None:
     values = params.load()
     judges = params.leaf(values, "judges")
     plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
-    arena = [name for name, given in judges.items() if read_setting(f"judges.{name}", given).arena]
-    accounts = asking.open_accounts({judge: judges[judge] for judge in arena})
+    dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
+    accounts = asking.open_accounts({judge: judges[judge] for judge in dimensions})
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
     every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
     models = presence(prompts, every, plan)
     gallery = taking_part(every, models)
     pairs, without_image = pairs_of(prompts, gallery)
-    matches = ask_judges(values, plan, pairs, gallery, accounts)
+    matches = ask_judges(values, plan, pairs, gallery, accounts, dimensions)
     records.write(Path("data/matches.parquet"), matches, "matches")
     records.write_details(
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)

@@ -1,5 +1,7 @@
 """Stage leaderboard: ratings of the editing models from each judge's matches, with intervals and the known order.
 
+The overall board is of the judges of `arena` in params.yaml together, one ability a model over all dimensions.
+
 `python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see arena/matches.py) by itself, each
 file being a dimension; without arguments the module is the stage of dvc.yaml.
 """
@@ -7,8 +9,9 @@ file being a dimension; without arguments the module is the stage of dvc.yaml.
 import argparse
 import json
 import math
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,25 +19,38 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from editjudge.arena import matches
-from editjudge.arena.settings import LeaderboardSetting
+from editjudge.arena import boards, matches
+from editjudge.arena.settings import NONE, LeaderboardSetting, read_panel
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
-from editjudge.core.settings import read
+from editjudge.core.settings import known, read
 from editjudge.core.winner import WORTH
+from editjudge.judges.styles import CONSISTENCY
 from editjudge.statistics import clustered, ratings
 from editjudge.statistics.transitivity import transitivity
 
+KEYS = ["judge", "dimension"]
 PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
+BOARDS = Path("data/leaderboard")
 SETTING = ("weighting", "ties", "replicates", "seed")
 
 
 def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
     """The leaderboard under `setting`, whose fields are `prior` and SETTING."""
     given = {name: setting[name] for name in SETTING}
-    return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], **given)
+    anchor = None if setting["anchor"] == NONE else (setting["anchor"], setting["anchor_rating"])
+    return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], anchor=anchor, **given)
+
+
+def taking_part(table: pd.DataFrame, setting: dict[str, Any]) -> pd.DataFrame:
+    """The matches without the models of `exclude`. FileError for one, or an anchor, that is no model of the table."""
+    models = sorted({*table["model_a"], *table["model_b"]})
+    for field, name in [*(("exclude", name) for name in setting["exclude"]), ("anchor", setting["anchor"])]:
+        if name not in (*models, NONE) or (field == "anchor" and name in setting["exclude"]):
+            raise FileError(f"leaderboard.{field} has {name!r}: {known(name, set(models) - {*setting['exclude']})}")
+    return table[~table[["model_a", "model_b"]].isin(setting["exclude"]).any(axis=1)]
 
 
 def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
@@ -68,9 +84,14 @@ def doubtful(table: pd.DataFrame) -> list[str]:
 
 
 def win_rates(found: ratings.Matches) -> dict[str, Any]:
-    """The matrix of win rates, ties as halves, row against column; None where two models never met."""
+    """The matrix of win rates, ties as halves, row against column, None where two models never met; and of how many
+    matches (`n`) each is."""
     rates = ratings.win_rates(found).tolist()
-    return {"models": list(found.models), "rates": [[None if math.isnan(x) else x for x in row] for row in rates]}
+    met = np.zeros((len(found.models),) * 2, int)
+    for one, two in ((found.first, found.second), (found.second, found.first)):
+        np.add.at(met, (one, two), 1)
+    shown = [[None if math.isnan(x) else x for x in row] for row in rates]
+    return {"models": list(found.models), "rates": shown, "n": met.tolist()}
 
 
 def circles(table: pd.DataFrame) -> dict[str, Any]:
@@ -169,30 +190,63 @@ def rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {k: round(v, 4 if k == "ability" else 2) if isinstance(v, float) else v for k, v in row.items()}
 
 
-def summary(boards: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """metrics/leaderboard.json."""
-    return {"judges": [{"judge": judge, **board} for judge, board in boards.items()]}
+def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, Any]) -> dict[str, Any] | None:
+    """The board of all dimensions of the panel together, each by its judge, with each dimension's own (`dimensions`).
+
+    None for a panel of nobody. Kendall's tau is that of the models but the idle one: how bad it is to do nothing is not
+    known.
+    """
+    chosen = [table[(table["dimension"] == d) & (table["judge"] == judge)] for d, judge in panel.items()]
+    if not chosen:
+        return None
+    together = pd.concat(chosen)
+    board = rank(together, setting)
+    seen = [row for row in board["models"] if row["known_damage"] is not None and row["model"] != setting["idle"]]
+    tau = kendall_tau([row["rating"] for row in seen], [row["known_damage"] for row in seen])
+    by_dimension = [part | {"models": [rounded(row) for row in part["models"]], "judge": panel[part["dimension"]]}
+                    for part in parts(together, "dimension", setting)]  # fmt: skip
+    return board | {"kendall_tau": tau, "dimensions": by_dimension}
+
+
+def summary(
+    of_judges: Mapping[tuple[str, str], dict[str, Any]], together: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """metrics/leaderboard.json: the board of each judge and dimension, and the overall one."""
+    judges = [{"judge": judge, "dimension": name, **board} for (judge, name), board in of_judges.items()]
+    return {"judges": judges, "overall": together}
 
 
 def stage() -> None:
-    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv."""
-    setting = vars(read("leaderboard", LeaderboardSetting, params.leaf(params.load(), "leaderboard")))
+    """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv (of visual
+    consistency, and overall), and the overall board in data/leaderboard as Markdown, CSV and JSON."""
+    values = params.load()
+    setting = vars(read("leaderboard", LeaderboardSetting, params.leaf(values, "leaderboard")))
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     if table.empty:
         raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")
-    boards = {str(judge): rank(group, setting) for judge, group in table.groupby("judge")}
-    records.write_details(Path("metrics/leaderboard.json"), summary(boards))
-    rows = [{"judge": judge, **row} for judge, board in boards.items() for row in board["models"]]
+    table = taking_part(table, setting)
+    panel = read_panel(params.leaf(values, "arena"), {*table["judge"]})
+    found = {(str(judge), str(name)): rank(group, setting) for (judge, name), group in table.groupby(KEYS)}
+    together = overall(table, panel, setting)
+    records.write_details(Path("metrics/leaderboard.json"), summary(found, together))
+    shown = {judge: board for (judge, name), board in found.items() if name == CONSISTENCY}
+    shown |= {"overall": together} if together else {}
+    rows = [{"judge": judge, **row} for judge, board in shown.items() for row in board["models"]]
     plotted = pd.DataFrame(rows, columns=list(PLOTTED))
     write_bytes(Path("plots/leaderboard.csv"), plotted.to_csv(index=False, float_format="%.6g").encode())
+    shutil.rmtree(BOARDS, ignore_errors=True)
+    BOARDS.mkdir(parents=True)
+    for suffix in boards.WRITERS:
+        boards.write(BOARDS / f"overall{suffix}", together or {"models": []})
 
 
 def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
     listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
-    found = matches.numbered(table)
     setting = vars(arguments)
+    table = taking_part(table, setting)
+    found = matches.numbered(table)
     try:
         board = board_of(found, setting)
     except ValueError as error:  # of matches that cannot be rated
@@ -220,10 +274,16 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
     add("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
     add("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
     add("--seed", type=int, default=0, metavar="S")
+    add("--anchor", default=NONE, metavar="MODEL", help="the model that stands at --anchor-rating")
+    add("--anchor-rating", type=float, default=1000.0, metavar="POINTS")
+    add("--exclude", nargs="+", default=[], metavar="MODEL", help="models whose matches are left out")
     add("--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too")
     add("--judge", help="whose matches to take, where the files have several judges")
     add("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
     add("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
+    add("--out", type=Path, nargs="+", default=[], metavar="FILE", help="the board alone, as .md, .csv or .json")
+    add("--against", type=Path, metavar="CSV", help="a published board, how far this one agrees with it")
+    add("--column", default="rating", metavar="NAME", help="of that board: higher is better (rating)")
     return parser.parse_args(words)
 
 
@@ -233,6 +293,12 @@ def main() -> None:
         return
     arguments = arguments_of(sys.argv[1:])
     board = guarded("leaderboard", rank_files, arguments)
+    for file in arguments.out:
+        guarded("leaderboard", boards.write, file, board | {"dimensions": board.get("by_dimension", [])})
+    if arguments.against:
+        rated = {row["model"]: row["rating"] for row in board["models"]}
+        published = guarded("leaderboard", boards.read, arguments.against, arguments.column)
+        board["agreement"] = boards.agreement(rated, published)
     if arguments.json is None:
         print(json.dumps(board, indent=2))
     else:

@@ -1,6 +1,6 @@
 """Stage summary: the headline figures of the whole graph, each with its interval, for `dvc metrics` and `dvc exp`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,50 +21,83 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
 
 
-def summarised(benchmarks: Mapping[str, Mapping[str, Any]], board: Mapping[str, Any]) -> dict[str, Any]:
-    """metrics/summary.json from metrics/benchmarks/*.json and metrics/leaderboard.json.
+def summarised(
+    benchmarks: Mapping[str, Mapping[str, Any]],
+    board: Mapping[str, Any],
+    trained: Mapping[str, Any],
+    two: tuple[str | None, str | None] = (None, None),
+) -> dict[str, Any]:
+    """metrics/summary.json from metrics/benchmarks/*.json, metrics/leaderboard.json and metrics/train_judge.json.
 
-    accuracy: of each judge on each benchmark. position_bias: how often each prefers the image shown first. rating: of
-    each arena judge's best and worst model and of how far its board agrees with the known order (kendall_tau), and how
-    often the idle model wins against the clean one. A judge none of whose answers could be read, or that said nothing
-    about more than MOST_SILENT of the rows, is unscored: None. silent: how many rows, of the judges that were.
+    two: the names of the judge that was trained and of its base among the judges. accuracy: of each judge on each
+    benchmark. gain: of the trained judge over its base, on prompts held out of its training and on each benchmark.
+    position_bias: how often the trained judge prefers the image shown first. rating: of the overall board's models, or
+    the first board's. idle_over_clean: how often each board prefers the idle model to the clean one. kendall_tau: how
+    far each board agrees with the known order. A judge none of whose answers could be read, or that said
+    nothing about more than MOST_SILENT of the rows, is unscored: None. silent: how many rows, of the judges that were.
     """
     accuracy: dict[str, dict[str, Figure]] = {}
-    bias: dict[str, dict[str, Figure]] = {}
+    bias: dict[str, Figure] = {}
     silent: dict[str, dict[str, int]] = {}
+    gain = {"held_out": figure_of(trained.get("gain"), "difference")}
     for name, report in benchmarks.items():
+        heard = set()
         for row in report["judges"]:
-            seen, place = row["accuracy"], row["position"]
-            heard = seen["scored"] and row["silent"] <= MOST_SILENT * seen["n"]
-            ends = (seen["accuracy"], seen["low"], seen["high"]) if heard else (None, None, None)
-            accuracy.setdefault(name, {})[row["judge"]] = figure(*ends)
-            told = (place["first_side_preference"], place["low"], place["high"]) if heard else (None, None, None)
-            bias.setdefault(name, {})[row["judge"]] = figure(*told)
+            seen = row["accuracy"]
+            if seen["scored"] and row["silent"] <= MOST_SILENT * seen["n"]:
+                heard.add(row["judge"])
+            known = row["judge"] in heard
+            accuracy.setdefault(name, {})[row["judge"]] = figure_of(seen if known else None, "accuracy")
+            if row["judge"] == two[0]:
+                bias[name] = figure_of(row["position"] if known else None, "first_side_preference")
             if row["silent"]:
                 silent.setdefault(name, {})[row["judge"]] = row["silent"]
+        if heard >= set(two):
+            gain[name] = between(report["between_judges"][0]["pairs"], *two)
+    together = {"overall": board["overall"]} if board["overall"] else {}
+    boards = together | {row["judge"]: row for row in board["judges"] if row["dimension"] == "visual_consistency"}
+    rated: list[Any] = next(iter(boards.values()), {"models": []})["models"]
     figures = {
         "accuracy": accuracy,
+        "gain": gain,
         "position_bias": bias,
-        "arena": {row["judge"]: arena(row) for row in board["judges"]},
+        "rating": {row["model"]: figure_of(row, "rating") for row in rated},
+        "idle_over_clean": {name: figure_of(row["idle_against_clean"], "win_rate") for name, row in boards.items()},
+        "kendall_tau": {name: row["kendall_tau"] for name, row in boards.items()},
     }
     return figures | ({"silent": silent} if silent else {})
 
 
-def arena(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One judge's board: the ratings of its models, and what tells whether they can be trusted."""
-    idle = row["idle_against_clean"] or {}
-    return {
-        "kendall_tau": row["kendall_tau"],
-        "idle_over_clean": figure(idle.get("win_rate"), idle.get("low"), idle.get("high")),
-        "rating": {model["model"]: model["rating"] for model in row["models"]},
-    }
+def figure_of(found: Mapping[str, Any] | None, name: str) -> Figure:
+    """The figure `name` of a report that has low and high beside it; None throughout where there is no report."""
+    return figure(*((found or {}).get(each) for each in (name, "low", "high")))
+
+
+def between(pairs: Sequence[Mapping[str, Any]], judge: str | None, base: str | None) -> Figure:
+    """The difference of two judges' accuracies, judge less base, whichever stands first in `between_judges`."""
+    [found] = [pair for pair in pairs if {pair["first"], pair["second"]} == {judge, base}]
+    value, low, high = (found["difference"][name] for name in ("difference", "low", "high"))
+    if found["first"] == judge:
+        return figure(value, low, high)
+    return figure(-value, None if high is None else -high, None if low is None else -low)
+
+
+def trained_and_base(values: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The first judges of params.yaml that are the model which the graph trains, and the model that it trains."""
+
+    def of(model: str) -> str | None:
+        return next((name for name, given in values["judges"].items() if given.get("model") == model), None)
+
+    return of("models/judge"), of(values["train_judge"]["base"])
 
 
 def run() -> None:
-    names = params.leaf(params.load(), "benchmarks")
+    values = params.load()
+    names = params.leaf(values, "benchmarks")
     benchmarks = {name: records.read_details(Path(f"metrics/benchmarks/{name}.json")) for name in names}
-    board = records.read_details(Path("metrics/leaderboard.json"))
-    records.write_json(Path("metrics/summary.json"), summarised(benchmarks, board))
+    board, trained = (records.read_details(Path(f"metrics/{name}.json")) for name in ("leaderboard", "train_judge"))
+    found = summarised(benchmarks, board, trained, trained_and_base(values))
+    records.write_json(Path("metrics/summary.json"), found)
 
 
 if __name__ == "__main__":

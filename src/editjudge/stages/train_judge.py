@@ -13,11 +13,14 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
 
 from editjudge.core import hub, images, params, records, resume
 from editjudge.core.errors import FileError
@@ -26,6 +29,7 @@ from editjudge.core.main import guarded
 from editjudge.core.settings import read
 from editjudge.core.workers import spread
 from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group, sums_of
+from editjudge.statistics import agreement, comparison
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
@@ -140,7 +144,8 @@ def train(setting: TrainJudgeSetting, run: Path) -> None:
         base = hub.checkpoint("train_judge.base", setting.base)
         trained = lora.train_adapter(base, table, fetch, ADAPTER, setting, run / "checkpoints", device, draw)
         if launch.first():
-            write(trained, hub.name_of(base) or setting.base, skipped)
+            photos = photos_of({prompt for prompt, *_ in trained.tested})
+            write(trained, hub.name_of(base) or setting.base, skipped, photos)
 
 
 def draw(history: list[dict[str, float | None]]) -> None:
@@ -152,10 +157,20 @@ def draw(history: list[dict[str, float | None]]) -> None:
         write_bytes(Path(f"plots/{name}.csv"), table.to_csv(index=False, float_format="%.6g").encode())
 
 
-def write(trained: "Trained", base: str, skipped: list[dict[str, str]]) -> None:
+def photos_of(prompts: set[str]) -> dict[str, str]:
+    """The photo behind each of the prompts, from the pools; the prompt itself where no pool says one."""
+    found = {prompt: prompt for prompt in prompts}
+    for pool in sorted(Path("data/pools").glob("*.parquet")):
+        for row in pq.read_table(pool, columns=["key", "origin"]).to_pylist():
+            if row["key"] in found and row["origin"]:
+                found[row["key"]] = row["origin"]
+    return found
+
+
+def write(trained: "Trained", base: str, skipped: list[dict[str, str]], photos: Mapping[str, str]) -> None:
     """The plots, the metrics, and the figures of this run alone."""
     draw(trained.history)
-    records.write_json(Path("metrics/train_judge.json"), report(trained, base, skipped))
+    records.write_details(Path("metrics/train_judge.json"), report(trained, base, skipped, photos))
     now = {
         "resumed_from": trained.resumed_from,
         "seconds": trained.seconds,
@@ -165,21 +180,28 @@ def write(trained: "Trained", base: str, skipped: list[dict[str, str]]) -> None:
     records.write_json(Path("metrics/resume/train_judge.json"), now)
 
 
-def report(trained: "Trained", base: str, skipped: list[dict[str, str]]) -> dict[str, Any]:
-    """The last training loss, and the accuracy of the adapter that was kept on prompts that did not choose it."""
+def report(trained: "Trained", base: str, skipped: list[dict[str, str]], photos: Mapping[str, str]) -> dict[str, Any]:
+    """The last training loss, and what the adapter that was kept says on prompts that did not choose it.
+
+    test: its accuracy, test_untrained: its base's, each with a 95 % interval over photos; gain: the first less the
+    second on the same rows. None where nothing was tested.
+    """
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    untrained, accuracy = trained.tested or (None, None)
     details = {"base": base, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
     details["pairs"] = dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True))
     details["kept_step"] = kept["step"] if kept else None
-    return {
-        "loss": losses[-1] if losses else None,
-        "test_accuracy": accuracy,
-        "test_accuracy_untrained": untrained,
-        "details": [details],
-    }
+    figures: dict[str, Any] = dict.fromkeys(("test", "test_untrained", "gain"))
+    if trained.tested:
+        prompts, untrained, right = (list(column) for column in zip(*trained.tested, strict=True))
+        clusters = [photos[prompt] for prompt in prompts]
+        figures = {
+            "test": agreement.share(right, clusters),
+            "test_untrained": agreement.share(untrained, clusters),
+            "gain": comparison.paired_difference(right, untrained, clusters),
+        }
+    return {"loss": losses[-1] if losses else None, **figures, "details": [details]}
 
 
 def be_worker(run: Path) -> None:

@@ -65,13 +65,16 @@ def _mean(values: Sequence[float]) -> float:
     return round(math.fsum(values) / len(values), DIGITS)
 
 
-def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]]) -> dict[str, Any]:
+def pointwise_report(
+    scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]], photos: Mapping[str, Any]
+) -> dict[str, Any]:
     """Spearman of scores and mean ratings over each model's edits, and its means over the models.
 
-    ratings: people's ratings of each edit, one a rater. An edit without a score is unscored and counted.
+    ratings: people's ratings of each edit, one a rater. An edit without a score is unscored and counted. photos: the
+    photo of each prompt.
 
     Returns n, scored, unscored, spearman, imagenhub and aurora (see above), spearman_low and spearman_high (95 %, over
-    whole prompts; None with one), models (how many have a correlation), per_model: a list of {model, n, scored,
+    whole photos; None with one), models (how many have a correlation), per_model: a list of {model, n, scored,
     spearman}, and human: {imagenhub, aurora, spearman}, the ceiling that people set as VIEScore takes it: each rater
     against the mean of the others, over the edits that all raters rated, averaged over raters within a model and then
     over models; None with one rater.
@@ -91,7 +94,7 @@ def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit,
         "scored": scored,
         "unscored": len(ratings) - scored,
         **_means(found),
-        **_interval(scores, ratings, edits),
+        **_interval(scores, ratings, edits, photos),
         "models": sum(rho is not None for rho in found),
         "per_model": per_model,
         "human": _between_raters(edits, ratings),
@@ -99,9 +102,12 @@ def pointwise_report(scores: Mapping[Edit, float | None], ratings: Mapping[Edit,
 
 
 def _interval(
-    scores: Mapping[Edit, float | None], ratings: Mapping[Edit, Sequence[float]], edits: Mapping[str, Sequence[Edit]]
+    scores: Mapping[Edit, float | None],
+    ratings: Mapping[Edit, Sequence[float]],
+    edits: Mapping[str, Sequence[Edit]],
+    photos: Mapping[str, Any],
 ) -> dict[str, float | None]:
-    """The 95 % interval of Fisher's mean, on its own scale, over whole prompts."""
+    """The 95 % interval of Fisher's mean, on its own scale, over whole photos."""
     rows = [(edit, scores.get(edit), _mean(ratings[edit])) for of in edits.values() for edit in of]
 
     def z(kept: np.ndarray) -> float:
@@ -110,7 +116,7 @@ def _interval(
         mean = fisher_mean([spearman([row[1] for row in of], [row[2] for row in of]) for of in of_models])
         return math.nan if mean is None else math.atanh(max(-LARGEST, min(LARGEST, mean)))
 
-    ends = clustered.refitted(z, [edit[0] for edit, *_ in rows]).ends("spearman_")
+    ends = clustered.refitted(z, [photos[edit[0]] for edit, *_ in rows]).ends("spearman_")
     return {name: None if end is None else math.tanh(end) for name, end in ends.items()}
 
 

@@ -204,16 +204,23 @@ def leaderboard(
     ties: str = "davidson",
     replicates: int = 2000,
     seed: int = 0,
+    anchor: tuple[str, float] | None = None,
 ) -> Leaderboard:
     """Models by rating, with 95 % intervals over whole clusters.
 
-    A row has model, ability, rating, low and high (of the rating alone, by Student's t), rank, rank_low, rank_high and
-    matches. rank is 1 + the models with a higher rating; rank_low and rank_high, the best and the worst rank that the
-    matches allow, hold for all models together: 1 + those that are better, and K - those that are worse, by
-    simultaneous intervals of all differences (`largest_t`). Equal ranks stand in order of names. The four are None
-    where the models are separated, with one cluster, and with 0 replicates.
-    Raises ValueError as `fit`, and where the fit does not converge.
+    anchor: a model and the rating at which it stands; intervals are then those of the distance to it, and its own is a
+    point. Without one the mean of all models stands at 1000.
+
+    A row has model, ability, rating, low and high (of the rating alone, by Student's t), rank, rank_low, rank_high,
+    p_best and matches. rank is 1 + the models with a higher rating; rank_low and rank_high, the best and the worst rank
+    that the matches allow, hold for all models together: 1 + those that are better, and K - those that are worse, by
+    simultaneous intervals of all differences (`largest_t`). Equal ranks stand in order of names.
+    p_best is how likely the model is the best of all, by replicates of the abilities (multivariate t). The five are
+    None where the models are separated, with one cluster, and with 0 replicates.
+    Raises ValueError as `fit`, for an anchor that is no model, and where the fit does not converge.
     """
+    if anchor and anchor[0] not in matches.models:
+        raise ValueError(f"the anchor {anchor[0]!r} is none of the models {', '.join(matches.models)}")
     fitted = fit(matches, alpha, weighting, ties)
     if not fitted.converged:
         raise ValueError("the fit did not converge: use a larger alpha")
@@ -223,10 +230,28 @@ def leaderboard(
     if not groups and clusters > 1 and replicates:
         ends = _intervals(fitted, clustered_covariance(matches, fitted), clusters, replicates, seed)
         rows = [row | interval for row, interval in zip(rows, ends, strict=True)]
+    if anchor:
+        rows = _anchored(rows, anchor, fitted, matches)
     rows.sort(key=lambda row: (row["rank"], row["model"]))
     tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True)) if ties == "davidson" else {}
     groups.sort(key=lambda group: -max(place[name] for name in group))
     return Leaderboard(rows, tie, groups, clusters, caveats(matches, ties))
+
+
+def _anchored(
+    rows: list[dict[str, Any]], anchor: tuple[str, float], fitted: Fit, matches: Matches
+) -> list[dict[str, Any]]:
+    """The rows with the anchor at its rating, and intervals of the distance to it."""
+    at = matches.models.index(anchor[0])
+    moved = anchor[1] + SCALE * (fitted.abilities - fitted.abilities[at])
+    shown = [row | {"rating": round(float(value), 6)} for row, value in zip(rows, moved, strict=True)]
+    if rows[0]["low"] is None:
+        return shown
+    spread = clustered_covariance(matches, fitted)
+    error = np.sqrt(np.maximum(np.diag(spread) + spread[at, at] - 2 * spread[at], 0))
+    half = SCALE * clustered.t_quantile(matches.n_clusters) * error
+    ends = np.round([moved - half, moved + half], 6).T.tolist()
+    return [row | {"low": low, "high": high} for row, (low, high) in zip(shown, ends, strict=True)]
 
 
 def separated(matches: Matches) -> list[list[str]]:
@@ -404,15 +429,15 @@ def _modelled(counts: Counts, ties: str) -> Counts:
 
 def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
     points, met = np.round(rating(abilities), 6), _met(matches)
-    columns = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches")
+    columns = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "p_best", "matches")
     ranks = 1 + (points > points[:, None]).sum(axis=1)
     nothing = [None] * len(points)
-    values = (matches.models, abilities.tolist(), points.tolist(), nothing, nothing, ranks.tolist(), nothing, nothing)
+    values = (matches.models, abilities.tolist(), points.tolist(), nothing, nothing, ranks.tolist(), *[nothing] * 3)
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, met.tolist(), strict=True)]
 
 
 def _intervals(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: int, seed: int) -> list[dict[str, Any]]:
-    """low, high, rank_low and rank_high, one row a model."""
+    """low, high, rank_low, rank_high and p_best, one row a model."""
     half = clustered.t_quantile(clusters) * np.sqrt(np.diag(covariance))
     low, high = (np.round(rating(end), 6) for end in (fitted.abilities - half, fitted.abilities + half))
     spread = np.diag(covariance)
@@ -420,9 +445,21 @@ def _intervals(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: i
     far = largest_t(fitted.covariance, clusters, replicates, np.random.default_rng(seed)) * error
     better = fitted.abilities - fitted.abilities[:, None] - far > 1e-9  # (K, K): the column's than the row's
     ranks = 1 + better.sum(axis=1), len(low) - better.sum(axis=0)
-    columns = ("low", "high", "rank_low", "rank_high")
-    values = (column.tolist() for column in (low, high, *ranks))
+    columns = ("low", "high", "rank_low", "rank_high", "p_best")
+    best = _share_best(fitted.abilities, covariance, clusters, replicates, np.random.default_rng([seed, 1]))
+    values = (column.tolist() for column in (low, high, *ranks, best))
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _share_best(
+    abilities: np.ndarray, covariance: np.ndarray, clusters: int, replicates: int, rng: np.random.Generator
+) -> np.ndarray:
+    """How often each model (K,) is the best in replicates of the abilities; few clusters make them t and not normal."""
+    k = len(abilities)
+    root = np.linalg.cholesky(covariance + 1 / k + 1e-9 * np.eye(k))  # a common shift moves no order
+    scale = np.sqrt((clusters - 1) / rng.chisquare(clusters - 1, (replicates, 1)))
+    drawn = abilities + rng.standard_normal((replicates, k)) @ root.T * scale
+    return np.round(np.bincount(drawn.argmax(axis=1), minlength=k) / replicates, 3)
 
 
 def _met(matches: Matches) -> np.ndarray:

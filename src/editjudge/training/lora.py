@@ -45,15 +45,16 @@ BEST, WHOLE = "best.safetensors", "whole"  # files that a checkpoint has beside 
 class Trained:
     """What a training of `steps` gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None if not measured;
     losses are mean nats a token of the reply, eval_accuracy is `Trainer.accuracy` on the rows that choose the adapter.
-    `tested`: that of the untrained and of the saved adapter on the test rows, None without any. `rows`: how many were
-    trained on, chose and tested. `tokens`: all that were shown in training, images and question included, padding not.
+    `tested`: of each test row its prompt and whether the untrained and the saved adapter are right. `rows`: how many
+    were trained on, chose and tested. `tokens`: all that were shown in training, images and question included, padding
+    not.
 
     The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
     and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident.
     """
 
     history: list[Row]
-    tested: tuple[float, float] | None
+    tested: list[tuple[str, bool, bool]]
     rows: tuple[int, int, int]
     steps: int
     tokens: int
@@ -90,20 +91,24 @@ class Trainer(SFTTrainer):
             self.best = adapter_weights(cast(Any, self.model))
         return metrics
 
-    def test(self, rows: Dataset, weights: dict[str, torch.Tensor]) -> tuple[float, float]:
-        """The accuracy on the rows of the untrained adapter, and of the one with these weights, which it then has."""
+    def test(self, rows: Dataset, weights: dict[str, torch.Tensor]) -> tuple[list[bool], list[bool]]:
+        """`right` of the untrained adapter, and of the one with these weights, which it then has."""
         model: Any = self.model
         with trained(model, writer=0) as parameters:
             for name, parameter in parameters.items():
                 parameter.data.copy_(weights[name])
         model.eval()
         with model.disable_adapter():
-            untrained = self.accuracy(rows)
-        return untrained, self.accuracy(rows)
+            untrained = self.right(rows)
+        return untrained, self.right(rows)
+
+    def accuracy(self, rows: Dataset) -> float:
+        """The share of the rows, 0..1, that are `right`."""
+        return sum(self.right(rows)) / len(rows)
 
     @torch.no_grad()
-    def accuracy(self, rows: Dataset) -> float:
-        """Share of the rows, 0..1, where every token of the right reply, its end included, is the likeliest there.
+    def right(self, rows: Dataset) -> list[bool]:
+        """Of each row, whether every token of the right reply, its end included, is the likeliest there.
 
         These are the rows that greedy decoding answers rightly: what the template has behind a reply's end does not
         count, since decoding stops there. Each process takes a part of them. All run the model equally often, which
@@ -113,7 +118,7 @@ class Trainer(SFTTrainer):
         end = cast(Any, self.processing_class).tokenizer.eos_token_id
         part = -(-len(rows) // accelerator.num_processes)
         mine = range(len(rows))[accelerator.process_index * part :][:part]
-        right = torch.zeros((), device=accelerator.device)
+        right = torch.zeros(len(rows), device=accelerator.device)
         for start in range(0, part, size):
             chosen = mine[start : start + size]
             batch = self.data_collator([rows[i] for i in chosen or [0]])
@@ -122,8 +127,8 @@ class Trainer(SFTTrainer):
             batch = {name: value.to(accelerator.device) for name, value in batch.items()}
             output = self.model_wrapped(**batch, fused_lm_head=True)
             if chosen:
-                right += (output.is_top1.sum(1) == output.label_mask.sum(1)).sum()
-        return float(accelerator.reduce(right)) / len(rows)
+                right[chosen[0] : chosen[-1] + 1] = (output.is_top1.sum(1) == output.label_mask.sum(1)).float()
+        return [bool(each) for each in accelerator.reduce(right).tolist()]
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """None at the end: from there a run would train a step too many."""
@@ -241,9 +246,10 @@ def train_adapter(
     if trainer.is_world_process_zero():
         save_adapter(model, base_dir, out_dir, weights)
         processor_of(base_dir, setting).save_pretrained(out_dir)
+    tested = trainer.test(parts[2].with_transform(shown), weights) if parts[2] else ([], [])
     return Trained(
         history(trainer.state.log_history),
-        tested=trainer.test(parts[2].with_transform(shown), weights) if parts[2] else None,
+        tested=list(zip(parts[2]["prompt"], *tested, strict=True)),
         rows=cast(Any, tuple(map(len, parts))),
         steps=trainer.state.global_step,
         tokens=trainer.state.num_input_tokens_seen,
