@@ -87,7 +87,6 @@ def is_free(path: Path) -> bool:
     return True
 
 
-@cache
 def journal(folder: Path) -> str:
     """SQLite's journal_mode for files in a folder: what EDITJUDGE_JOURNAL says, else by the folder's file system.
 
@@ -102,6 +101,7 @@ def journal(folder: Path) -> str:
     return "delete" if file_system(folder).startswith(NETWORK) else "wal"
 
 
+@cache
 def file_system(folder: Path) -> str:
     """The type of the file system on which a folder lies, such as ext4 or nfs4; empty where it is not known."""
     mounted = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}

@@ -102,6 +102,8 @@ class RecordCache:
         """SQLite's errors, with the file's name."""
         try:
             yield
+        except sqlite3.ProgrammingError:
+            raise
         except sqlite3.OperationalError as error:  # no room, no permission, in use for too long
             raise CacheError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
