@@ -205,8 +205,10 @@ class TableWriter:
         self.path, self.columns = path, columns
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+        with ExitStack() as stack:
+            partial = stack.enter_context(replacing(self.path))
+            self._file = partial.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+            self._end = stack.enter_context(self._file) and stack.pop_all()
         self._table = csv.DictWriter(self._file, list(self.columns), lineterminator="\n")
         self._table.writeheader()
         return self

@@ -138,6 +138,12 @@ class RecordCache:
         found = self.get(key)
         return None if found is None else found[0]
 
+    def all(self) -> Iterator[tuple[str, tuple[dict[str, Any], bytes | None]]]:
+        """Every record, in order of the keys."""
+        for [key] in self._run("SELECT key FROM records ORDER BY key"):
+            if (found := self.get(key)) is not None:
+                yield key, found
+
     def data(self, key: str) -> bytes | None:
         """The bytes of a record that is there. It is not counted: `meta` or `put` has done so."""
         return self._run("SELECT data FROM records WHERE key = ?", key)[0][0]
