@@ -69,7 +69,8 @@ verify: setup
 	python -m editjudge.commands.verify
 
 pull: setup
-	dvc pull -r published $(PUBLISHED)
+	dvc pull -r published $(PUBLISHED) $(wildcard data/resume.dvc)
+	@python -m editjudge.commands.seed
 
 publish: setup
 	python -m editjudge.commands.publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))

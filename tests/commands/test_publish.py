@@ -15,8 +15,9 @@ import pytest
 from dvc.cli import main as dvc_main
 from s3 import Proxy, moto, proxy
 
-from editjudge.commands import provenance, publish
+from editjudge.commands import provenance, publish, seed
 from editjudge.core.errors import UserError
+from editjudge.core.resume import RecordCache
 
 GRAPH = """
 stages:
@@ -80,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "dvc.yaml").write_text(GRAPH)
     (folder / "params.yaml").write_text("count: 7\n")
     (folder / "metrics.json").write_text(json.dumps(METRICS))
-    (folder / ".gitignore").write_text("/published/\n/data/**\n/models/*\n")
+    (folder / ".gitignore").write_text("/published/\n/data/**\n!/data/**/\n!/data/**/*.dvc\n/models/*\nwork/\n")
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         name_commits(patch)
         git("init", "-q", "-b", "main")
@@ -131,6 +132,20 @@ def test_a_clone_pulls_what_was_published_and_has_nothing_to_run(here: Path, els
     assert dvc("repro", "--allow-missing") == 0
     assert "Running stage" not in capfd.readouterr().out
     assert git("status", "--porcelain") == ""
+
+
+def test_resume_state_comes_with_what_is_pulled(here: Path, elsewhere) -> None:
+    with RecordCache(Path("work/judge/j.sqlite")) as cache:
+        cache.put("key", {"text": "A"})
+    publish.publish(STAGES, "v1.0.0")
+    assert git("status", "--porcelain") == ""
+    publish.publish(STAGES, None)  # once more, with nothing new
+    assert git("status", "--porcelain") == ""
+    clone = elsewhere()
+    assert dvc("pull", "-q", "-r", "published", *STAGES, publish.RESUME) == 0
+    assert seed.read() == 1
+    with RecordCache(clone / "work/judge/j.sqlite") as cache:
+        assert cache.get("key") == ({"text": "A"}, None)
 
 
 def test_the_folder_has_what_is_published_now_and_nothing_else(here: Path) -> None:

@@ -91,6 +91,25 @@ def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
     assert all(answer.forward.winner for answer in answers)
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_runs_at_once_pay_for_every_question_once(tmp_path: Path, killed: bool) -> None:
+    file = tmp_path / "c"
+    script = Path(__file__).parents[1] / "helpers/chat_client.py"
+    with chat_server(delay=0.02) as server:
+        command = [sys.executable, script, server.url, file, "60"]
+        two = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+        if killed:
+            deadline = time.monotonic() + 60
+            while kept(file) < 20 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            two[0].kill()
+        assert [run.wait(120) for run in two] == [-9 if killed else 0, 0]
+        settled(server)
+        answered = server.log()["answered"]
+    assert kept(file) == len(answered) == 120
+    assert sum(answered.values()) - 120 <= (8 if killed else 0), "what was in flight when it was killed"
+
+
 def test_an_endpoint_that_is_down_is_not_remembered(tmp_path: Path, sound: Server) -> None:
     nobody = "http://127.0.0.1:9/v1"
     answers, account = ask(setting(nobody, tries=1), questions(3), tmp_path / "c")

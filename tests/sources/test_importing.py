@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import threading
 import zlib
@@ -745,6 +746,20 @@ def test_without_sources_the_stage_gives_the_probe_set(stage: Stage, tmp_path: P
     assert rows == [row | {"source": "probe", "regions": own} for row, own in zip(made, unmasked, strict=True)]
     assert (tmp_path / "data/refused/color_alter.csv").read_text() == "source,file,row,reason,detail\n"
     assert json.loads((tmp_path / "metrics/raw_pairs/color_alter.json").read_text())[0]["records"] == 4
+
+
+def test_two_runs_of_the_stage_at_once_write_what_one_does(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "data/sources").mkdir(parents=True)
+    (tmp_path / "data/sources/a.png").write_bytes(png(1, 96, 72))
+    jsonl(tmp_path / "data/sources/t.jsonl", plain("a", image="a.png"), plain("b", image="none.png"))
+    stage("color_alter", sources={"color_alter": {"mine": {"format": "plain", "path": "data/sources/t.jsonl"}}})
+    names = ["raw_pairs/color_alter.parquet", "refused/color_alter.csv"]
+    alone = [(tmp_path / "data" / name).read_bytes() for name in names]
+    command = [sys.executable, "-m", "editjudge.stages.raw_pairs", "--task", "color_alter"]
+    two = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [run.wait(120) for run in two] == [0, 0]
+    assert [(tmp_path / "data" / name).read_bytes() for name in names] == alone
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_task_takes_several_sources_and_the_probe_set(stage: Stage, tmp_path: Path) -> None:

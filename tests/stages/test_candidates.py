@@ -260,3 +260,25 @@ def moody(log: Path, model: str, setting: settings.Setting, device: str) -> outc
 
     bad_editors.GREY = np.full((48, 48, 3), 128, np.uint8)
     return bad_editors.Moody(log, device)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_runs_at_once_make_every_edit_once(killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bad_editors
+    import killing
+
+    monkeypatch.chdir(tmp_path)
+    wanted = killing.prompts()[:60]
+    code = settings.code(killing.SETTING)
+    names = {candidates.name_of(prompt, killing.MODEL, killing.SETTING, code): prompt.row["key"] for prompt in wanted}
+    command = [sys.executable, "-c", "import killing; killing.make(killing.prompts()[:60])"]
+    two = [subprocess.Popen(command, env=ENV, stderr=subprocess.DEVNULL) for _ in range(2)]
+    if killed:
+        killing.wait_for(10, names)
+        two[0].kill()
+    assert [run.wait(120) for run in two] == [-9 if killed else 0, 0]
+    assert killing.kept(names) == sorted(names.values())
+    tries = Counter(key for _, key in bad_editors.read(killing.LOG))
+    assert set(tries) == set(names.values())
+    lost = killing.WORKERS if killed else 0
+    assert tries.total() <= 60 + lost, "what it was at"

@@ -27,11 +27,11 @@ class Line(NamedTuple):
     interval: str = "-"
 
 
-def line(what: str, figure: Mapping[str, float | None]) -> Line:
+def line(what: str, figure: Mapping[str, float | None], digits: int = 3) -> Line:
     """figure: value, low and high, as in metrics/summary.json."""
     value, low, high = (figure[name] for name in ("value", "low", "high"))
-    interval = "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
-    return Line(what, "-" if value is None else f"{value:.3f}", interval)
+    interval = "-" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+    return Line(what, "-" if value is None else f"{value:.{digits}f}", interval)
 
 
 def lines(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Line]:
@@ -42,12 +42,13 @@ def lines(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Line
             yield Line("  that name the truly better edit", f"{known['share_right']:.3f}")
     for benchmark, judges in summary["accuracy"].items():
         yield from (line(f"accuracy on {benchmark}: {judge}", figure) for judge, figure in judges.items())
-    for benchmark, judges in summary["position_bias"].items():
-        yield from (line(f"first image preferred on {benchmark}: {judge}", figure) for judge, figure in judges.items())
-    for judge, board in summary["arena"].items():
-        tau = board["kendall_tau"]
+    yield from (line(f"gain by training: {where}", figure) for where, figure in summary["gain"].items())
+    for benchmark, figure in summary["position_bias"].items():
+        yield line(f"first image preferred on {benchmark}", figure)
+    for judge, tau in summary["kendall_tau"].items():
         yield Line(f"Kendall's tau with the known order: {judge}", "-" if tau is None else f"{tau:.3f}")
-        yield line(f"unedited wins over clean edits: {judge}", board["idle_over_clean"])
+    for model, figure in summary["rating"].items():
+        yield line(f"rating: {model}", figure, 0)
 
 
 def table(found: list[Line]) -> str:

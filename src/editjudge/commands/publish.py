@@ -3,10 +3,11 @@
     make publish                      # python -m editjudge.commands.publish STAGE...
     make publish VERSION=v1.0.0       # ... --version v1.0.0
 
-The folder published/ is the remote of this name and goes into git: afterwards it has the objects of the stages named,
-and no others. A remote `store` that can be written is given every output, images too, and the run-cache. Nothing is
-committed or tagged before every object was found where it belongs. With a version it is committed, and each artifact is
-registered under it (GTO: tags such as judge@v1.0.0); without one `git commit` is yours.
+The folder published/ is the remote of this name and goes into git: afterwards it has the objects of the stages named
+and of the resume state (commands.seed), and no others. A remote `store` that can be written is given every output,
+images too, and the run-cache. Nothing is committed or tagged before every object was found where it belongs. With a
+version it is committed, and each artifact is registered under it (GTO: tags such as judge@v1.0.0); without one
+`git commit` is yours.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from editjudge.commands import provenance
+from editjudge.commands import provenance, seed
 from editjudge.commands.provenance import git
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
 
 FOLDER, STORE = "published", "store"
+RESUME = f"{seed.FOLDER}.dvc"
 CARDS = Path("docs/cards")
 MOST_BYTES = 15_000_000  # of published/, which every clone has
 CARD = """---
@@ -52,8 +54,10 @@ class PublishError(UserError):
 
 
 def outputs(repo: "Repo", stages: Sequence[str]) -> list[Any]:
-    """The cached outputs of the stages (all items of one that has several); of every stage where none is named."""
-    every = [(out.stage.name.partition("@")[0], out) for out in repo.index.outs if out.use_cache]
+    """The cached outputs of the stages (all items of one that has several), or of a .dvc file; of all where none is
+    named.
+    """
+    every = [(out.stage.addressing.partition("@")[0], out) for out in repo.index.outs if out.use_cache]
     if unknown := set(stages) - {name for name, _ in every}:
         raise PublishError(f"dvc.yaml has no stage {sorted(unknown)[0]} with outputs to publish")
     return [out for name, out in every if not stages or name in stages]
@@ -146,10 +150,16 @@ def publish(stages: Sequence[str], version: str | None) -> None:
     from dvc.repo import Repo
 
     artifacts = params.load(Path("dvc.yaml")).get("artifacts") or {}
-    if changed := git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{FOLDER}", f":!{CARDS}"):
+    ours = [f":!{path}" for path in (FOLDER, CARDS, RESUME)]
+    if changed := git("status", "--porcelain", "--untracked-files=no", "--", ".", *ours):
         raise PublishError(f"{len(changed.splitlines())} files are changed and not committed: {changed.split()[1]}")
     if version and (taken := git("tag", "--list", f"*@{version}")):
         raise PublishError(f"{taken.split()[0]} is registered already")
+    if seed.write():
+        with Repo() as repo:
+            repo.add(str(seed.FOLDER))
+    resume = [RESUME] if Path(RESUME).is_file() else []
+    stages = [*stages, *resume]
     with Repo() as repo:
         size = fill(repo, stages)
         store = repo.config["remote"].get(STORE)
@@ -158,7 +168,7 @@ def publish(stages: Sequence[str], version: str | None) -> None:
     CARDS.mkdir(parents=True, exist_ok=True)
     for name, artifact in artifacts.items():
         (CARDS / f"{name}.md").write_text(card(name, artifact, origin_of(artifact)))
-    git("add", "--force", "--all", FOLDER, str(CARDS))
+    git("add", "--force", "--all", FOLDER, str(CARDS), *resume)
     where = f"published/ has {size:,} bytes, {STORE} {'has everything' if writable else 'was not written'}"
     print(f"publish: {where}; {len(artifacts)} cards in {CARDS}")
     if version:

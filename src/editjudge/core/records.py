@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import schemas
-from editjudge.core.files import replacing
+from editjudge.core.files import partial, replacing
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
@@ -70,8 +71,8 @@ class RowWriter:
     def __enter__(self) -> Self:
         self._schema = schemas.arrow_schema(self.contract)
         with ExitStack() as stack:
-            partial = stack.enter_context(replacing(self.path))
-            writer = pq.ParquetWriter(partial, self._schema, compression="zstd", store_schema=False)
+            own = stack.enter_context(replacing(self.path))
+            writer = pq.ParquetWriter(own, self._schema, compression="zstd", store_schema=False)
             self._file = stack.enter_context(writer)
             stack.push(self._finish)
             self._open = stack.pop_all()
@@ -163,8 +164,8 @@ def _leave(row: Row, image: Stored) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Small results for `dvc metrics` and people: sorted keys, floats at six decimals, a final newline, no NaN."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+    with replacing(path) as own:
+        own.write_text(json.dumps(_rounded(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def write_details(path: Path, value: Any) -> None:
@@ -199,14 +200,18 @@ def prompt_of(row: Row) -> Row:
 
 
 class TableWriter:
-    """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too."""
+    """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too.
+
+    It has a temporary name until the block ends, with an error or without: what was refused says why.
+    """
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
         self.path, self.columns = path, columns
 
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+        self._own = partial(self.path)
+        self._file = self._own.open("w", newline="", encoding="utf-8", errors="backslashreplace")
         self._table = csv.DictWriter(self._file, list(self.columns), lineterminator="\n")
         self._table.writeheader()
         return self
@@ -217,6 +222,7 @@ class TableWriter:
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
+        os.replace(self._own, self.path)
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:

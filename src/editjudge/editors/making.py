@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from editjudge.core import progress
@@ -22,11 +23,12 @@ from editjudge.editors.settings import Making
 COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
 
 
-def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep) -> dict[str, Any]:
+def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, keep: Keep) -> dict[str, Any]:
     """Have all edits made, with a progress bar; figures of this run, such as its seconds.
 
-    `requests` has `count` edits, each with a name, and is read as they are made; `keep` is called with each name and
-    its outcome, in this process and as soon as it is there. Raises ParamsError for a setting that cannot work here,
+    The requests of a round, which are read as they are made, begin when those before have ended; all have at most
+    `count` edits, each with a name. `keep` is called with each name and its outcome, in this process and as soon as it
+    is there. Raises ParamsError for a setting that cannot work here,
     EditorBroken, and EndpointError for an API that takes no request.
     """
     start, failures = time.monotonic(), 0
@@ -43,14 +45,16 @@ def make(model: str, setting: Making, requests: Requests, count: int, keep: Keep
             from editjudge.editors.api.editor import ApiEditor
 
             editor = ApiEditor(setting, model)
-            editor.edit_many(requests, kept)
+            for requests in rounds:
+                editor.edit_many(requests, kept)
             return editor.report()
         if isinstance(setting, DiffusersSetting):
             from editjudge.editors.diffusers.check import check  # needs diffusers and torch
 
             check(f"editors.{model}", setting)  # in seconds, before any worker is started
         where = places(model, setting)[:count]
-        replaced = pool.run(functools.partial(load, model, setting), where, requests, kept, setting.timeout)
+        start_one = functools.partial(load, model, setting)
+        replaced = sum(pool.run(start_one, where, requests, kept, setting.timeout) for requests in rounds)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
 
 

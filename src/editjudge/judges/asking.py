@@ -154,8 +154,8 @@ class Judge:
         return found
 
     def answers(self, way: Form, questions: Sequence[Asked]) -> list[list[Any]]:
-        """A model's answers to each question, one a pass: kept replies, or asked for; equal requests once. See
-        EndpointJudge."""
+        """A model's answers to each question, one a pass: kept replies, or asked for; equal requests once, by one of
+        the runs that share the cache. See EndpointJudge."""
         setting = cast(ModelSetting, self.setting)
         tasks = tasks_of(setting, way, questions, self._model)
         found, missing = _kept(tasks, setting, way, self.cache, self.account)
@@ -163,9 +163,13 @@ class Judge:
         def keep(name: str, said: Said) -> None:
             self.cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
 
-        if missing:
-            new = self._ask_all(setting, way, missing, keep)
-            found.update(zip((task.name for task in missing), new, strict=True))
+        while missing:  # a claim is of a question with all its tries, so it has another name than a record
+            with self.cache.claimed([_claim(task) for task in missing]) as mine:
+                tasks_here = [task for task in missing if _claim(task) in mine]
+                known, rest = _kept(tasks_here, setting, way, self.cache, self.account)
+                new = self._ask_all(setting, way, rest, keep) if rest else []
+            found |= known | dict(zip((task.name for task in rest), new, strict=True))
+            missing = [task for task in missing if task.name not in found]
         each = [replace(found[task.name], key=task.question.key) for task in tasks]
         return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
 
@@ -252,6 +256,10 @@ def model_of(setting: ModelSetting) -> list[Any]:
         parts += [resume.code_version(LOCAL_CODE)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
+
+
+def _claim(task: Task) -> str:
+    return f"question {task.name}"
 
 
 def _kept(

@@ -78,18 +78,35 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Making, cache: resu
     places = [(p.row["key"], p.row["task"], p.use, name_of(p, model, setting, code)) for p in prompts]
     names = [name for *_, name in places]
     metas = {name: meta for name in dict.fromkeys(names) if (meta := cache.meta(name)) is not None}
-    missing = dict.fromkeys(name for name in names if name not in metas)
+    missing = set(names) - set(metas)
 
     def keep(name: str, outcome: Outcome) -> None:
         status = "done" if outcome.kind is None else "failed"
         metas[name] = {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
         if outcome.lasting:
             metas[name] = cache.keep(name, metas[name], outcome.image)
+        else:
+            cache.release([name])
+
+    def rounds() -> Iterator[Requests]:
+        """What no other run is at; then what those that were at the rest have left, if they have left any."""
+        while left := [name for name in names if name not in metas]:
+            yield _requests(prompts, names, set(left), model, setting, mine)
+            if others := [name for name in left if name not in metas]:
+                cache.wait(others[0])
+
+    def mine(name: str) -> bool:
+        """Whether this run is to make an edit, of which there is none then."""
+        if not cache.claim([name]):
+            return False
+        if (kept := cache.meta(name)) is not None:
+            metas[name] = kept
+            cache.release([name])
+        return kept is None
 
     figures: dict[str, Any] = {}
     if missing:
-        requests = _requests(prompts, names, set(missing), model, setting)
-        figures = making.make(model, setting, requests, len(missing), keep)
+        figures = making.make(model, setting, rounds(), len(missing), keep)
     return Made([Candidate(*place, metas[place[-1]]) for place in places], figures)
 
 
@@ -101,11 +118,20 @@ def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
     )
 
 
-def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Making) -> Requests:
-    """The edits that are missing, each once."""
+def _requests(
+    prompts: Iterable[Prompt],
+    names: list[str],
+    missing: set[str],
+    model: str,
+    setting: Making,
+    mine: Callable[[str], bool],
+) -> Requests:
+    """The edits that are missing and this run's to make, each once; `mine` is asked as they are taken."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:
             missing.remove(name)
+            if not mine(name):
+                continue
             row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
             yield name, Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
 

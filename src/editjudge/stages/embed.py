@@ -8,6 +8,7 @@ pairs are as before is not embedded again. The embedder is loaded once, and only
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core import params, records, resume
 from editjudge.core.errors import FileError
-from editjudge.core.files import replacing, work
+from editjudge.core.files import held, replacing, work
 from editjudge.core.main import stage
 from editjudge.core.progress import progress
 from editjudge.core.settings import read
@@ -84,14 +85,15 @@ def shard(
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
         version = [resume.code_version(CODE), *(setting[key] for key in NAMED)]
         file = folder / f"{resume.fingerprint(*version, *inputs)}.npy"
-        if file.is_file():
+    with nullcontext() if file is None else held(file.parent / "lock"):  # two runs embed no shard twice
+        if file is not None and file.is_file():
             counts["reused"] += len(rows)
             return np.load(file)
-    counts["computed"] += len(rows)
-    found = checked(load()(rows), rows, setting["dtype"])
-    if file is not None:
-        write_vectors(file, len(found), iter([found]))
-    return found
+        counts["computed"] += len(rows)
+        found = checked(load()(rows), rows, setting["dtype"])
+        if file is not None:
+            write_vectors(file, len(found), iter([found]))
+        return found
 
 
 def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embed], counts: Counter[str]) -> None:

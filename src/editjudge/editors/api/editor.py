@@ -66,7 +66,7 @@ class ApiEditor:
         try:
             asyncio.run(self._edit_many(requests, keep))
         finally:
-            self.seconds = time.monotonic() - start
+            self.seconds += time.monotonic() - start
         if self.closed is not None:
             raise self.closed
 
