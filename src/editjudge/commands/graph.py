@@ -5,6 +5,7 @@ mends (`make graph`). Everything else in dvc.yaml is written by hand; tests hold
 """
 
 import argparse
+import io
 import re
 import sys
 from collections.abc import Mapping
@@ -128,15 +129,16 @@ def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
 def put_right(write: bool) -> list[str]:
     """What is stale in dvc.yaml; with `write` it is mended. ParamsError: an entry whose name DVC cannot find."""
     yaml = YAML()
-    yaml.width = 200
+    yaml.width = 210
     file = ROOT / "dvc.yaml"
     graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
     for name in dotted(graph, values):
         raise ParamsError(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
     stale = mend(graph, values)
     if stale and write:
-        with file.open("w") as out:
-            yaml.dump(graph, out)
+        out = io.StringIO()
+        yaml.dump(graph, out)
+        file.write_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
     return stale
 
 

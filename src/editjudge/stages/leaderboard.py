@@ -119,7 +119,8 @@ def against(table: pd.DataFrame, idle: str, clean: str) -> dict[str, Any] | None
 def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     """One judge's leaderboard: models best first, tie parameters, counts, and Kendall's tau with the known order.
 
-    With it, the idle model against the clean one, each task's own leaderboard, the matrix of win rates and how
+    With it, the idle model against the clean one, each task's own leaderboard (where there are several dimensions, each
+    dimension's, too), the matrix of win rates and how
     transitive the answers are. A match without a verdict is not a tie: it is counted as unscored and left out. `reason`
     says why there are no models where no match has a verdict.
     """
@@ -141,9 +142,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
         "separated": board.separated,
         "clusters": board.clusters,
         "idle_against_clean": against(table, setting["idle"], setting["clean"]),
-        "tasks": [
-            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(table, "task", setting)
-        ],
+        "tasks": rounded_parts(table, "task", setting),
         "win_rates": win_rates(found),
         "transitivity": circles(table),
         "kendall_tau": kendall_tau(list(rated.values()), [shown[model] for model in rated]),
@@ -152,7 +151,11 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
         "unscored": len(table) - len(found.outcome),
         "warnings": warnings,
         "reason": None,
-    }
+    } | ({"dimensions": rounded_parts(table, "dimension", setting)} if len(found.dimensions) > 1 else {})
+
+
+def rounded_parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part | {"models": [rounded(row) for row in part["models"]]} for part in parts(table, column, setting)]
 
 
 def nothing(asked: int, reason: str) -> dict[str, Any]:
