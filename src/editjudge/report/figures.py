@@ -16,7 +16,7 @@ BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "mat
 
 
 def figure(title: str, note: str, rows: Rows, **spec: Any) -> Row:
-    """A chart. note: what it says, also for those who do not see it. rows: its data, which the page has as a table, too."""
+    """A chart. note: what it says, also for those who do not see it. rows: its data, which are a table, too."""
     return {"title": title, "note": note, "spec": {"data": {"values": list(rows)}, **spec}}
 
 

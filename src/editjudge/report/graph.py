@@ -47,7 +47,8 @@ def _outs(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _meet(outs: Sequence[str], deps: Sequence[str]) -> bool:
-    return any(_same(out, dep) for out, dep in product(outs, deps))
+    """Whether a stage with these deps reads one of the outs. A dep that is a place alone is a file of the user's."""
+    return any(_same(out, dep) for out, dep in product(outs, deps) if not dep.startswith("${"))
 
 
 def _same(out: str, dep: str) -> bool:
