@@ -154,7 +154,8 @@ def _said(truth: int, rng: np.random.Generator) -> dict[str, Any]:
     forward, backward = (truth if rng.random() < 0.75 else -truth for _ in range(2))
     winner = forward if forward == backward else 0
     said = {"forward": WINNERS[forward], "backward": WINNERS[backward], "winner": WINNERS[winner]}
-    return said | {"p_a": round(0.5 + 0.3 * winner, 4), "reason": None, "score_a": None, "score_b": None}
+    said |= {"p_a_forward": 0.5 + 0.25 * forward, "p_a_backward": 0.5 + 0.25 * backward}
+    return said | {"p_a": 0.5 + 0.125 * (forward + backward), "reason": None, "score_a": None, "score_b": None}
 
 
 def _matches(key: str, rng: np.random.Generator) -> list[records.Row]:

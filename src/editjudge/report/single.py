@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Question
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import gallery, page
 from editjudge.report.pictures import Pictures
@@ -29,7 +29,7 @@ def one_pair(
         name: {"image": image, "values": [gallery.brief(values[side]) for values in measured.values()]}
         for side, (name, image) in enumerate(zip(sides, images[1:], strict=True))
     }
-    said = [gallery.judged(_row(judge, answer), judges) for judge, answer in answers.items()]
+    said = [gallery.judged({"judge": judge} | answer.columns(), judges) for judge, answer in answers.items()]
     pair: dict[str, Any] = {"key": question.key, "a": sides[0], "b": sides[1], "judged": said}
     pair |= dict.fromkeys(("truth", "winner", "why"))
     prompt = gallery.Prompt("", "", question.key, edits, [pair], question.instruction, images[0], boxes)
@@ -37,11 +37,6 @@ def one_pair(
     task = {"measures": [each | {"direction": DIRECTIONS[each["measure"]]} for each in measures], "rules": []}
     data = {"tasks": {"": task}, "judges": judges, "prompts": [prompt.row()], "images": pictures.rows}
     return page.render("Two edits, compared", data, charts=False)
-
-
-def _row(judge: str, answer: BothOrders) -> dict[str, Any]:
-    sure = {"p_a_forward": answer.forward.p_a, "p_a_backward": mirrored(answer.backward).p_a}
-    return {"judge": judge} | answer.columns() | sure
 
 
 def _parts(name: str) -> tuple[str, str]:
