@@ -214,14 +214,14 @@ function judgeTables(benchmarks, figures) {
       named("judge", "Judge"),
       { title: "Accuracy", cell: (row) => interval(row.accuracy), sort: (row) => row.accuracy.value },
       { title: "Mean over tasks", cell: (row) => interval(row.mean_over_tasks), sort: (row) => row.mean_over_tasks.value },
-      { title: "Same in both orders", cell: (row) => show(row.consistency), sort: (row) => row.consistency },
-      { title: "First image preferred", cell: (row) => interval(row.position), sort: (row) => row.position.value },
+      { title: "Consistent", cell: (row) => show(row.consistency), sort: (row) => row.consistency },
+      { title: "First preferred", cell: (row) => interval(row.position), sort: (row) => row.position.value },
       { title: "Threshold (ΔE)", cell: (row) => (row.threshold ? show(row.threshold.threshold, 2) : "–"), sort: (row) => row.threshold?.threshold },
       { title: "Scored", cell: (row) => (row.n === undefined ? "–" : `${row.scored} of ${row.n}`), sort: (row) => row.scored },
     ];
     const parts = [make("h3", {}, own(bench.benchmark)),
       table(columns, [...bench.rows, ...others(bench)], { sortable: true, label: `Judges on ${bench.benchmark}`,
-        caption: `${bench.items} pairs, each asked in both orders; 95 % intervals over photos` })];
+        caption: `${bench.items} pairs, each asked in both orders; 95 % intervals over photos. Consistent: the same verdict in both orders. First preferred: the image shown first; one half is no bias. Threshold: the gap of damage that is seen three times in four` })];
     if (bench.published) parts.push(make("p", { class: "note" }, `Published rows are of ${bench.published.name}: of other pairs than these, unless this is that benchmark.`));
     if (bench.differences.length) parts.push(table([
       { title: "Judges", text: true, cell: (row) => [own(row.first), " less ", own(row.second)] },
