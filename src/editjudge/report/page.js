@@ -221,7 +221,7 @@ function judgeTables(benchmarks, figures) {
     ];
     const parts = [make("h3", {}, own(bench.benchmark)),
       table(columns, [...bench.rows, ...others(bench)], { sortable: true, label: `Judges on ${bench.benchmark}`,
-        caption: `${bench.items} pairs, each asked in both orders; 95 % intervals over photos. Consistent: the same verdict in both orders. First preferred: the image shown first; one half is no bias. Threshold: the gap of damage that is seen three times in four` })];
+        caption: `${bench.items} pairs, each asked in both orders; 95 % intervals over photos. Consistent: the same verdict in both orders. First preferred: the image shown first; one half is no bias. Threshold: the gap of damage at which it is halfway from guessing to its best` })];
     if (bench.published) parts.push(make("p", { class: "note" }, `Published rows are of ${bench.published.name}: of other pairs than these, unless this is that benchmark.`));
     if (bench.differences.length) parts.push(table([
       { title: "Judges", text: true, cell: (row) => [own(row.first), " less ", own(row.second)] },

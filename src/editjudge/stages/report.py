@@ -175,8 +175,9 @@ def report(values: dict[str, Any], files: Files, folder: Path) -> str:
 
 
 def run() -> None:
+    values = params.load()
     shutil.rmtree(OUT, ignore_errors=True)
-    text = report(params.load(), Files(), OUT / "images")
+    text = report(values, Files(), OUT / "images")
     write_bytes(OUT / "index.html", text.encode())
 
 
