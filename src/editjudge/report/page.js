@@ -431,7 +431,7 @@ function pairView(pair, tools) {
 
 function gallery(pairs, notes) {
   if (!pairs.length) return [nothing("There are no pairs here: dvc repro annotate train_pairs compare_models makes them."), ...notes];
-  const PAGE = 60;
+  const PAGE = 24;
   let shown = pairs, drawn = 0;
   const listed = make("ul", { class: "cards" }), count = make("p", { class: "note", role: "status" });
   const more = make("button", { type: "button", onclick: () => { const next = drawn; draw(); listed.children[next]?.querySelector("a").focus(); } }, "Show more");
