@@ -217,7 +217,7 @@ function judgeTables(benchmarks, figures) {
       { title: "Consistent", cell: (row) => show(row.consistency), sort: (row) => row.consistency },
       { title: "First preferred", cell: (row) => interval(row.position), sort: (row) => row.position.value },
       { title: "Threshold (ΔE)", cell: (row) => (row.threshold ? show(row.threshold.threshold, 2) : "–"), sort: (row) => row.threshold?.threshold },
-      { title: "Scored", cell: (row) => (row.n === undefined ? "–" : `${row.scored} of ${row.n}`), sort: (row) => row.scored },
+      { title: "Scored", cell: (row) => (row.scored === row.n ? row.n ?? "–" : `${row.scored} of ${row.n}`), sort: (row) => row.scored },
     ];
     const parts = [make("h3", {}, own(bench.benchmark)),
       table(columns, [...bench.rows, ...others(bench)], { sortable: true, label: `Judges on ${bench.benchmark}`,
