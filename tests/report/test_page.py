@@ -243,7 +243,9 @@ def test_text_of_others_is_shown_as_text(opened: Page) -> None:
 def test_axe_finds_nothing_serious(opened: Page) -> None:
     axe = pytest.importorskip(f"{AXE}.sync_playwright").Axe()
     draw_all(opened)
-    opened.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    opened.evaluate(
+        "document.querySelectorAll('#judges details, #graph details').forEach((each) => { each.open = true; })"
+    )
     for what in ("page", "pair"):
         if what == "pair":
             opened.locator(".card").first.click()
