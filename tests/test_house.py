@@ -6,6 +6,7 @@ import pytest
 # From the top floor down. A room imports from floors below its own, and rooms of one floor do not import each other.
 FLOORS = [
     {"stages", "commands"},
+    {"report"},
     {"pairs", "grounding", "training", "serving", "arena", "selection", "editors"},
     {"judges"},
     {"annotation"},

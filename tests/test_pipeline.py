@@ -31,6 +31,7 @@ FOLLOWS_PAIRS = {
     "leaderboard",
     "examples",
     "summary",
+    "report",
 }
 EDITORS = ("unedited", "precise", "leaky", "box", "regenerated", "shifted")
 
@@ -99,7 +100,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
     ran = stages_run(repository.run("dvc", "repro"))
     assert "base_model" not in ran, "the committed base is used as it is"
-    assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge"} <= names(ran)
+    assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge", "report"} <= names(ran)
+    assert (repository.folder / "report/index.html").is_file()
     assert "up to date" in repository.run("dvc", "status")
     assert "up to date" in repository.run("dvc", "repro")
     board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/benchmarks/probe.json")

@@ -1,5 +1,6 @@
 """One comparison without the graph."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_a_checkpoint_says_how_sure_it_is_in_both_orders(here: Path, monkeypatch
     both, forward, backward = capsys.readouterr().out.splitlines()
     sure = [float(line.rpartition("p(A) ")[2]) for line in (both, forward, backward)]
     assert sure[0] == pytest.approx((sure[1] + sure[2]) / 2, abs=0.001)
+
+
+def test_html_is_a_page_of_the_pair_with_its_images(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("--task color_alter --box 30 20 66 52 --html out/pair.html", monkeypatch)
+    text = (here / "out/pair.html").read_text()
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    [prompt], [judge] = data["prompts"], data["judges"]
+    [pair] = prompt["pairs"]
+    assert (judge, prompt["instruction"], prompt["boxes"]) == ("pixels", "Recolour", [[30, 20, 66, 52]])
+    assert [edit["model"] for edit in prompt["edits"]] == ["near.png", "far.png"]
+    assert pair["judged"][0][2:5] == ["A", "A", "A"]
+    assert [image["file"].partition(",")[0] for image in data["images"]] == ["data:image/png;base64"] * 3
+    names = [f"{each['area']}.{each['measure']}" for each in data["tasks"][""]["measures"]]
+    assert prompt["edits"][0]["values"][names.index("unedit_area.delta_e")] == 0
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from editjudge.judges import settings as judges
 from editjudge.pairs import rules
 from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
+from editjudge.report.settings import ReportSetting
 from editjudge.selection.settings import EmbedSetting, FilterSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
@@ -54,6 +55,7 @@ SECTIONS: dict[str, type] = {
     "serve": Serving,
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
+    "report": ReportSetting,
     "unfinished": Shares,
 }
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena")

@@ -4,25 +4,29 @@
     python -m editjudge.commands.compare ... --judge measures --task color_alter --box 30 20 66 52
 
 A judge is asked in both orders of the edits; p(A) is its probability that A wins. --task or --measures prints region
-measures of both edits, too. What was asked is kept in work/ and not asked again.
+measures of both edits, too. --html writes all of it, with the images, as one page. What was asked is kept in work/ and
+not asked again.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from editjudge.annotation import batch, direct, slot_settings
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.core import images, params, resume
 from editjudge.core.errors import UserError
-from editjudge.core.files import work
+from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import known
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.measures.names import DIRECTIONS
+from editjudge.report.single import one_pair
+
+Values: TypeAlias = Mapping[str, tuple[float | None, float | None]]
 
 
 def compare(question: Question, judge: str, given: dict[str, Any], context: Context | None = None) -> BothOrders:
@@ -76,15 +80,19 @@ def lines_of(judge: str, answer: BothOrders) -> Iterator[str]:
         yield f"{what:16}  {verdict.winner or f'no verdict: {verdict.reason}'}{sure}"
 
 
-def measured(question: Question, names: Sequence[str], boxes: batch.Boxes, setting: SlotSetting) -> Iterator[str]:
-    """A line a measure: its values of A and B, and whose is better. UserError: nothing can be measured."""
+def measured(question: Question, names: Sequence[str], boxes: batch.Boxes, setting: SlotSetting) -> Values:
+    """Each measure's values of A and B, None where there is none. UserError: nothing can be measured."""
     try:
         source, *edits = (images.decode(bytes(image)) for image in question.images.values())
         first, second = (direct.measure(source, edit, names, boxes, setting=setting) for edit in edits)
     except ValueError as error:
         raise UserError(f"measures: {error}") from None
-    for name, a in first.items():
-        b = second[name]
+    return {name: (value, second[name]) for name, value in first.items()}
+
+
+def measure_lines(values: Values) -> Iterator[str]:
+    """A line a measure: its values of A and B, and whose is better."""
+    for name, (a, b) in values.items():
         if a is None or b is None:
             yield f"{name}  not measured of {'both' if a is b else 'A' if a is None else 'B'}"
             continue
@@ -110,10 +118,16 @@ def run(options: argparse.Namespace) -> None:
     if names and not boxes and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
         raise params.ParamsError("these measures need to know where the edit is: --box")
     question = Question("compared", options.instruction, **pictures)
+    answers = {}
     for name in chosen:
-        print("\n".join(lines_of(name, compare(question, name, judges[name], context))), flush=True)
-    if names:
-        print("\n".join(measured(question, names, boxes, setting)))
+        answers[name] = compare(question, name, judges[name], context)
+        print("\n".join(lines_of(name, answers[name])), flush=True)
+    figures = measured(question, names, boxes, setting) if names else {}
+    if figures:
+        print("\n".join(measure_lines(figures)))
+    if options.html:
+        text = one_pair(question, answers, figures, boxes, (options.a.name, options.b.name))
+        write_bytes(options.html, text.encode())
 
 
 def main() -> None:
@@ -129,6 +143,7 @@ def main() -> None:
         "--measures", nargs="+", default=[], metavar="M", help="such as ssim, or with an area, unedit_area.ssim"
     )
     add("--box", type=int, nargs=4, action="append", default=[], metavar=("X0", "Y0", "X1", "Y1"), help="of the edit")
+    add("--html", type=Path, metavar="FILE", help="a page of the pair, to open in a browser")
     add("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
     guarded("compare", run, parser.parse_args())
 

@@ -5,6 +5,7 @@ mends (`make graph`). Everything else in dvc.yaml is written by hand; tests hold
 """
 
 import argparse
+import io
 import re
 import sys
 from collections.abc import Mapping
@@ -130,8 +131,9 @@ def put_right(write: bool) -> list[str]:
         raise ParamsError(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
     stale = mend(graph, values)
     if stale and write:
-        with file.open("w") as out:
-            yaml.dump(graph, out)
+        out = io.StringIO()
+        yaml.dump(graph, out)
+        file.write_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
     return stale
 
 

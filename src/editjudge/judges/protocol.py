@@ -136,20 +136,25 @@ class BothOrders:
     scores: tuple[float | None, float | None] = (None, None)
 
     def columns(self) -> dict[str, Any]:
-        """As records hold it: all winners in the forward order, p_a rounded to DECIMALS."""
-        p_a = self.combined.p_a
+        """As records hold it: all winners and probabilities in the forward order, rounded to DECIMALS."""
+        back = mirrored(self.backward)
         return {
             "forward": self.forward.winner,
-            "backward": mirrored(self.backward).winner,
+            "backward": back.winner,
             "winner": self.combined.winner,
-            "p_a": None if p_a is None else round(p_a, DECIMALS),
+            "p_a": rounded(self.combined.p_a),
+            "p_a_forward": rounded(self.forward.p_a),
+            "p_a_backward": rounded(back.p_a),
             "reason": self.combined.reason,
         }
 
     def score_columns(self) -> dict[str, float | None]:
         """The scores as records hold them, rounded to DECIMALS."""
-        scores = zip(("score_a", "score_b"), self.scores, strict=True)
-        return {side: None if score is None else round(score, DECIMALS) for side, score in scores}
+        return {side: rounded(score) for side, score in zip(("score_a", "score_b"), self.scores, strict=True)}
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DECIMALS)
 
 
 def swapped(question: Question) -> Question:

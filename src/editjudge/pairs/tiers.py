@@ -5,7 +5,7 @@ pairs, and a pair stands if no primary measure speaks against it and the seconda
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite
@@ -120,15 +120,25 @@ def build_pairs(
     if not graded:
         return Outcome(reason="no_area_varies", unscored=unscored)
     pairs, dropped = [], Counter[str]()
-    for a, b in combinations(graded, 2):
-        better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
-        objection = _objection(better, worse, rules, mode, margin)
+    for better, worse, objection in compared(graded, rules, mode, margin):
         if objection is None:
             named = better.candidate.model, worse.candidate.model, f"{better.tier}_over_{worse.tier}"
             pairs.append(Pair(*named, better.z - worse.z))
         else:
             dropped[objection] += 1
     return Outcome(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+
+
+def compared(
+    graded: Sequence[Graded], rules: Sequence[AreaRule], mode: str, margin: float
+) -> Iterator[tuple[Graded, Graded, str | None]]:
+    """Every two candidates, that of the better tier first, and why they are no pair, as `dropped` of Outcome.
+
+    None in its place: they are one. rules: those that count; mode, margin: as in `build_pairs`.
+    """
+    for a, b in combinations(graded, 2):
+        better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
+        yield better, worse, _objection(better, worse, rules, mode, margin)
 
 
 def counted(candidates: Sequence[Candidate], rules: Sequence[AreaRule]) -> tuple[list[Candidate], Sequence[AreaRule]]:

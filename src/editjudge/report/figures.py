@@ -1,0 +1,370 @@
+"""The results as the page shows them: tables, and charts as Vega-Lite specifications, from metrics and plot files.
+
+What is not there is left out: the page says so in its place.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from editjudge.core import params
+
+PUBLISHED = Path(__file__).with_name("published.yaml")
+Row = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
+
+
+def figure(title: str, note: str, rows: Rows, **spec: Any) -> Row:
+    """A chart. note: what it says, also for those who do not see it. rows: its data, which are a table, too."""
+    return {"title": title, "note": note, "spec": {"data": {"values": list(rows)}, **spec}}
+
+
+def axis(field: str, kind: str = "quantitative", title: str | None = None, **scale: Any) -> Row:
+    return {"field": field, "type": kind, "title": title} | ({"scale": scale} if scale else {})
+
+
+# --- the arena
+
+
+def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
+    """The overall board, and that of each judge and dimension: the models, by dimension and task where there are such."""
+    together, judges = ((leaderboard or {}).get(name) for name in ("overall", "judges"))
+    named = [("all dimensions", together)] if together else []
+    named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
+    return [
+        {
+            "judge": name,
+            "parts": [_board("", "all", board)]
+            + [_board("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
+            + [_board("task", part["task"], part) for part in board["tasks"]],
+            "win_rates": _best_first(board),
+            "counts": {count: board[count] for count in ("matches", "ties", "unscored", "clusters", "kendall_tau")},
+        }
+        for name, board in named
+    ]
+
+
+def _best_first(board: Mapping[str, Any]) -> Row | None:
+    """The matrix of win rates with its models in the order of their ranks."""
+    if board["win_rates"] is None:
+        return None
+    models, rates = board["win_rates"]["models"], board["win_rates"]["rates"]
+    order = [models.index(row["model"]) for row in board["models"]]
+    return {"models": [models[n] for n in order], "rates": [[rates[n][m] for m in order] for n in order]}
+
+
+def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
+    """What the page is of, in sentences."""
+    found = []
+    boards = (metrics["leaderboard"] or {}).get("judges", ())
+    if boards:
+        models = {row["model"] for board in boards for row in board["models"]}
+        found.append(
+            f"{len(models)} editing models on {tasks} tasks, compared by {_listed(dict.fromkeys(b['judge'] for b in boards))}."
+        )
+    for name, report in metrics["benchmarks"].items():
+        found.append(f"{len(report['judges'])} judges on the {report['benchmark'][0]['items']} pairs of {name}.")
+    if pairs := metrics["train_pairs"]:
+        share = pairs["share_right"]
+        known = "" if share is None else f", of which {100 * share:.1f} % name the edit that is known to be better"
+        found.append(f"{pairs['pairs']} training pairs{known}.")
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
+    models = [{column: row.get(column) for column in BOARD} for row in board["models"]]
+    return {"kind": kind, "name": name, "models": models, "warnings": board["warnings"], "reason": board["reason"]}
+
+
+# --- judges
+
+
+def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Of each benchmark: a row a judge, and what papers print of benchmarks of its form."""
+    published = params.load(PUBLISHED)
+    return [
+        {
+            "benchmark": name,
+            "items": report["benchmark"][0]["items"],
+            "chance": chance(report),
+            "rows": [_judge(row) for row in report["judges"]],
+            "published": published.get(report["benchmark"][0]["form"]),
+            "differences": [
+                {"first": pair["first"], "second": pair["second"], "p": pair["p_holm"]}
+                | {end: pair["difference"][end] for end in ("difference", "low", "high")}
+                for group in report["between_judges"]
+                for pair in group["pairs"]
+            ],
+        }
+        for name, report in benchmarks.items()
+    ]
+
+
+def chance(report: Mapping[str, Any]) -> float | None:
+    """The accuracy of a guess among the verdicts that people gave; both good and both bad are a Tie."""
+    given = {row["verdict"] for row in report["benchmark"][0]["verdicts"]}
+    sides = len(given & {"Image A", "Image B"}) + bool(given - {"Image A", "Image B"})
+    return 1 / sides if sides else None
+
+
+def _judge(row: Mapping[str, Any]) -> Row:
+    seen, place = row["accuracy"], row["position"]
+    curve = next((c for c in row.get("psychometric") or () if c["kind"] == "all"), None)
+    threshold = {end: curve[end] for end in ("threshold", "low", "high")} if curve else None
+    return {
+        "judge": row["judge"],
+        "accuracy": {"value": seen["accuracy"], "low": seen["low"], "high": seen["high"]},
+        "mean_over_tasks": {
+            "value": seen["mean_over_tasks"],
+            "low": seen["mean_over_tasks_low"],
+            "high": seen["mean_over_tasks_high"],
+        },
+        "position": {"value": place["first_side_preference"], "low": place["low"], "high": place["high"]},
+        "consistency": place["consistency"],
+        "threshold": threshold,
+        "scored": seen["scored"],
+        "n": seen["n"],
+    }
+
+
+def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[Row]:
+    """Each trained judge less the judge that is its base, `base` being train_judge's, on every benchmark."""
+    untrained = {name for name, given in judges.items() if given.get("model") == base and not given.get("adapter")}
+    trained = {name for name, given in judges.items() if str(given.get("model")).startswith("models/judge")}
+    trained |= {name for name, given in judges.items() if given.get("adapter") not in (None, "none")}
+    found = []
+    for bench in measured:
+        for row in bench["differences"]:
+            first, second = row["first"], row["second"]
+            gain = {end: row[end] for end in ("difference", "low", "high")}
+            if first in untrained and second in trained:
+                gain = {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
+                first, second = second, first
+            if first in trained and second in untrained:
+                found.append({"benchmark": bench["benchmark"], "judge": first, "base": second} | gain)
+    return found
+
+
+def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Rows]) -> Iterator[Row]:
+    for name, report in benchmarks.items():
+        yield _by_task(name, report)
+        yield _position(name, report)
+        points = _points(report)
+        if points:
+            yield _psychometric(name, points, curves.get(name, ()))
+
+
+def _by_task(name: str, report: Mapping[str, Any]) -> Row:
+    rows = [
+        {"task": task, "judge": row["judge"]} | {column: each[column] for column in ("accuracy", "low", "high", "n")}
+        for row in report["judges"]
+        for task, each in row["accuracy"]["per_task"].items()
+    ]
+    by = {"y": axis("task", "nominal"), "yOffset": axis("judge", "nominal"), "color": axis("judge", "nominal")}
+    at = chance(report)
+    layers: list[Row] = [
+        {"mark": "rule", "encoding": by | {"x": axis("low"), "x2": {"field": "high"}}},
+        {
+            "mark": {"type": "point", "filled": True},
+            "encoding": by | {"x": axis("accuracy", title="accuracy", domain=[0, 1])},
+        },
+    ]
+    if at is not None:
+        line = {"mark": {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}, "encoding": {"x": {"datum": at}}}
+        layers.insert(0, line)
+    note = "Share of right verdicts of each judge on each task, with 95 % intervals over photos; dashed: chance."
+    height = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
+    return figure(f"Judges by task, {name}", note, rows, layer=layers, height=height)
+
+
+def _position(name: str, report: Mapping[str, Any]) -> Row:
+    rows = [
+        {"judge": row["judge"], "first": row["position"]["first_side_preference"]}
+        | {end: row["position"][end] for end in ("low", "high")}
+        for row in report["judges"]
+    ]
+    by = {"y": axis("judge", "nominal"), "color": axis("judge", "nominal") | {"legend": None}}
+    layers = [
+        {"mark": {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}, "encoding": {"x": {"datum": 0.5}}},
+        {"mark": "rule", "encoding": by | {"x": axis("low"), "x2": {"field": "high"}}},
+        {
+            "mark": {"type": "point", "filled": True},
+            "encoding": by | {"x": axis("first", title="how often the image shown first is preferred", domain=[0, 1])},
+        },
+    ]
+    note = "How often each judge prefers the image that it is shown first, with 95 % intervals; one half is no bias."
+    return figure(f"Position bias, {name}", note, rows, layer=layers, height=24 * len(rows))
+
+
+def _points(report: Mapping[str, Any]) -> list[Row]:
+    return [
+        {"judge": row["judge"]} | point
+        for row in report["judges"]
+        for curve in row.get("psychometric") or ()
+        if curve["kind"] == "all"
+        for point in curve["points"]
+    ]
+
+
+def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
+    fits = [
+        {column: row[column] for column in ("judge", "damage_gap", "fit")}
+        for row in curve
+        if row.get("fit") is not None
+    ]
+    by = {"color": axis("judge", "nominal")}
+    x = {"x": axis("damage_gap", title="gap of known damage (ΔE)")}
+    layers = [
+        {"mark": {"type": "line", "opacity": 0.8}, "data": {"values": fits}, "encoding": by | x | {"y": axis("fit")}},
+        {"mark": {"type": "rule", "opacity": 0.45}, "encoding": by | x | {"y": axis("low"), "y2": {"field": "high"}}},
+        {
+            "mark": {"type": "point", "filled": True},
+            "encoding": by | x | {"y": axis("accuracy", title="share of right answers", domain=[0, 1])},
+        },
+    ]
+    note = "Accuracy by how much more one edit damaged than the other, with 95 % intervals over photos; lines: the fit."
+    return figure(f"Psychometric curves, {name}", note, points, layer=layers, height=260)
+
+
+# --- training, measures, pools
+
+
+def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
+    if curve := plots.get("learning_curve"):
+        x = {"x": axis("pairs", title="training pairs")}
+        layers = [
+            {"mark": {"type": "area", "opacity": 0.2}, "encoding": x | {"y": axis("low"), "y2": {"field": "high"}}},
+            {
+                "mark": {"type": "line", "point": True},
+                "encoding": x | {"y": axis("accuracy", title="benchmark accuracy", zero=False)},
+            },
+        ]
+        note = "Accuracy on the benchmark by the number of training pairs, with the 95 % interval over photos."
+        yield figure("Learning curve", note, curve, layer=layers, height=220)
+    loss = [{"step": row["step"], "loss": row["loss"], "of": "training"} for row in plots.get("train_loss", ())]
+    loss += [{"step": row["step"], "loss": row["eval_loss"], "of": "held out"} for row in plots.get("train_eval", ())]
+    if loss:
+        encoding = {
+            "x": axis("step"),
+            "y": axis("loss", title="nats a token", zero=False),
+            "color": axis("of", "nominal"),
+        }
+        note = "Loss of the judge's training, on the training pairs and on held-out prompts."
+        yield figure("Training loss", note, loss, mark={"type": "line", "point": True}, encoding=encoding, height=220)
+    if evaluated := plots.get("train_eval"):
+        encoding = {"x": axis("step"), "y": axis("eval_accuracy", title="accuracy", domain=[0, 1])}
+        note = "Accuracy on the held-out prompts that choose the checkpoint; a test set apart gives the figures above."
+        mark = {"type": "line", "point": True}
+        yield figure("Held-out accuracy while training", note, evaluated, mark=mark, encoding=encoding, height=220)
+
+
+def _grouped(rows: Rows, name: str) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append(row)
+    return found
+
+
+def response_charts(rows: Rows) -> Iterator[Row]:
+    """One small chart a measure and area."""
+    for name, own in _grouped(rows, "series").items():
+        x = {"x": axis("damage", title="known damage (ΔE)")}
+        layers = [
+            {"mark": {"type": "area", "opacity": 0.2}, "encoding": x | {"y": axis("low"), "y2": {"field": "high"}}},
+            {"mark": {"type": "line", "point": True}, "encoding": x | {"y": axis("response")}},
+        ]
+        yield figure(
+            name,
+            "Distance from the clean edit by known damage, median and quartiles over prompts.",
+            own,
+            layer=layers,
+            height=110,
+        )
+
+
+def coverage_charts(rows: Rows) -> Iterator[Row]:
+    """One small chart a task."""
+    for task, own in _grouped(rows, "task").items():
+        long = [
+            {"centres": row["centres"], "radius": row[column], "chosen": how}
+            for how, column in (("k-center", "radius"), ("by chance", "random_radius"))
+            for row in own
+        ]
+        encoding = {
+            "x": axis("centres", title="pairs kept"),
+            "y": axis("radius", title="covering radius"),
+            "color": axis("chosen", "nominal"),
+        }
+        yield figure(
+            task,
+            "Largest cosine distance to a kept pair, by how many are kept.",
+            long,
+            mark="line",
+            encoding=encoding,
+            height=110,
+        )
+
+
+# --- what failed
+
+
+def failures(metrics: Mapping[str, Any]) -> list[Row]:
+    """A row for each stage, kind and reason of what has no result; none where nothing failed."""
+
+    def row(stage: str, what: str, reason: Any, number: int) -> Row:
+        return {"stage": stage, "what": what, "reason": str(reason), "records": number}
+
+    found = []
+    for task, each in metrics.get("raw_pairs", {}).items():
+        for source in each.get("sources", ()):
+            found += [row(f"raw_pairs@{task}", source["source"], r["reason"], r["rows"]) for r in source["reasons"]]
+    for model in (metrics.get("candidates") or {}).get("per_model", ()):
+        found += [row("candidates", model["model"], r["reason"], r["records"]) for r in model["reasons"]]
+    for task, each in metrics.get("annotate", {}).items():
+        found += [row(f"annotate@{task}", "candidate", r["reason"], r["records"]) for r in each["reasons"]]
+        found += [row(f"annotate@{task}", r["measure"], r["reason"], r["values"]) for r in each["unscored_reasons"]]
+    for name, each in metrics.get("benchmarks", {}).items():
+        found += [
+            row(f"judge_benchmark@{name}", "item", r["reason"], r["items"]) for r in each["benchmark"][0]["reasons"]
+        ]
+        for judge in each["judges"]:
+            unscored = judge["accuracy"]["n"] - judge["accuracy"]["scored"]
+            if unscored:
+                found.append(row(f"judge_benchmark@{name}", judge["judge"], "no verdict", unscored))
+    for board in (metrics.get("leaderboard") or {}).get("judges", ()):
+        if board["unscored"]:
+            found.append(row("compare_models", board["judge"], "no verdict", board["unscored"]))
+    return found
+
+
+def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
+    """Of each task: training pairs, the share that names the truly better edit, and why two edits were no pair."""
+    if not train_pairs:
+        return []
+    reasons = sorted({name for row in train_pairs["per_task"] for name in row if name.startswith("dropped_")})
+    first = ("task", "prompts", "prompts_with_pair", "pairs", "share_right")
+    return [
+        {name: row.get(name) for name in first} | {name.removeprefix("dropped_"): row.get(name, 0) for name in reasons}
+        for row in train_pairs["per_task"]
+    ]
+
+
+def records(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """How many records each stage wrote, by its name, as far as metrics say."""
+    candidates, matches, pairs = (metrics.get(name) or {} for name in ("candidates", "compare_models", "train_pairs"))
+    found = {
+        "raw_pairs": sum(each["records"] for each in metrics.get("raw_pairs", {}).values()),
+        "filter": sum(each["records"] for each in (metrics.get("filter") or {}).values()),
+        "candidates": candidates.get("records", 0),
+        "annotate": sum(each["records"] for each in metrics.get("annotate", {}).values()),
+        "train_pairs": pairs.get("pairs", 0),
+        "judge_benchmark": sum(each["benchmark"][0]["items"] for each in metrics.get("benchmarks", {}).values()),
+        "compare_models": matches.get("records", 0),
+    }
+    return {name: number for name, number in found.items() if number}

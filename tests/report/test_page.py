@@ -1,0 +1,297 @@
+"""The report's page in a real browser: headless Chromium, without network."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import report_data
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from editjudge.report import gallery
+from editjudge.report import page as pages
+from editjudge.report.files import Files
+from editjudge.stages import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+PATIENCE = 120_000  # ms; a machine may be busy
+PHONE = {"width": 390, "height": 844}
+AXE = "axe_playwright_python"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with its images, of a small state of the graph."""
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        values = report_data.write(folder)
+        text = report.report(values, Files(), folder / "report/images")
+    (folder / "report/index.html").write_text(text, encoding="utf-8")
+    return folder / "report/index.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        process = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield process
+        process.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, site: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page; at the end nothing stands in the console and nothing was asked of a network."""
+    page = browser.new_page(**getattr(request, "param", {}))
+    page.set_default_timeout(PATIENCE)
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else told.append(asked.url))
+    page.goto(site.as_uri())
+    page.wait_for_selector(".cards li")
+    yield page
+    assert page.evaluate("window.stolen") is None, "an instruction ran"
+    page.close()
+    assert told == []
+
+
+def draw_all(page: Page) -> None:
+    """Scrolls down to the end, so that every chart is drawn."""
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+    until(page, "[...document.querySelectorAll('.chart')].every((each) => each.querySelector('svg'))")
+
+
+def until(page: Page, holds: str) -> None:
+    """Waits for it. Playwright's own way evaluates in the page, which the page's policy forbids."""
+    for _ in range(PATIENCE // 100):
+        if page.evaluate(holds):
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"never: {holds}")
+
+
+def first_column(page: Page) -> list[str]:
+    return page.locator("#leaderboard tbody th").all_inner_texts()
+
+
+def test_every_chart_is_drawn(opened: Page) -> None:
+    draw_all(opened)
+    assert opened.locator(".chart").count() > 20
+    assert opened.locator("#graph svg rect").count() >= 15
+
+
+def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
+    best_first = first_column(opened)
+    opened.click("#leaderboard th button:has-text('Rating')")
+    assert first_column(opened) == best_first
+    assert opened.locator("#leaderboard th[aria-sort=descending]").count() == 1
+    opened.click("#leaderboard th button:has-text('Rating')")
+    assert first_column(opened) == best_first[::-1]
+    opened.click("#leaderboard th button:has-text('Model')")
+    assert first_column(opened) == sorted(best_first)
+
+
+def test_the_leaderboard_of_a_task(opened: Page) -> None:
+    before = opened.locator("#leaderboard tbody").inner_text()
+    opened.select_option("#part", label="task: color alter")
+    assert opened.locator("#leaderboard tbody").inner_text() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "arena"),
+        ("task", "color_alter"),
+        ("tiers", "dropped: unedited"),
+        ("first", "box"),
+        ("verdict", "wrong"),
+        ("verdict", "disagree"),
+        ("verdict", "order"),
+        ("verdict", "failed"),
+    ],
+)
+def test_filters_leave_the_pairs_that_they_name(opened: Page, name: str, value: str) -> None:
+    opened.select_option(f"#filter-{name}", value)
+    said = opened.locator("#gallery [role=status]").inner_text()
+    shown, of = map(int, re.findall(r"\d+", said))
+    prompts = opened.evaluate("JSON.parse(document.getElementById('data').textContent).prompts")
+    pairs = [(prompt, pair) for prompt in prompts for pair in prompt["pairs"]]
+    fit = {pair["key"] for prompt, pair in pairs if fits(prompt, pair, name, value)}
+    assert (shown, of) == (len(fit), len(pairs))
+    keys = "[...document.querySelectorAll('.card')].map((card) => decodeURIComponent(card.hash.slice(6)))"
+    found = opened.evaluate(keys)
+    assert found
+    assert set(found) <= fit
+    assert (len(fit) < of) == (name != "task")
+
+
+def fits(prompt: dict, pair: dict, name: str, value: str) -> bool:
+    """Whether the page's own data say that a filter leaves a pair."""
+    said = [dict(zip(gallery.JUDGED, each, strict=True)) for each in pair["judged"]]
+    won = [each["winner"] for each in said if each["winner"]]
+    label = [pair["winner"]] if pair.get("made") and pair["winner"] else []
+    orders = [(each["forward"], each["backward"]) for each in said]
+    state = {
+        "wrong": pair["truth"] is not None and any(winner != pair["truth"] for winner in won + label),
+        "disagree": len(set(won)) > 1,
+        "order": any(a and b and a != b for a, b in orders),
+        "failed": pair["why"] in ("failed", "unscored", "unasked") or len(won) < len(said),
+    }
+    models = [prompt["edits"][pair[side]]["model"] for side in "ab"]
+    given = {"kind": prompt["kind"] == value, "task": prompt["task"] == value, "first": value in models}
+    given |= {"tiers": f"dropped: {pair['why']}" == value, "verdict": state.get(value, False)}
+    return given[name]
+
+
+def test_two_models_and_a_word_narrow_the_gallery(opened: Page) -> None:
+    opened.select_option("#filter-first", "box")
+    opened.select_option("#filter-second", "precise")
+    opened.fill("#filter-text", "window.stolen")
+    cards = opened.locator(".card")
+    assert cards.count() == 3, "a training pair, a match and a benchmark's item of the one prompt"
+    assert all(set(each.split()) >= {"box", "precise"} for each in cards.locator(".thumbs").all_inner_texts())
+    opened.fill("#filter-text", "no such words")
+    assert opened.locator(".card").count() == 0
+    assert "No pair" in opened.locator("#gallery [role=status]").inner_text()
+
+
+def test_a_link_opens_its_pair_and_closing_it_gives_the_page_back(opened: Page) -> None:
+    opened.goto(opened.url + "#pair=color_alter-00003_pair_box_vs_precise")
+    opened.reload()
+    dialog = opened.locator("dialog")
+    assert dialog.locator(".instruction").inner_text() == "Recolour thing 3 in teal."
+    judges = dialog.locator("h3:has-text('Judges') + .scroll tbody tr")
+    assert judges.count() == 2
+    assert re.search(r"A \(p\(A\) 0\.750\)|B \(p\(A\) 0\.250\)", judges.first.inner_text()), "how sure in each order"
+    assert dialog.locator(".stack svg rect").count() == 3, "the box, on each image"
+    assert dialog.locator(".stack svg polygon").count() == 3, "and the mask's outline"
+    opened.keyboard.press("ArrowRight")
+    until(opened, "!location.hash.includes('box_vs_precise')")
+    opened.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    opened.goto(opened.url.partition("#")[0] + "#pair=nobody")
+    assert "no pair" in dialog.inner_text()
+
+
+def test_a_training_pair_says_its_measures_tiers_and_rule(opened: Page) -> None:
+    opened.select_option("#filter-tiers", "elite_over_failure")
+    opened.locator(".card").first.click()
+    said = opened.locator("dialog").inner_text()
+    assert "It is a training pair." in said
+    assert "elite over failure, ahead by" in said
+    assert "primary ssim; elite above z" in said
+    assert "ssim ↑ (primary)" in said
+    row = opened.locator("dialog tbody tr:has-text('ssim ↑ (primary)')").first.inner_text().split("\t")
+    assert len(row) == 7, "measure, area, A, B, z of A, z of B, better"
+
+
+def test_swipe_and_difference(opened: Page) -> None:
+    opened.goto(opened.url + "#pair=color_alter-00003_pair_box_vs_precise")
+    opened.reload()
+    opened.check("input[value=swipe]")
+    slide = opened.locator("input[type=range]").first
+    slide.focus()
+    before = opened.locator(".stack .over").first.get_attribute("style")
+    for _ in range(5):
+        opened.keyboard.press("ArrowRight")
+    assert slide.input_value() == "55"
+    assert opened.locator(".stack .over").first.get_attribute("style") != before
+    assert "box_vs_precise" in opened.url, "arrows move the slide, not the page"
+    opened.check("input[value=difference]")
+    assert opened.locator(".heatmap").count() == 2
+    same = opened.locator(".heatmap").first.screenshot()
+    opened.uncheck("fieldset input[type=checkbox]")
+    assert opened.locator(".stack svg").count() == 0
+    assert same != opened.locator(".heatmap").last.screenshot()
+
+
+@pytest.mark.parametrize("opened", [{"color_scheme": "dark"}], indirect=True)
+def test_dark_mode_is_the_systems_until_it_is_switched(opened: Page) -> None:
+    shade = "getComputedStyle(document.body).backgroundColor"
+    draw_all(opened)
+    dark = opened.evaluate(shade)
+    opened.click("#theme")
+    assert opened.evaluate(shade) == "rgb(255, 255, 255)" != dark
+    assert opened.get_attribute("#theme", "aria-pressed") == "false"
+
+
+@pytest.mark.parametrize("opened", [{"viewport": PHONE}], indirect=True)
+def test_nothing_is_wider_than_a_phone(opened: Page) -> None:
+    draw_all(opened)
+    wide = "document.documentElement.scrollWidth"
+    assert opened.evaluate(wide) == PHONE["width"]
+    opened.fill("#filter-text", report_data.LONG)
+    opened.locator(".card").first.click()
+    assert opened.evaluate(wide) == PHONE["width"]
+    assert opened.locator("dialog").evaluate("(node) => node.scrollWidth <= node.clientWidth")
+
+
+def test_text_of_others_is_shown_as_text(opened: Page) -> None:
+    for number, said in enumerate(report_data.HOSTILE):
+        opened.goto(f"{opened.url.partition('#')[0]}#pair=color_alter-{number:05d}_pair_box_vs_precise")
+        until(opened, f"document.querySelector('dialog .who')?.textContent.includes('-{number:05d}_')")
+        assert opened.locator("dialog .instruction").text_content() == said
+    assert opened.locator("dialog .instruction").get_attribute("dir") == "auto"
+    assert opened.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize("opened", [{}, {"color_scheme": "dark"}, {"viewport": PHONE}], indirect=True)
+def test_axe_finds_nothing_serious(opened: Page) -> None:
+    axe = pytest.importorskip(f"{AXE}.sync_playwright").Axe()
+    draw_all(opened)
+    opened.evaluate(
+        "document.querySelectorAll('#judges details, #graph details').forEach((each) => { each.open = true; })"
+    )
+    for what in ("page", "pair"):
+        if what == "pair":
+            opened.locator(".card").first.click()
+        found = axe.run(opened).response["violations"]
+        serious = [
+            f"{each['id']}: {each['nodes'][0]['html'][:200]}"
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], what
+
+
+def test_a_page_without_its_images_shows_the_small_ones(browser: Browser, site: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "index.html"
+    shutil.copy(site, alone)
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(alone.as_uri())
+    page.locator(".card").first.scroll_into_view_if_needed()
+    until(page, "document.querySelector('.card img').src.startsWith('data:image/webp')")
+    page.close()
+
+
+def test_a_clone_with_metrics_alone_has_a_page_that_says_what_is_missing(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("metrics", "plots", "pipelines", "dvc.yaml", "stages"):
+        (tmp_path / name).symlink_to(report_data.ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "index.html"
+    file.write_text(report.report(report_data.values(), Files(), tmp_path / "images"), encoding="utf-8")
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(file.as_uri())
+    assert "There are no pairs here" in page.locator("#gallery").inner_text()
+    page.click("#missing summary")
+    assert "data/train_pairs.parquet" in page.locator("#missing").inner_text()
+    assert page.locator("#leaderboard tbody tr").count() == 6
+    page.close()
+
+
+def test_the_policy_admits_the_pages_own_scripts_alone(site: Path) -> None:
+    text = site.read_text(encoding="utf-8")
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert "script-src 'sha256-" in policy
+    assert len(re.findall(r"<script", text.partition('id="data">')[0])) == 1
+    assert pages.embedded({"a": "</script><!--"}) == r'{"a":"\u003c/script\u003e\u003c!--"}'
