@@ -72,7 +72,7 @@ def test_failures_name_stage_reason_and_number() -> None:
 
 
 def test_every_chart_names_its_axes_columns() -> None:
-    curves = {"probe": [{"damage_gap": 1.0, "base_fit": 0.5}]}
+    curves = {"probe": [{"judge": "base", "damage_gap": 1.0, "fit": 0.5}]}
     charts = list(figures.judge_charts(BENCH, curves))
     charts += figures.training_charts({"learning_curve": [{"pairs": 1, "accuracy": 0.5, "low": 0.4, "high": 0.6}]})
     for chart in charts:

@@ -264,6 +264,7 @@ def test_leaderboard_does_not_depend_on_names_and_order():
         assert other.pop("model") == row.pop("model")
         ranks = [(each.pop("rank_low"), each.pop("rank_high")) for each in (row, other)]
         assert np.abs(np.subtract(*ranks)).max() <= 1, "replicates are drawn in the order of the names"
+        assert other.pop("p_best") == pytest.approx(row.pop("p_best"), abs=0.03)
         assert other == pytest.approx(row, abs=1e-4)
 
 

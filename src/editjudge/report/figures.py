@@ -28,7 +28,7 @@ def axis(field: str, kind: str = "quantitative", title: str | None = None, **sca
 
 
 def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
-    """The overall board, and that of each judge and dimension: the models, by dimension and task where there are such."""
+    """The overall board, and each judge's of a dimension: the models, by dimension and task where there are such."""
     together, judges = ((leaderboard or {}).get(name) for name in ("overall", "judges"))
     named = [("all dimensions", together)] if together else []
     named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
@@ -60,9 +60,8 @@ def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
     boards = (metrics["leaderboard"] or {}).get("judges", ())
     if boards:
         models = {row["model"] for board in boards for row in board["models"]}
-        found.append(
-            f"{len(models)} editing models on {tasks} tasks, compared by {_listed(dict.fromkeys(b['judge'] for b in boards))}."
-        )
+        judges = _listed(dict.fromkeys(board["judge"] for board in boards))
+        found.append(f"{len(models)} editing models on {tasks} tasks, compared by {judges}.")
     for name, report in metrics["benchmarks"].items():
         found.append(f"{len(report['judges'])} judges on the {report['benchmark'][0]['items']} pairs of {name}.")
     if pairs := metrics["train_pairs"]:

@@ -35,7 +35,8 @@ def chart_script() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert brings them."""
     import vl_convert
 
-    return f"(() => {{{vl_convert.javascript_bundle(None)}}})();"  # its names would else meet the page's own
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return f"(() => {{{script}}})();"  # its names would else meet the page's own
 
 
 def embedded(data: Any) -> str:
