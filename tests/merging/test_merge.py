@@ -258,7 +258,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     quantised = broken_base(base, tmp_path / "a", "config.json", lambda c: c.update(quantization_config={"bits": 4}))
     refuses(quantised, adapter_dir, tmp_path, "quantization_config")
     other = broken_base(base, tmp_path / "b", "config.json", lambda c: c.update(model_type="qwen3_vl_moe"))
-    refuses(other, adapter_dir, tmp_path, "qwen3_vl_moe", TypeError)
+    refuses(other, adapter_dir, tmp_path, "qwen3_vl_moe")
     lost = broken_base(base, tmp_path / "c", index, lambda c: c["weight_map"].pop("lm_head.weight"))
     refuses(lost, adapter_dir, tmp_path, r"do not agree on lm_head\.weight")
     outside = broken_base(base, tmp_path / "d", index, lambda c: c["weight_map"].update({"x": "../x.safetensors"}))
