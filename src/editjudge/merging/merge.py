@@ -101,7 +101,7 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
 
 @dataclass(frozen=True)
 class Piece:
-    """`size` bytes of a base file: the rows of `tensor`, called `name`, from `first` on, written in safetensors' `dtype`.
+    """`size` bytes of a base file: the rows of `tensor`, called `name`, from `first` on, in safetensors' `dtype`.
 
     instead: what takes the tensor's place, the tensor itself if nothing does. added: (left, right, scale) of a `Delta`
     in float32, the factors (rows, r) and (r, columns) of the whole tensor.
