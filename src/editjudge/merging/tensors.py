@@ -101,7 +101,7 @@ def read_base(folder: Path) -> Base:
     FileNotFoundError: no weights or processor there. FileError: another architecture, quantised, tensors that its
     configuration asks for are missing, or its files do not fit together.
     """
-    config = _json(folder / "config.json")
+    config = read_json(folder / "config.json")
     if config.get("model_type") != "qwen3_vl":
         raise FileError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
     if config.get("quantization_config"):
@@ -121,7 +121,7 @@ def read_base(folder: Path) -> Base:
 
 def _sharded(folder: Path, config: dict[str, Any]) -> Base:
     check_indices(folder)
-    index = _json(folder / INDEX)
+    index = read_json(folder / INDEX)
     names = sorted(set(index["weight_map"].values()))
     base = Base(folder, config, {name: read_header(folder / name) for name in names}, index)
     held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
@@ -130,9 +130,14 @@ def _sharded(folder: Path, config: dict[str, Any]) -> Base:
     return base
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. FileError: there is none."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is no JSON: {error}") from error
     if not isinstance(value, dict):
