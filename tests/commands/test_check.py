@@ -112,3 +112,32 @@ def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(
     ends = [f" lies in {place}, which a stage makes anew: keep it elsewhere" for place in wanted.values()]
     assert sorted(line.partition(":")[0] for line in lines) == sorted(wanted)
     assert all(sum(line.endswith(end) for line in lines) == 1 for end in ends)
+
+
+def test_a_lock_that_was_cut_is_named(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    """At every line between entries; where it is no list of stages any more; and where it is gone."""
+    shutil.copy(ROOT / "dvc.lock", "dvc.lock")
+    whole = Path("dvc.lock").read_text()
+    assert check.cut_lock() == [], "outside of git nothing is known"
+    me = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "dvc.lock"], [*me, "commit", "-qm", "lock"]):
+        subprocess.run(["git", *words], check=True)
+    assert check.cut_lock() == []
+    stages = list(yaml.safe_load(whole)["stages"])
+    for number in (1, len(stages) - 1):
+        Path("dvc.lock").write_text(whole[: whole.index(f"\n  {stages[number]}:\n") + 1])
+        [line] = check.cut_lock()
+        assert line.startswith(f"dvc.lock lacks {len(stages) - number} stages that git's HEAD has (")
+        assert line.endswith("): git restore dvc.lock")
+    assert f"({stages[-1]})" in line
+    assert line in found(values, capsys)
+    for rest in ("", whole[: len(whole) // 2] + "\n {", "stages:\n"):
+        Path("dvc.lock").write_text(rest)
+        assert "cannot be read" in check.cut_lock()[0]
+    Path("dvc.lock").unlink()
+    assert "cannot be read" in check.cut_lock()[0]
+
+
+def test_a_stage_whose_results_are_committed_is_frozen() -> None:
+    """So that DVC neither deletes nor makes them anew, whatever its lock says."""
+    assert yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["base_model"]["frozen"] is True

@@ -10,6 +10,7 @@ import torch
 from judging import compare
 from PIL import Image
 
+from editjudge.core.errors import FileError
 from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import PointQuestion, Question, swapped
 from editjudge.judges.styles import Style, style
@@ -182,10 +183,10 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
     for name in ("config.json", "generation_config.json"):
         (tmp_path / name).write_bytes((base_dir / name).read_bytes())
     torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
+    with pytest.raises(FileError, match="safetensors"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(TypeError, match="bert"):
+    with pytest.raises(FileError, match="bert"):
         load_model(tmp_path)
 
 

@@ -25,16 +25,18 @@ from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
 from editjudge.core import images
+from editjudge.core.errors import FileError
 from editjudge.core.files import sha256
 from editjudge.judges.asking import weights_hash
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.merging import adapter as merge_adapters
 from editjudge.merging import folder as merge_folder
 from editjudge.merging import merge
 from editjudge.merging import tensors as merge_tensors
 from editjudge.merging.merge import merge_adapter
-from editjudge.qwen import tiny
+from editjudge.qwen import chat_model, tiny
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import messages
@@ -258,7 +260,7 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     quantised = broken_base(base, tmp_path / "a", "config.json", lambda c: c.update(quantization_config={"bits": 4}))
     refuses(quantised, adapter_dir, tmp_path, "quantization_config")
     other = broken_base(base, tmp_path / "b", "config.json", lambda c: c.update(model_type="qwen3_vl_moe"))
-    refuses(other, adapter_dir, tmp_path, "qwen3_vl_moe", TypeError)
+    refuses(other, adapter_dir, tmp_path, "qwen3_vl_moe")
     lost = broken_base(base, tmp_path / "c", index, lambda c: c["weight_map"].pop("lm_head.weight"))
     refuses(lost, adapter_dir, tmp_path, r"do not agree on lm_head\.weight")
     outside = broken_base(base, tmp_path / "d", index, lambda c: c["weight_map"].update({"x": "../x.safetensors"}))
@@ -268,6 +270,52 @@ def test_broken_bases(bases: Bases, adapter_dir: Path, tmp_path: Path):
     (other / "processor_config.json").unlink()
     broken_base(other, tmp_path / "e", "config.json", lambda c: c.update(model_type="qwen3_vl"))
     refuses(tmp_path / "e", adapter_dir, tmp_path, "no processor", FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"r": 0}, "r: 0 is less"),
+        ({"r": "4"}, "r: '4' is not of type 'integer'"),
+        ({"lora_alpha": float("nan")}, "NaN is no JSON number"),
+        ({"lora_alpha": None}, "lora_alpha: None is not"),
+        ({"target_modules": 5}, "target_modules: 5 is not"),
+        ({"target_modules": "(q_proj"}, "target_modules: .q_proj is no regular expression"),
+        ({"exclude_modules": "(([a-z_.0-9])+)+!"}, "exclude_modules: .* takes too long to match"),
+        ({"modules_to_save": [["lm_head"]]}, "modules_to_save.0.: .* is not of type 'string'"),
+    ],
+)
+def test_adapters_with_broken_settings(
+    change: dict, words: str, bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(merge_adapters, "SECONDS", 2.0)
+    broken = broken_base(adapter_dir, tmp_path / "broken", "adapter_config.json", lambda config: config.update(change))
+    refuses(bases["float32"], broken, tmp_path, words)
+    with pytest.raises(FileError, match=words):
+        chat_model.load(bases["float32"], adapter=broken)
+
+
+def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tmp_path: Path):
+    shutil.copytree(adapter_dir, tmp_path / "half")
+    tensors = load_file(adapter_dir / "adapter_model.safetensors")
+    save_file(dict(sorted(tensors.items())[::2]), tmp_path / "half" / "adapter_model.safetensors")
+    with pytest.raises(FileError, match="half cannot be loaded: Found missing adapter keys"):
+        chat_model.load(bases["float32"], adapter=tmp_path / "half")
+    first = next(iter(tensors))
+    save_file(tensors | {first: tensors[first] * float("nan")}, tmp_path / "half" / "adapter_model.safetensors")
+    with pytest.raises(FileError, match="not finite"):
+        chat_model.load(bases["float32"], adapter=tmp_path / "half")
+
+
+def test_a_base_that_is_not_finite_is_not_merged(bases: Bases, adapter_dir: Path, tmp_path: Path):
+    shutil.copytree(bases["float32"], tmp_path / "base")
+    file = sorted((tmp_path / "base").glob("*.safetensors"))[-1]
+    tensors = load_file(file)
+    name = next(iter(tensors))
+    save_file(tensors | {name: tensors[name] * float("inf")}, file, metadata={"format": "pt"})
+    with pytest.raises(FileError, match=f"{name} holds values that are not finite"):
+        merge_adapter(tmp_path / "base", adapter_dir, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\0\0\0\0\0\0\0not json", b"\xff" * 64, "cut"])

@@ -16,6 +16,7 @@ import openai
 import pytest
 import uvicorn
 from judging import compare
+from pydantic import ValidationError
 
 from editjudge.endpoints import launch
 from editjudge.judges.protocol import Question, swapped
@@ -25,6 +26,7 @@ from editjudge.qwen import chat_model, prompt
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.serving import server
+from editjudge.serving.chat_request import MOST_PARTS, Body, read_request
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "models/tiny_base"
@@ -279,3 +281,53 @@ def test_too_many_waiting_are_sent_away(
 ) -> None:
     monkeypatch.setattr(trained.server.batcher.waiting, "full", lambda: True)
     assert post(trained, body(questions[0]))[0] == 429
+
+
+@pytest.mark.parametrize("where", ["messages", "content"])
+def test_of_very_many_mistakes_the_first_one_is_read(where: str) -> None:
+    parts = [{}] * 100_000
+    shown = parts if where == "messages" else [{"role": "user", "content": parts}]
+    with pytest.raises(ValidationError) as failed:
+        Body.model_validate_json(json.dumps({"model": "judge", "messages": shown}))
+    assert failed.value.error_count() <= 4, "of the first part, by each form of content"
+
+
+def test_no_more_messages_or_parts_than_the_limit() -> None:
+    empty = {"role": "user", "content": ""}
+    part = {"type": "text", "text": ""}
+    for shown in ([empty] * (MOST_PARTS + 1), [{"role": "user", "content": [part] * (MOST_PARTS + 1)}]):
+        with pytest.raises(ValidationError, match=f"at most {MOST_PARTS} items"):
+            Body.model_validate_json(json.dumps({"model": "judge", "messages": shown}))
+
+
+def test_requests_are_read_off_the_event_loop(trained: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[threading.Thread] = []
+
+    def read(*given: Any) -> Any:
+        readers.append(threading.current_thread())
+        return read_request(*given)
+
+    monkeypatch.setattr(server, "read_request", read)
+    assert httpx2.post(f"{trained.url}/chat/completions", content=b"{").status_code == 400
+    assert len(readers) == 1
+    assert readers[0] is not trained.thread
+
+
+def test_decoded_images_have_limited_room(png: Callable[..., bytes]) -> None:
+    small = png(0, 30, 20)
+    assert server.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
+    most: list[int] = []
+
+    async def work(room: server.Room, size: int) -> None:
+        async with room.of(size):
+            most.append(room.held)
+            await asyncio.sleep(0)
+
+    async def many() -> int:
+        room = server.Room(100)
+        await asyncio.gather(*(work(room, size) for size in (60, 30, 40, 250, 10, 100, 90)))
+        return room.held
+
+    assert asyncio.run(many()) == 0
+    assert len(most) == 7
+    assert sorted(most)[-2:] == [100, 250], "what is too large alone has all the room for itself"

@@ -1,16 +1,20 @@
 """Reads all of params.yaml and every recipe, and lists everything that is wrong: before DVC deletes any output.
 
-Looked up are also the files and folders that params.yaml names, unless a stage of dvc.yaml makes them, and the
-environment variables with keys. Nothing is loaded: whether a model fits, its stage says.
+Looked up are also the files and folders that params.yaml names, unless a stage of dvc.yaml makes them, the environment
+variables with keys, and whether dvc.lock has lost stages that git's HEAD has. Nothing is loaded:
+whether a model fits, its stage says.
 """
 
 import argparse
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
@@ -222,10 +226,34 @@ def made_by(graph: Mapping[str, Any]) -> list[str]:
     return [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
 
 
+def lock_entries(lock: str | bytes) -> set[str]:
+    """The stages in the text of a dvc.lock. ValueError: it is none."""
+    try:
+        value = yaml.load(lock, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return set(value["stages"])
+    except (yaml.YAMLError, LookupError, TypeError) as error:
+        raise ValueError("no list of stages") from error
+
+
+def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
+    """A line where dvc.lock has lost stages that git's HEAD has: DVC, when it is killed, leaves it cut, and then runs
+    these stages again, having deleted what they made. None outside of git, or where HEAD has no dvc.lock.
+    """
+    said = subprocess.run(["git", "show", f"HEAD:./{lock}"], capture_output=True, check=False)
+    if said.returncode:
+        return []
+    try:
+        lost = sorted(lock_entries(said.stdout) - lock_entries(lock.read_bytes()))
+    except (OSError, ValueError) as error:
+        return [f"{lock} cannot be read ({error}): git restore {lock}"]
+    named = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
+    return [f"{lock} lacks {len(lost)} stages that git's HEAD has ({named}): git restore {lock}"] if lost else []
+
+
 def run() -> None:
     """Ends with status 1 after a line for each mistake."""
     made = made_by(params.load(Path("dvc.yaml")))
-    lines = Check(params.load(), made).all()
+    lines = [*cut_lock(), *Check(params.load(), made).all()]
     print("\n".join(lines) if lines else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if lines else 0)
 

@@ -5,6 +5,7 @@ A row that cannot be read is a RowError in its place. A file that cannot be read
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, zip_longest
 from pathlib import Path
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 
 from editjudge.core.errors import UserError
 
-BATCH = 64  # rows of a Parquet file in memory at a time
+BATCH = 64  # rows of a Parquet file in memory at a time, or fewer:
+MOST = 1 << 28  # bytes
 LONGEST = 1 << 24  # bytes of a line
 TEXTS = (pa.string(), pa.large_string())
 # Of Arrow, ArrowInvalid being a ValueError; and of its values in Python: text that is no UTF-8, times out of range.
@@ -108,6 +110,8 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
     try:
         table = pq.ParquetFile(file)
         there = [name for name in table.schema_arrow.names if not fields or name in fields]
+        if twice := [name for name, times in Counter(there).items() if times > 1]:
+            raise TableError(f"{file}: two columns are called {twice[0]!r}")
         light = [name for name in there if table.schema_arrow.field(name).type in TEXTS]
         for group in range(table.num_row_groups):
             rows = [] if light == there else _batches(table, group, light)
@@ -118,7 +122,15 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns):
+    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as all its columns,
+    since a value that is stored once may stand in every row. One by one where even two might take more.
+    """
+    stored = table.metadata.row_group(group)
+    chunks = map(stored.column, range(stored.num_columns))
+    largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    rows = min(BATCH, max(1, MOST // max(1, largest)))
+    for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=columns):
+        batch.validate(full=True)
         yield from batch.to_pylist()
 
 
@@ -127,6 +139,7 @@ def arrow(file: Path) -> Iterator[Values]:
     try:
         with pa.memory_map(str(file)) as source:
             for batch in pa.ipc.open_stream(source):
+                batch.validate(full=True)  # of a broken file Arrow believes what it points at: SIGSEGV
                 yield from batch.to_pylist()
     except BROKEN as error:
         raise TableError(f"{file}: not readable as an Arrow stream: {error}") from error
@@ -143,6 +156,8 @@ def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Itera
             columns = next(rows, [])
             if isinstance(columns, RowError):
                 raise TableError(f"{file}: the first line: {columns}")
+            if twice := [name for name, times in Counter(columns).items() if times > 1]:
+                raise TableError(f"{file}: two columns are called {twice[0]!r}")
             for row in rows:
                 if isinstance(row, RowError):
                     yield row
@@ -196,6 +211,7 @@ def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]
             table = table.cast_column(column, Image(decode=False)) if isinstance(feature, Image) else table
         try:
             for batch in table.with_format("arrow").iter(BATCH):
+                batch.validate(full=True)
                 yield from ((name, next(numbers), row) for row in batch.to_pylist())
         except BROKEN as error:
             raise TableError(f"{folder}: split {name!r}: not readable: {error}") from error

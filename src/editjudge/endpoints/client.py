@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -32,10 +33,12 @@ LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
+SPECIAL = frozenset('/"\\')  # characters that JSON may write behind a backslash
 TOO_LARGE = "too_large"  # the kind of an answer beyond most_bytes
 REAL = 16  # characters of a key that no reply contains by chance
 # Refusals of a first request that are everyone's; later ones may be about what a single request shows.
 FORBIDDEN, OF_THE_KEY = 403, re.compile(r"\bAPI[ _]key\b", re.IGNORECASE)
+MOST_BYTES = 16 * 2**20  # of a reply: 4,096 tokens with the 20 likeliest at each place are about 8 MB
 T = TypeVar("T")
 Body: TypeAlias = bytes | aiohttp.FormData  # JSON as bytes, or a form with files, sent as multipart/form-data
 
@@ -93,7 +96,7 @@ class Answered(Generic[T]):
 
 @dataclass(frozen=True)
 class Line:
-    """How an endpoint is reached. timeout, connect_timeout: seconds of one try. per_minute, most_bytes: 0: no limit."""
+    """How an endpoint is reached. timeouts: seconds of one try. per_minute, 0: no limit. most_bytes: of a reply."""
 
     base_url: str
     key: str | None = field(default=None, repr=False)
@@ -102,7 +105,7 @@ class Line:
     timeout: float = 120.0
     connect_timeout: float = 10.0
     tries: int = 6
-    most_bytes: int = 0
+    most_bytes: int = MOST_BYTES
 
 
 class Endpoint:
@@ -192,18 +195,18 @@ class Endpoint:
         most, data = self.line.most_bytes, bytearray()
         async for part in response.content.iter_any():
             data += part
-            if 0 < most < len(data):
+            if len(data) > most:
                 raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
         return bytes(data)
 
     def _hidden(self, text: str) -> str:
-        return text if self.line.key is None else text.replace(self.line.key, HIDDEN)
+        return masked(text.encode(), self.line.key).decode() if self.line.key else text
 
     def _sound(self, url: str, status: int, raw: bytes, wait: str | None) -> bytes:
         """The body of a response with status 200, without the key; raises what any other one means."""
         if status == 200:
             key = self.line.key or ""
-            return raw.replace(key.encode(), HIDDEN.encode()) if len(key) >= REAL else raw
+            return masked(raw, key) if len(key) >= REAL else raw
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
@@ -221,6 +224,23 @@ class Endpoint:
 
     def _count(self, state: RetryCallState) -> None:
         self.retries[cast(Any, state.outcome).exception().kind] += 1
+
+
+def masked(raw: bytes, key: str) -> bytes:
+    """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`.
+
+    Escapes of escapes count, too: JSON in a JSON text.
+    """
+    if b"\\" not in raw or (b"\\u00" not in raw and not SPECIAL & set(key)):  # most replies; the pattern is slow
+        return raw.replace(key.encode(), HIDDEN.encode())
+    return _spellings(key).sub(HIDDEN.encode(), raw)
+
+
+@lru_cache
+def _spellings(key: str) -> re.Pattern[bytes]:
+    """A key's characters are printable ASCII: it is part of an HTTP header."""
+    spelled = (rf"(?:\\{{0,8}}{re.escape(each)}|\\{{1,8}}u00(?i:{ord(each):02x}))" for each in key)
+    return re.compile("".join(spelled).encode())
 
 
 def proxy_of(url: str) -> str | None:

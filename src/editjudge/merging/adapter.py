@@ -7,13 +7,17 @@ saved whole is refused by name.
 import json
 import math
 import re
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from editjudge.core.errors import FileError
-from editjudge.merging.tensors import FLOATS, Stored, read_header, read_rows
+from editjudge.merging.tensors import FLOATS, Stored, read_header, read_json, read_rows
 
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -26,6 +30,21 @@ KNOWN = {"peft_type", "r", "lora_alpha", "use_rslora", "modules_to_save", "targe
 KNOWN |= {"layers_to_transform", "init_lora_weights", "auto_mapping", "base_model_name_or_path", "revision"}
 KNOWN |= {"task_type", "inference_mode", "peft_version", "lora_dropout", "layers_pattern", "fan_in_fan_out"}
 KNOWN |= {"ensure_weight_tying", "megatron_core", "qalora_group_size", "runtime_config", "eva_config", "loftq_config"}
+PATTERNS = {"type": ["string", "array", "null"], "items": {"type": "string"}}
+SCHEMA = {
+    "if": {"properties": {"peft_type": {"const": "LORA"}}},
+    "then": {"required": ["r", "lora_alpha"]},
+    "properties": {
+        "r": {"type": "integer", "minimum": 1},
+        "lora_alpha": {"type": "number", "minimum": -1e9, "maximum": 1e9},
+        "use_rslora": {"type": ["boolean", "null"]},
+        "target_modules": PATTERNS,
+        "exclude_modules": PATTERNS,
+        "modules_to_save": {"type": ["array", "null"], "items": {"type": "string"}},
+    },
+}
+SECONDS = 10.0  # for a pattern and all names of a model; a good one takes less than one
+MATCH = "import json, re, sys; pattern, names = json.load(sys.stdin); [re.fullmatch(pattern, name) for name in names]"
 KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts also changed the base's weights
 
 
@@ -61,7 +80,7 @@ def read_adapter(folder: Path) -> Adapter:
     for name in (WEIGHTS, "adapter_config.json"):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name} is missing: adapters are read from safetensors only")
-    adapter = Adapter(folder, json.loads((folder / "adapter_config.json").read_text()), {}, {})
+    adapter = Adapter(folder, read_config(folder), {}, {})
     _refuse(adapter.config)
     for name, tensor in read_header(folder / WEIGHTS)[1].items():
         if not name.startswith(PREFIX) or tensor.dtype not in FLOATS:
@@ -73,6 +92,35 @@ def read_adapter(folder: Path) -> Adapter:
         else:
             adapter.replaced[inner] = tensor
     return adapter
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings of the adapter in a folder. FileError: none are there, or one has a wrong type or value."""
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        raise FileError(f"{path} is missing")
+    config = read_json(path)
+    if error := next(Draft202012Validator(SCHEMA).iter_errors(config), None):
+        raise FileError(f"{path}: {error.json_path.removeprefix('$.')}: {error.message:.200}")
+    return config
+
+
+def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
+    """FileError: target_modules or exclude_modules is no regular expression, or one that is not matched with all of
+    the names in SECONDS. peft would go on for ever, and nothing but the end of a process ends `re`.
+    """
+    joined = list(names)
+    for field in ("target_modules", "exclude_modules"):
+        if isinstance(pattern := config.get(field), str):
+            given = json.dumps([pattern, joined]).encode()
+            try:
+                subprocess.run(
+                    [sys.executable, "-c", MATCH], input=given, capture_output=True, timeout=SECONDS, check=True
+                )
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                slow = isinstance(error, subprocess.TimeoutExpired)
+                why = "takes too long to match" if slow else "is no regular expression"
+                raise FileError(f"{folder / 'adapter_config.json'}: {field}: {pattern:.100} {why}") from None
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
@@ -94,6 +142,7 @@ def _check_finite(name: str, tensor: Stored) -> None:
 
 def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
     """What becomes of the base's tensors. tied: its output layer is its embeddings. FileError: what does not fit."""
+    check_patterns(adapter.folder, adapter.config, (name.removesuffix(".weight") for name in base))
     _check_embeddings(adapter, tied)
     made: dict[str, Change] = dict(adapter.replaced)
     shapes = {name: tensor.shape for name, tensor in adapter.replaced.items()}

@@ -22,6 +22,7 @@ import torch
 from tqdm import tqdm
 
 from editjudge.core import hub
+from editjudge.core.checkpoints import check_finite
 from editjudge.core.files import sha256
 from editjudge.core.workers import cores
 from editjudge.merging.adapter import Adapter, Change, Delta, changes, read_adapter
@@ -44,8 +45,9 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
     Beside the weights lie the base's processor with the adapter's bounds on pixels, a model card, and merge.json with
     the SHA-256 of what was merged.
     An out_dir that exists is replaced; the new one appears whole, or not at all. Raises before anything is written:
-    FileNotFoundError, TypeError and ValueError where base and adapter cannot be merged (`read_base`, `read_adapter`,
-    `changes`); FileExistsError: out_dir is something else than an old result; OSError: the disk is too small.
+    FileNotFoundError and FileError where base and adapter cannot be merged (`read_base`, `read_adapter`, `changes`);
+    FileExistsError: out_dir is something else than an old result; OSError: the disk is too small. While it writes:
+    FileError where a weight of the base is not finite.
     """
     base, adapter = read_base(base_dir), read_adapter(adapter_dir)
     made = changes(adapter, base.tensors, base.tied)
@@ -99,12 +101,13 @@ def _write_weights(base: Base, made: Mapping[str, Change], dtype: Dtype, size: i
 
 @dataclass(frozen=True)
 class Piece:
-    """`size` bytes of a base file: the rows of `tensor` from `first` on, which are written in safetensors' `dtype`.
+    """`size` bytes of a base file: the rows of `tensor`, called `name`, from `first` on, in safetensors' `dtype`.
 
     instead: what takes the tensor's place, the tensor itself if nothing does. added: (left, right, scale) of a `Delta`
     in float32, the factors (rows, r) and (r, columns) of the whole tensor.
     """
 
+    name: str
     tensor: Stored
     first: int
     size: int
@@ -129,7 +132,7 @@ def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: st
         row = tensor.size // tensor.rows
         rows = tensor.block * max(1, PIECE // (tensor.block * row))
         for first in range(0, tensor.rows, rows):
-            yield Piece(tensor, first, min(rows, tensor.rows - first) * row, written, instead, added)
+            yield Piece(name, tensor, first, min(rows, tensor.rows - first) * row, written, instead, added)
 
 
 def _stream(source: BufferedReader, target: BinaryIO, pieces: Iterator[Piece], bar: tqdm) -> str:
@@ -169,9 +172,12 @@ def _read(source: BufferedReader, size: int) -> bytearray:
 def _merged(piece: Piece, data: bytearray) -> memoryview:
     """What a piece's bytes become; summed in float32, a block of rows at a time."""
     tensor = piece.tensor
-    if piece.instead == tensor and piece.added is None and piece.dtype == tensor.dtype:
+    if tensor.dtype not in FLOATS:
         return memoryview(data)
     values = torch.frombuffer(data, dtype=FLOATS[tensor.dtype]).view(-1, tensor.columns)
+    check_finite(tensor.file, [(piece.name, values)])
+    if piece.instead == tensor and piece.added is None and piece.dtype == tensor.dtype:
+        return memoryview(data)
     if piece.instead != tensor:
         values = read_rows(piece.instead, piece.first, len(values))
     written = torch.empty(values.shape, dtype=FLOATS[piece.dtype])

@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
+from editjudge.core.checkpoints import check_indices
 from editjudge.core.errors import FileError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -96,29 +98,64 @@ class Base:
 def read_base(folder: Path) -> Base:
     """The checkpoint in a folder, without its tensors.
 
-    FileNotFoundError: no configuration, weights or processor there. TypeError: another architecture. ValueError: it is
-    quantised, or its files do not fit together.
+    FileNotFoundError: no weights or processor there. FileError: another architecture, quantised, tensors that its
+    configuration asks for are missing, or its files do not fit together.
     """
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     if config.get("model_type") != "qwen3_vl":
-        raise TypeError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
+        raise FileError(f"{folder} holds a {config.get('model_type')} model, not qwen3_vl")
     if config.get("quantization_config"):
         raise FileError(f"{folder} is quantised (quantization_config): an adapter is merged into the unquantised base")
     if not any((folder / name).is_file() for name in PROCESSOR):
         raise FileNotFoundError(f"{folder} has no processor: none of {', '.join(PROCESSOR)}")
     if (folder / SINGLE).is_file():
-        return Base(folder, config, {SINGLE: read_header(folder / SINGLE)}, None)
-    if not (folder / INDEX).is_file():
+        base = Base(folder, config, {SINGLE: read_header(folder / SINGLE)}, None)
+    elif (folder / INDEX).is_file():
+        base = _sharded(folder, config)
+    else:
         raise FileNotFoundError(f"{folder} has no weights in safetensors: neither {SINGLE} nor {INDEX}")
-    index = json.loads((folder / INDEX).read_text())
+    if missing := sorted(_needed(base) - set(base.tensors)):
+        raise FileError(f"{folder} lacks {len(missing)} weights of a Qwen3-VL: {', '.join(missing[:3])}")
+    return base
+
+
+def _sharded(folder: Path, config: dict[str, Any]) -> Base:
+    check_indices(folder)
+    index = read_json(folder / INDEX)
     names = sorted(set(index["weight_map"].values()))
-    if strange := [name for name in names if Path(name).name != name]:
-        raise FileError(f"{folder / INDEX} names {strange[0]}, which is no file of the folder")
     base = Base(folder, config, {name: read_header(folder / name) for name in names}, index)
     held = {name: file for file, (_, tensors) in base.shards.items() for name in tensors}
     if wrong := sorted(set(held.items()) ^ set(index["weight_map"].items())):
         raise FileError(f"{folder / INDEX} and the files do not agree on {wrong[0][0]}")
     return base
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. FileError: there is none."""
+    try:
+        value = json.loads(path.read_bytes(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: an object expected, not {type(value).__name__}")
+    return value
+
+
+def _needed(base: Base) -> set[str]:
+    """The names of the weights that transformers would fill by chance where they are missing."""
+    from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+
+    try:
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(base.folder, local_files_only=True, trust_remote_code=False)
+            net = Qwen3VLForConditionalGeneration(config)
+    except (OSError, ValueError, TypeError, LookupError, StrictDataclassError) as error:
+        raise FileError(f"{base.folder / 'config.json'}: {' '.join(str(error).split())}") from error
+    return {name for name, _ in net.named_parameters()} - ({"lm_head.weight"} if base.tied else set())
 
 
 def header_of(metadata: Mapping[str, str], tensors: Mapping[str, Stored], dtype: str | None) -> bytes:

@@ -7,6 +7,8 @@ one source, each image once and little more than a third of the tokens.
 """
 
 import copy
+import re
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -24,9 +27,13 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList, Stoppi
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from editjudge.core import images
+from editjudge.core.checkpoints import check_finite
+from editjudge.core.errors import FileError
+from editjudge.merging.adapter import check_patterns, read_config
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.qwen.processor import load_processor
 
+ADDED = re.compile(r"\.(lora_|modules_to_save\.)")  # in the names of what peft adds to a model
 TOP = 20  # likeliest tokens that are kept at each place of a reply
 LONGEST_ASPECT = 200  # of an image, as transformers takes it
 KEPT_IMAGES = 32  # whose features stay for the next batch: about 1.3 GB for an 8B checkpoint in bfloat16
@@ -331,15 +338,26 @@ def load(
 ) -> ChatModel:
     """A local checkpoint, with a LoRA adapter (peft's) if one is given. device: None takes a GPU where there is one.
 
-    Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model,
-    load_processor and peft raise.
+    Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model and
+    load_processor raise; FileError: an adapter that is broken, lacks a part or does not fit.
     """
     model = load_model(model_dir, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if adapter is None:
         return ChatModel(model, load_processor(model_dir))
     from peft import PeftModel
 
-    PeftModel.from_pretrained(model, str(adapter)).eval()  # puts its layers into the model itself
+    folder = Path(adapter)
+    check_patterns(folder, read_config(folder), (name for name, _ in model.named_modules()))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Found missing adapter keys")  # which peft leaves as it starts them
+            PeftModel.from_pretrained(model, str(folder)).eval()  # puts its layers into the model itself
+    except (Warning, OSError, ValueError, TypeError, LookupError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise FileError(f"{folder} cannot be loaded: {' '.join(str(error).split()):.300}") from error
+    added = ((name, weight) for name, weight in model.named_parameters() if ADDED.search(name))
+    check_finite(folder, added)
     return ChatModel(model, load_processor(adapter if Path(adapter, "processor_config.json").is_file() else model_dir))
 
 

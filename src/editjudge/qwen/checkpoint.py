@@ -1,11 +1,13 @@
 """Loading a Qwen3-VL checkpoint from a local folder: safetensors only, no remote code, nothing fetched."""
 
+import json
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
-from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+from transformers import Qwen3VLForConditionalGeneration
 
+from editjudge.core import checkpoints
 from editjudge.core.errors import FileError
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
@@ -17,18 +19,25 @@ def load_model(
 ) -> Qwen3VLForConditionalGeneration:
     """In eval mode. attention: transformers' attn_implementation.
 
-    OSError: no such checkpoint, or none in safetensors. TypeError: another architecture.
-    FileError: an attention that cannot run here.
+    FileError: no such checkpoint, none in safetensors, another architecture, weights that `checkpoints.load` refuses,
+    or an attention that cannot run here.
     """
-    config = AutoConfig.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
-    if config.model_type != "qwen3_vl":
-        raise TypeError(f"{model_dir} holds a {config.model_type} model, not qwen3_vl")
-    options: Any = {"dtype": DTYPES[dtype], "attn_implementation": attention}
+    folder = Path(model_dir)
+    check_kind(folder)
     try:
-        model = Qwen3VLForConditionalGeneration.from_pretrained(
-            str(model_dir), config=config, use_safetensors=True, local_files_only=True, **options
+        model: Qwen3VLForConditionalGeneration = checkpoints.load(
+            Qwen3VLForConditionalGeneration, folder, device, dtype=DTYPES[dtype], attn_implementation=attention
         )
     except ImportError as error:
         raise FileError(f"attn_implementation: {attention}: {str(error).strip().splitlines()[0]}") from None
-    torch.nn.Module.to(model, device)
-    return model.eval()
+    return model
+
+
+def check_kind(folder: Path) -> None:
+    """FileError: no configuration of a Qwen3-VL checkpoint is in the folder."""
+    try:
+        kind = json.loads((folder / "config.json").read_bytes())["model_type"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise FileError(f"{folder} holds no checkpoint: config.json: {error!r:.200}") from error
+    if kind != "qwen3_vl":
+        raise FileError(f"{folder} holds a {kind} model, not qwen3_vl")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, Strict, ValidationError
 from editjudge.qwen.chat_model import TOP
 
 DEFAULT_NEW_TOKENS = 512
+MOST_PARTS = 256  # messages of a request, and parts of a message
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Tokens: TypeAlias = Annotated[int, Field(ge=1)]
 
@@ -29,9 +30,12 @@ class ImagePart(BaseModel, extra="forbid"):
     image_url: Address
 
 
+Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
 class Message(BaseModel, extra="forbid"):
     role: Literal["system", "user", "assistant"]
-    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+    content: str | Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
 
 
 class ResponseFormat(BaseModel, extra="forbid"):
@@ -42,7 +46,7 @@ class Body(BaseModel, extra="forbid"):
     """The fields of a request that are known; whole numbers may be written as floats."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
     top_p: Annotated[Number, Field(gt=0, le=1)] = 1.0
     seed: int | None = None
@@ -80,7 +84,7 @@ def read_request(body: bytes, most_images: int) -> ChatRequest:
     try:
         given = Body.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise Rejected(400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0] or None) from None
     if given.top_logprobs is not None and not given.logprobs:

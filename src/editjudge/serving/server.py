@@ -6,18 +6,20 @@ together are answered in one batch, which shares what they have in common (see c
 
 import argparse
 import asyncio
+import io
 import re
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import uvicorn
+from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -32,6 +34,7 @@ from editjudge.serving.chat_request import Body, ChatRequest, Rejected, read_req
 
 MAX_BODY = 128 * 2**20  # bytes of a request
 MAX_WAITING = 1024  # requests; more are sent away
+MAX_DECODED = 2**30  # bytes of images that are decoded at a time, but for those of a single request
 GATHERING = 0.005  # seconds in which a batch gathers requests
 
 
@@ -101,6 +104,36 @@ async def gone(waiting: Waiting) -> bool:
     return hung_up
 
 
+class Room:
+    """At most `most` bytes are held at a time; who needs more waits, first come, first served."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+        self.turn, self.freed = asyncio.Lock(), asyncio.Condition()
+
+    @asynccontextmanager
+    async def of(self, size: int) -> AsyncIterator[None]:
+        """Room for `size` bytes within the block; more than `most` only when nothing else is held."""
+        async with self.turn, self.freed:
+            await self.freed.wait_for(lambda: self.held == 0 or self.held + size <= self.most)
+            self.held += size
+        try:
+            yield
+        finally:
+            async with self.freed:
+                self.held -= size
+                self.freed.notify_all()
+
+
+def decoded_size(encoded: Iterable[bytes]) -> int:
+    """Bytes of RGB that images will take, by their headers; 0 for what is no image, which decoding refuses."""
+    size = 0
+    for data in set(encoded):
+        with suppress(OSError, SyntaxError, ValueError), Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
+            size += 3 * min(image.width * image.height, images.MAX_PIXELS)
+    return size
+
+
 class Server:
     """The endpoints. name: what requests call the model."""
 
@@ -124,6 +157,7 @@ class Server:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self.room = Room(MAX_DECODED)
         self.batcher = Batcher(self.answer, self.limits.batch_size)
         running = asyncio.create_task(self.batcher.run())
         yield
@@ -138,12 +172,13 @@ class Server:
         return JSONResponse({"object": "list", "data": [card]})
 
     async def complete(self, request: Request) -> JSONResponse:
-        wanted = read_request(await read_body(request), self.limits.images)
+        wanted = await run_in_threadpool(read_request, await read_body(request), self.limits.images)
         if wanted.given.model != self.name:
             message = f"the model {wanted.given.model!r} does not exist; served is {self.name!r}"
             raise Rejected(404, message, "model", "model_not_found")
-        asked = await run_in_threadpool(self.prepare, wanted)
-        reply = await self.batcher.ask(asked, request)
+        async with self.room.of(decoded_size(wanted.images)):
+            asked = await run_in_threadpool(self.prepare, wanted)
+            reply = await self.batcher.ask(asked, request)
         return JSONResponse(self.completion(wanted.given, reply))
 
     def prepare(self, wanted: ChatRequest) -> Prepared:

@@ -9,12 +9,14 @@ import ipaddress
 import os
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import httpcore2
 import httpx2
@@ -57,12 +59,47 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
+class _Timely(httpcore2.NetworkStream):
+    """A connection on which a whole answer, headers too, comes within `seconds` of the request's last byte.
+
+    The timeout of the library is that of a single read, which a byte now and then satisfies for ever.
+    """
+
+    def __init__(self, stream: httpcore2.NetworkStream, seconds: float) -> None:
+        self._stream, self._seconds = stream, seconds
+        self._until = time.monotonic() + seconds
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout("the answer takes too long")
+        return self._stream.read(max_bytes, left if timeout is None else min(timeout, left))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+        self._until = time.monotonic() + self._seconds
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return _Timely(self._stream.start_tls(ssl_context, server_hostname, timeout), self._seconds)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 class _Checked(httpcore2.NetworkBackend):
     """Connects to the very address that was checked: a name that answers otherwise the next time gains nothing."""
 
-    def __init__(self, private: bool, own: tuple[str, int] | None) -> None:
-        """private: whether addresses that are not public will do. own: a host and port that may have such a one."""
-        self._private, self._own = private, own
+    def __init__(self, private: bool, own: tuple[str, int] | None, seconds: float) -> None:
+        """private: whether addresses that are not public will do. own: a host and port that may have such a one.
+
+        seconds: for an answer.
+        """
+        self._private, self._own, self._seconds = private, own, seconds
 
     def connect_tcp(
         self,
@@ -79,12 +116,17 @@ class _Checked(httpcore2.NetworkBackend):
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         if not (self._private or (host, port) == self._own or all(is_public(address) for address in addresses)):
             raise RowError("private host", host)
+
+        def connect(address: str) -> httpcore2.NetworkStream:
+            stream = httpcore2.SyncBackend().connect_tcp(address, port, timeout, local_address, socket_options)
+            return _Timely(stream, self._seconds)
+
         for address in addresses[:-1]:
             try:
-                return httpcore2.SyncBackend().connect_tcp(address, port, timeout, local_address, socket_options)
+                return connect(address)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-        return httpcore2.SyncBackend().connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+        return connect(addresses[-1])
 
 
 class Downloads:
@@ -99,7 +141,7 @@ class Downloads:
         """
         self.folder, self.limits = folder, limits
         self.most = int(limits.megabytes * 1e6)
-        backend = _Checked(limits.private_hosts, own)
+        backend = _Checked(limits.private_hosts, own, limits.seconds)
         self._pool = httpcore2.ConnectionPool(max_connections=limits.at_once, network_backend=backend)
         self._backoff = tenacity.wait_exponential_jitter(initial=first_wait, max=LONGEST_WAIT, jitter=first_wait)
 
@@ -157,6 +199,8 @@ class Downloads:
                     if not (location := _header(answer, b"location")):
                         raise RowError(FAILED, f"HTTP {answer.status} to nowhere")
                     target = _address(location, target)
+        except httpcore2.ReadTimeout as error:
+            raise _TryAgain(f"not here after {self.limits.seconds:g} seconds") from error
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             raise _TryAgain(type(error).__name__) from error
         raise RowError(FAILED, f"more than {HOPS} redirects")

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
-from safetensors import SafetensorError
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from editjudge.core import checkpoints
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
 from editjudge.vision.folders import OUT_OF_MEMORY, Precision, Scaling
@@ -35,26 +35,15 @@ def check_device(where: str, device: str) -> None:
 def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
     """The model of the class `kind` in `folder`, in eval mode; safetensors only, no remote code, nothing fetched.
 
-    ParamsError where there is no such device, and where the weights do not fit the architecture: transformers would
-    fill what is missing by chance.
+    ParamsError where there is no such device, and where `checkpoints.load` refuses the weights.
     """
     check_device(where, device)
     try:
-        model, report = kind.from_pretrained(
-            str(folder), dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True, trust_remote_code=False,
-            output_loading_info=True, ignore_mismatched_sizes=True,
-        )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise ParamsError(f"{where}: {folder} cannot be loaded: {' '.join(str(error).split())}") from error
-    wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
-    if wrong:
-        raise ParamsError(
-            f"{where}: {folder} lacks {len(wrong)} weights of a {kind.__name__}, or has them in another"
-            f" shape: {', '.join(wrong[:3])}"
-        )
+        model = checkpoints.load(kind, folder, device, dtype=DTYPES[dtype])
+    except FileError as error:
+        raise ParamsError(f"{where}: {error}") from error
     assert isinstance(model, PreTrainedModel)
-    torch.nn.Module.to(model, device)
-    return model.eval()
+    return model
 
 
 def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
