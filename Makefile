@@ -47,7 +47,7 @@ repro: setup check
 	dvc repro
 	@dvc plots show -o dvc_plots >/dev/null
 	@echo && python -m editjudge.commands.headline
-	@echo && echo "Metrics: metrics/   Plots: dvc_plots/index.html   Leaderboard: metrics/leaderboard.json   Judge: models/judge/"
+	@echo && echo "Report: report/index.html   Plots: dvc_plots/index.html   Metrics: metrics/   Judge: models/judge/"
 
 # Two processes: one runs the whole graph, the other all else.
 test: setup-dev
