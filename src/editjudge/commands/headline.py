@@ -47,7 +47,7 @@ def lines(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Line
         yield line(f"first image preferred on {benchmark}", figure)
     for judge, tau in summary["kendall_tau"].items():
         yield Line(f"Kendall's tau with the known order: {judge}", "-" if tau is None else f"{tau:.3f}")
-    for model, figure in summary["rating"].items():
+    for model, figure in sorted(summary["rating"].items(), key=lambda item: -(item[1]["value"] or 0)):
         yield line(f"rating: {model}", figure, 0)
 
 
