@@ -9,7 +9,7 @@ FLOORS = [
     {"report"},
     {"pairs", "grounding", "training", "serving", "arena", "selection", "editors"},
     {"judges"},
-    {"annotation"},
+    {"annotation", "scorers"},
     {"measures"},
     {"vision", "endpoints", "qwen", "probe", "sources"},
     {"benchmarks", "merging", "prompts", "statistics"},

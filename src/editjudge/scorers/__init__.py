@@ -1,0 +1,1 @@
+"""Scorers: what says how good one edit is, by itself."""
