@@ -1,7 +1,6 @@
 """Measures of own edits without the graph: folders in, a table out; and two arrays in Python."""
 
 import json
-import sqlite3
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from editjudge.annotation.direct import measure
 from editjudge.commands import measure as command
 from editjudge.core import images
 from editjudge.core.params import ParamsError
+from editjudge.core.resume import RecordCache
 
 BOX = (30, 20, 66, 52)
 
@@ -74,15 +74,19 @@ def test_a_table_of_values_by_task_and_by_name(folders: Path, monkeypatch: pytes
 
 
 def test_what_is_measured_is_kept(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def records() -> list[str]:
-        with sqlite3.connect("work/measure/records.sqlite") as db:
-            return sorted(key for [key] in db.execute("SELECT key FROM records"))
+    file = Path("work/measure/records.sqlite")
+
+    def records() -> dict[str, tuple[dict, bytes | None]]:
+        with RecordCache(file) as cache:
+            return dict(cache.all())
 
     run(f"{GIVEN} --measures delta_e --out v.parquet --limit 1", monkeypatch)
     first, kept = pd.read_parquet("v.parquet"), records()
     assert len(kept) == 2
-    with sqlite3.connect("work/measure/records.sqlite") as db:  # what was kept is taken, not measured again
-        db.execute("UPDATE records SET meta = replace(meta, '\"change\": ', '\"change\": 1')")
+    file.unlink()
+    with RecordCache(file) as cache:  # what was kept is taken, not measured again
+        for key, (meta, data) in kept.items():
+            cache.put(key, meta | {"change": meta["change"] + 1000}, data)
     run(f"{GIVEN} --measures delta_e --out v.parquet", monkeypatch)
     assert set(kept) < set(records())
     assert (pd.read_parquet("v.parquet")["change"][:2] > first["change"]).all()

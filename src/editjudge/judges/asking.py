@@ -165,7 +165,7 @@ class Judge:
 
         while missing:  # a claim is of a question with all its tries, so it has another name than a record
             with self.cache.claimed([_claim(task) for task in missing]) as mine:
-                tasks_here = [task for task in missing if _claim(task) in mine]
+                tasks_here = [replace(task, said=()) for task in missing if _claim(task) in mine]
                 known, rest = _kept(tasks_here, setting, way, self.cache, self.account)
                 new = self._ask_all(setting, way, rest, keep) if rest else []
             found |= known | dict(zip((task.name for task in rest), new, strict=True))
