@@ -43,10 +43,7 @@ $(VENV)/.dev: $(VENV)/.graph
 	@$(PIP) -e ".[dev]"
 	@touch $@
 
-RESUME := $(wildcard data/resume.dvc)
-
 repro: setup check
-	@$(if $(RESUME),dvc pull -q -r published $(RESUME))
 	dvc repro
 	@dvc plots show -o dvc_plots >/dev/null
 	@echo && python -m editjudge.commands.headline
@@ -72,7 +69,7 @@ verify: setup
 	python -m editjudge.commands.verify
 
 pull: setup
-	dvc pull -r published $(PUBLISHED) $(RESUME)
+	dvc pull -r published $(PUBLISHED)
 	@python -m editjudge.commands.seed
 
 publish: setup

@@ -142,7 +142,7 @@ def test_resume_state_comes_with_what_is_pulled(here: Path, elsewhere) -> None:
     publish.publish(STAGES, None)  # once more, with nothing new
     assert git("status", "--porcelain") == ""
     clone = elsewhere()
-    assert dvc("pull", "-q", "-r", "published", *STAGES, publish.RESUME) == 0
+    assert dvc("pull", "-q", "-r", "published", *STAGES) == 0
     assert seed.read() == 1
     with RecordCache(clone / "work/judge/j.sqlite") as cache:
         assert cache.get("key") == ({"text": "A"}, None)

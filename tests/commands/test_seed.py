@@ -57,8 +57,7 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(
     assert seed.write() == 8
 
     colleague = tmp_path / "second"
-    shutil.copytree(graph / "data", colleague / "data")  # what a pull brings; work/ is not among it
-    (colleague / "pipelines").symlink_to(ROOT / "pipelines")
+    shutil.copytree(graph, colleague, ignore=shutil.ignore_patterns("work"), symlinks=True)  # what a pull brings
     monkeypatch.chdir(colleague)
     assert seed.read() == seed.read() == 8
     settings(["precise", "box", "leaky"])
@@ -77,9 +76,9 @@ def test_what_is_no_resume_state_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert seed.read() == seed.write() == 0
     assert not list(tmp_path.iterdir())
-    (tmp_path / "data/resume/judge").mkdir(parents=True)
-    (tmp_path / "data/resume/judge/j.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(UserError, match=r"^data/resume/judge/j.parquet: no resume state: "):
+    (tmp_path / "published/resume/judge").mkdir(parents=True)
+    (tmp_path / "published/resume/judge/j.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(UserError, match=r"^published/resume/judge/j.parquet: no resume state: "):
         seed.read()
 
 

@@ -4,10 +4,10 @@
     make publish VERSION=v1.0.0       # ... --version v1.0.0
 
 The folder published/ is the remote of this name and goes into git: afterwards it has the objects of the stages named
-and of the resume state (commands.seed), and no others. A remote `store` that can be written is given every output,
-images too, and the run-cache. Nothing is committed or tagged before every object was found where it belongs. With a
-version it is committed, and each artifact is registered under it (GTO: tags such as judge@v1.0.0); without one
-`git commit` is yours.
+and, in published/resume, the resume state (commands.seed), and nothing else. A remote `store` that can be written is
+given every output, images too, and the run-cache. Nothing is committed or tagged before every object was found where it
+belongs. With a version it is committed, and each artifact is registered under it (GTO: tags such as judge@v1.0.0);
+without one `git commit` is yours.
 """
 
 import argparse
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
 
 FOLDER, STORE = "published", "store"
-RESUME = f"{seed.FOLDER}.dvc"
 CARDS = Path("docs/cards")
 MOST_BYTES = 15_000_000  # of published/, which every clone has
 CARD = """---
@@ -54,9 +53,7 @@ class PublishError(UserError):
 
 
 def outputs(repo: "Repo", stages: Sequence[str]) -> list[Any]:
-    """The cached outputs of the stages (all items of one that has several), or of a .dvc file; of all where none is
-    named.
-    """
+    """The cached outputs of the stages (all items of one that has several); of all where none is named."""
     every = [(out.stage.addressing.partition("@")[0], out) for out in repo.index.outs if out.use_cache]
     if unknown := set(stages) - {name for name, _ in every}:
         raise PublishError(f"dvc.yaml has no stage {sorted(unknown)[0]} with outputs to publish")
@@ -85,12 +82,14 @@ def push(repo: "Repo", remote: str, stages: Sequence[str]) -> None:
 def fill(repo: "Repo", stages: Sequence[str]) -> int:
     """Gives published/ the stages' objects and takes all others away; its bytes. PublishError: there are too many."""
     outs = outputs(repo, stages)
-    if (size := sum(out.meta.size or 0 for out in outs)) > MOST_BYTES:
-        largest = max(outs, key=lambda out: out.meta.size or 0).def_path
+    sizes = {out.def_path: out.meta.size or 0 for out in outs}
+    sizes[str(seed.FOLDER)] = sum(file.stat().st_size for file in seed.files())
+    if (size := sum(sizes.values())) > MOST_BYTES:
+        largest = max(sizes, key=lambda path: sizes[path])
         raise PublishError(f"published/ would have {size:,} bytes, most are {MOST_BYTES:,}; the largest is {largest}")
     push(repo, FOLDER, stages)
     wanted = objects(outs)
-    for file in [*Path(FOLDER).rglob("*")]:
+    for file in set(Path(FOLDER).rglob("*")) - set(seed.files()):
         if file.is_file() and file.parent.name + file.name not in wanted:
             file.unlink()
     return size
@@ -150,16 +149,12 @@ def publish(stages: Sequence[str], version: str | None) -> None:
     from dvc.repo import Repo
 
     artifacts = params.load(Path("dvc.yaml")).get("artifacts") or {}
-    ours = [f":!{path}" for path in (FOLDER, CARDS, RESUME)]
+    ours = [f":!{path}" for path in (FOLDER, CARDS)]
     if changed := git("status", "--porcelain", "--untracked-files=no", "--", ".", *ours):
         raise PublishError(f"{len(changed.splitlines())} files are changed and not committed: {changed.split()[1]}")
     if version and (taken := git("tag", "--list", f"*@{version}")):
         raise PublishError(f"{taken.split()[0]} is registered already")
-    if seed.write():
-        with Repo() as repo:
-            repo.add(str(seed.FOLDER))
-    resume = [RESUME] if Path(RESUME).is_file() else []
-    stages = [*stages, *resume]
+    seed.write()
     with Repo() as repo:
         size = fill(repo, stages)
         store = repo.config["remote"].get(STORE)
@@ -168,7 +163,7 @@ def publish(stages: Sequence[str], version: str | None) -> None:
     CARDS.mkdir(parents=True, exist_ok=True)
     for name, artifact in artifacts.items():
         (CARDS / f"{name}.md").write_text(card(name, artifact, origin_of(artifact)))
-    git("add", "--force", "--all", FOLDER, str(CARDS), *resume)
+    git("add", "--force", "--all", FOLDER, str(CARDS))
     where = f"published/ has {size:,} bytes, {STORE} {'has everything' if writable else 'was not written'}"
     print(f"publish: {where}; {len(artifacts)} cards in {CARDS}")
     if version:

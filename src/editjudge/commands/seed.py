@@ -1,7 +1,7 @@
 """Resume state that travels with what is published: who pulls it and adds one editor pays for that editor only.
 
-    python -m editjudge.commands.seed            # data/resume into work/; `make pull` does it
-    python -m editjudge.commands.seed --write    # work/ into data/resume; `make publish` does it
+    python -m editjudge.commands.seed            # published/resume into work/; `make pull` does it
+    python -m editjudge.commands.seed --write    # work/ into published/resume; `make publish` does it
 
 It is the measures and the judges' replies that work/ has, a Parquet file an item; no images. A record stays under the
 fingerprint of all that it depends on, its code too: what does not hold any more is never found.
@@ -19,9 +19,14 @@ from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
 from editjudge.core.resume import RecordCache
 
-FOLDER = Path("data/resume")
+FOLDER = Path("published/resume")
 STAGES = ("annotate", "judge")
 FORM = pa.schema([("key", pa.string()), ("meta", pa.string())])
+
+
+def files() -> list[Path]:
+    """What the folder has, by stage and name."""
+    return sorted(path for stage in STAGES for path in (FOLDER / stage).glob("*.parquet"))
 
 
 def write() -> int:
@@ -36,7 +41,7 @@ def write() -> int:
                 pq.write_table(pa.Table.from_pylist(rows, FORM), temporary, compression="zstd", compression_level=19)
             count += len(rows)
             written.add(out)
-    for file in set(FOLDER.rglob("*.parquet")) - written:
+    for file in set(files()) - written:
         file.unlink()
     return count
 
@@ -44,7 +49,7 @@ def write() -> int:
 def read() -> int:
     """Puts the records of the folder into work/, where it does not have them; how many there are. FileError."""
     count = 0
-    for file in sorted(path for stage in STAGES for path in (FOLDER / stage).glob("*.parquet")):
+    for file in files():
         try:
             rows = pq.read_table(file, schema=FORM).to_pylist()
             records = [(row["key"], dict(json.loads(row["meta"])), None) for row in rows]
@@ -64,7 +69,7 @@ def seed(to_folder: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="from work/ into data/resume")
+    parser.add_argument("--write", action="store_true", help="from work/ into published/resume")
     guarded("seed", seed, parser.parse_args().write)
 
 

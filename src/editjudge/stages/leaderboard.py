@@ -49,7 +49,9 @@ def taking_part(table: pd.DataFrame, setting: dict[str, Any]) -> pd.DataFrame:
     models = sorted({*table["model_a"], *table["model_b"]})
     for field, name in [*(("exclude", name) for name in setting["exclude"]), ("anchor", setting["anchor"])]:
         if name not in (*models, NONE) or (field == "anchor" and name in setting["exclude"]):
-            raise FileError(f"leaderboard.{field} has {name!r}: {known(name, sorted({*models} - {*setting['exclude']}))}")
+            raise FileError(
+                f"leaderboard.{field} has {name!r}: {known(name, sorted({*models} - {*setting['exclude']}))}"
+            )
     return table[~table[["model_a", "model_b"]].isin(setting["exclude"]).any(axis=1)]
 
 
