@@ -62,4 +62,6 @@ def _line(error: Exception) -> str | None:
     if {kind.__name__ for kind in type(error).__mro__} & OUT_OF_MEMORY:
         said = next(iter(str(error).splitlines()), "")
         return f"out of memory: {said}; what is finished is kept: give smaller batches or fewer processes"
+    if isinstance(error, EOFError):  # of multiprocessing, whose server of processes is gone
+        return "a process that starts its workers was killed; what is finished is kept: run it again"
     return None
