@@ -125,9 +125,10 @@ def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[
     """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as all its columns,
     since a value that is stored once may stand in every row. One by one where even two might take more.
     """
-    stored = table.metadata.row_group(group)
-    chunks = map(stored.column, range(stored.num_columns))
-    largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    # Where a column's metadata is broken this is an error; `stored.column` then ends the process.
+    next(table.iter_batches(batch_size=1, row_groups=[group], columns=columns), None)
+    stored, names = table.metadata.row_group(group), [column.path.split(".")[0] for column in table.schema]
+    largest = sum(stored.column(n).total_uncompressed_size for n, name in enumerate(names) if name in columns)
     rows = min(BATCH, max(1, MOST // max(1, largest)))
     for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=columns):
         batch.validate(full=True)
