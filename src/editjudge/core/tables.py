@@ -122,13 +122,11 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as all its columns,
+    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as the whole group,
     since a value that is stored once may stand in every row. One by one where even two might take more.
     """
-    # Where a column's metadata is broken this is an error; `stored.column` then ends the process.
-    next(table.iter_batches(batch_size=1, row_groups=[group], columns=columns), None)
-    stored, names = table.metadata.row_group(group), [column.path.split(".")[0] for column in table.schema]
-    largest = sum(stored.column(n).total_uncompressed_size for n, name in enumerate(names) if name in columns)
+    # Not the sizes of single columns: where their metadata is broken, pyarrow ends the process.
+    largest = table.metadata.row_group(group).total_byte_size
     rows = min(BATCH, max(1, MOST // max(1, largest)))
     for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=columns):
         batch.validate(full=True)
