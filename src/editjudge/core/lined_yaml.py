@@ -63,7 +63,7 @@ def _load(path: Path) -> Lined:
     depth = 0
     for event in yaml.parse(data, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:  # of thousands the parser takes minutes
+        if depth > DEEPEST:  # the time of the parser grows with its square
             raise _wrong(event, "lists or mappings stand in each other too deeply")
         if isinstance(event, yaml.AliasEvent):
             raise _wrong(event, "an alias is not allowed here")
