@@ -7,6 +7,7 @@
 # make store URL=s3://bucket/path [PROFILE=name]   where images lie, too; without a profile it is read without an account
 # make vllm    vLLM in an environment of its own, .vllm, for serve.engine: vllm (several GB, with CUDA)
 # make vllm-lock  its newest version that PyPI can install, into configs/vllm.lock
+# make audit   licences of all packages, and their known vulnerabilities as PyPI lists them
 # make rehearsal  the published setting with tiny models on a CPU; a second call goes on where the first one ended
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -20,7 +21,7 @@ ANSWERS = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_INDEX)/torc
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,$(shell $(ANSWERS) && echo --extra-index-url $(CPU_INDEX)))
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --retries 2 -c constraints.txt
 
-.PHONY: setup setup-dev repro test lint graph check verify pull publish store rehearsal vllm vllm-lock clean
+.PHONY: setup setup-dev repro test lint graph check verify pull publish store rehearsal audit vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
 PUBLISHED ?= annotate train_pairs train_judge merge_judge judge_benchmark compare_models
@@ -92,5 +93,12 @@ vllm-lock: setup
 rehearsal: setup-dev
 	python tests/helpers/rehearsal.py work/rehearsal
 
+# In an environment of its own, as new as it can be. A version that PyPI does not know is an error: nobody looked at it.
+audit: setup-dev
+	@test -x .audit/bin/pip-audit || $(PYTHON) -m venv .audit
+	@.audit/bin/python -m pip install -qq --no-input --disable-pip-version-check --upgrade pip-audit pip-licenses
+	@.audit/bin/pip-licenses --python $(VENV)/bin/python --from=mixed --order=license
+	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
+
 clean:
-	rm -rf $(VENV) .vllm work dvc_plots
+	rm -rf $(VENV) .vllm .audit work dvc_plots

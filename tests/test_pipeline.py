@@ -5,6 +5,7 @@ One graph is run; each test goes on from where the one before it left the copy.
 
 import json
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -18,6 +19,9 @@ from ruamel.yaml import YAML
 
 from editjudge.commands import verify
 from editjudge.core import portable
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import faults
 
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
@@ -240,6 +244,33 @@ def test_a_killed_stage_loses_no_finished_record(repository: Repository, target:
     counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
     assert counted["reused"] >= finished >= 2
     assert "up to date" in repository.run("dvc", "status")
+
+
+def test_faults_are_survived(repository: Repository) -> None:
+    """Ten of the kinds of benchmarks/faults.py; the long form tries a hundred."""
+    repository.commit()
+    before = faults.results(repository.folder)
+    tried = {
+        "kill stage": "annotate@color_alter",
+        "term worker": "candidates@box",
+        "kill dvc": "filter",
+        "term group": "candidates@box",
+        "hang": "candidates@leaky",
+        "damaged: cut": "candidates@leaky",
+        "damaged: noise": "candidates@box",
+        "damaged: null": "annotate@color_alter",
+        "clock 1970": "filter",
+        "kill group": "train_pairs",
+    }
+    said = ""
+    for seed, (name, target) in enumerate(tried.items()):
+        run = faults.Run(repository.folder, target, random.Random(seed))
+        faults.FAULTS[name][1](run)
+        assert not faults.left_over(repository.folder), name
+        said += run.said + faults.obey(repository.folder, run.said)
+    said += faults.repro(repository.folder)
+    assert faults.results(repository.folder) == before
+    assert "Traceback" not in said
 
 
 def records(file: Path) -> int:

@@ -171,7 +171,7 @@ def test_a_key_that_every_recipe_has_is_missed_by_name(place: Path, name: str, k
 
 def test_deep_nesting_is_an_error(place: Path) -> None:
     place.write_text(SOUND.replace("2048", "[" * 2000 + "]" * 2000))
-    with pytest.raises(FileError, match=r"color_alter\.yaml:1: lists or mappings stand in each other too deeply"):
+    with pytest.raises(FileError, match=r"color_alter\.yaml:4: lists or mappings stand in each other too deeply"):
         load_recipe(place)
 
 

@@ -1,5 +1,10 @@
 """How a stage ends."""
 
+import os
+import signal
+import threading
+from multiprocessing import forkserver, get_context
+
 import pytest
 import torch
 
@@ -21,3 +26,17 @@ def test_a_lack_of_memory_is_one_line(kind: type[Exception]) -> None:
 def test_another_error_of_the_program_keeps_its_traceback() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         guarded("annotate", stop, RuntimeError("a bug"))
+
+
+def start_without_a_server() -> None:
+    """A process is asked of a server of processes that dies meanwhile."""
+    server = forkserver._forkserver
+    server.ensure_running()
+    os.kill(server._forkserver_pid, signal.SIGSTOP)
+    threading.Timer(0.2, os.kill, (server._forkserver_pid, signal.SIGKILL)).start()
+    get_context("forkserver").Process(target=print).start()
+
+
+def test_a_killed_server_of_processes_is_one_line() -> None:
+    with pytest.raises(SystemExit, match=r"^candidates: a process that starts its workers was killed; what is"):
+        guarded("candidates", start_without_a_server)

@@ -38,6 +38,15 @@ for _ in range(int(sys.argv[3])):
         pass
 """
 
+ROOT = Path(__file__).parents[2]
+ENV = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+READ_MUTANT = """
+import random, tempfile, fuzz
+from pathlib import Path
+mutant = fuzz.mutated(fuzz.parquet(), random.Random("Parquet 1610"))
+print(fuzz.handled("Parquet", mutant, Path(tempfile.mkdtemp())))
+"""
+
 
 def child(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: its peak is its own, and a signal ends nothing else."""
@@ -84,3 +93,16 @@ def test_rows_of_any_size_are_read_in_order(
     rows = [{"key": str(n), "image": {"bytes": rng.bytes(n)}} for n in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet", row_group_size=70)
     assert list(tables.parquet(tmp_path / "t.parquet")) == rows
+
+
+def test_broken_statistics_of_a_column_are_an_error_and_no_abort() -> None:
+    """Found by benchmarks/fuzz.py: pyarrow ends the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ_MUTANT],
+        cwd=ROOT / "benchmarks",
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("named"), done.stderr

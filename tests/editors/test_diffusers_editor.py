@@ -13,9 +13,10 @@ import pytest
 import tiny_pipelines
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.editors.diffusers.editor import DiffusersEditor
@@ -263,3 +264,20 @@ def test_code_of_a_model_is_never_run(case: str, fresh: Load, model_dir: Callabl
     with pytest.raises(ValueError, match="custom code"):
         fresh(PIX2PIX, model=str(folder))
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
+@pytest.mark.parametrize("broken", [{}, {"half": True}], ids=["nan", "half"])
+def test_weights_that_are_missing_or_not_finite_are_refused(
+    part: str, broken: dict, fresh: Load, model_dir: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_dir(PIX2PIX), folder)
+    weights = load_file(folder / f"{part}.safetensors")
+    first, *_ = sorted(weights)
+    kept = {name: weights[name] for name in sorted(weights)[::2]} if broken else weights
+    kept[first] = kept[first] if broken else torch.full_like(kept[first], float("nan"))
+    save_file(kept, folder / f"{part}.safetensors", {"format": "pt"})
+    nan = rf"{part.partition('/')[0]}\.\S+ holds values that are not finite"
+    with pytest.raises(FileError, match=r"lacks \d+ weights: \w+\.\w+" if broken else nan):
+        fresh(PIX2PIX, model=str(folder))

@@ -478,3 +478,16 @@ def test_killed_between_the_two_renames(tmp_path: Path):
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["judge"]
     assert (tmp_path / "judge" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("processor_config.json", "["), ("processor_config.json", "{}"), ("train.json", "[")]
+)
+def test_a_broken_file_beside_an_adapter_is_named(
+    file: str, content: str, bases: Bases, adapter_dir: Path, tmp_path: Path
+):
+    shutil.copytree(adapter_dir, tmp_path / "adapter")
+    (tmp_path / "adapter" / file).write_text(content)
+    with pytest.raises(FileError, match=file):
+        merge_adapter(bases["float32"], tmp_path / "adapter", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,5 +1,6 @@
 """The tiny base is a Qwen3-VL like any other, small, and the same each time."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from transformers import Qwen3VLProcessor
 
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.qwen import tiny
@@ -71,5 +73,22 @@ def test_load_processor(base_dir: Path):
 
 
 def test_load_processor_from_an_empty_folder(tmp_path: Path):
-    with pytest.raises(OSError, match="preprocessor_config"):
+    with pytest.raises(FileError, match="preprocessor_config"):
         load_processor(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("processor_config.json", b"null"),
+        ("processor_config.json", b"[" * 100_000),
+        ("tokenizer.json", b'{"version": 5}'),
+        ("tokenizer_config.json", b'{"tokenizer_class": {}}'),
+        ("chat_template.jinja", b"{% for %}"),
+    ],
+)
+def test_a_broken_processor_is_named(file: str, content: bytes, base_dir: Path, tmp_path: Path):
+    shutil.copytree(base_dir, tmp_path / "broken", ignore=shutil.ignore_patterns("*.safetensors"))
+    (tmp_path / "broken" / file).write_bytes(content)
+    with pytest.raises(FileError, match="broken has no processor that can be used"):
+        load_processor(tmp_path / "broken")

@@ -49,7 +49,7 @@ def _score(cell: str, where: str) -> float:
     try:
         consistency, quality = json.loads(cell)
         score = math.sqrt(consistency * quality)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise TableError(f"{where}: two numbers in brackets expected, not {cell!r:.80}") from error
     if not (0 <= consistency <= 1 and 0 <= quality <= 1):
         raise TableError(f"{where}: {cell!r:.80} is outside 0..1")

@@ -1,5 +1,6 @@
 """Where resume state lies, and files that are there whole or not at all. Runs may use the same folder at a time."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from editjudge.core.errors import UserError
 WORK = "EDITJUDGE_WORK"
 JOURNAL = "EDITJUDGE_JOURNAL"
 JOURNALS = ("wal", "delete")
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL_TEXTS = ("No space left on device", "disk is full")  # of safetensors and of SQLite
 NETWORK = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse", "gfs", "gluster", "gpfs", "lustre", "nfs", "smb")
 
 
@@ -36,14 +39,31 @@ def partial(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name for a file that becomes `path` where the block ends without an error, and else goes away."""
+    """A temporary name for a file that becomes `path` where the block ends without an error, and else goes away.
+
+    An OSError of a full disk, which the system raises without a name, is given that of the file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = partial(path)
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if is_full(error):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a full disk, quota or limit of a file's size is what an error says or came from."""
+    while error is not None:
+        by_number = isinstance(error, OSError) and error.errno in FULL
+        if by_number or any(text in str(error) for text in FULL_TEXTS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def sha256(path: Path) -> str:

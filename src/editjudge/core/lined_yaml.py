@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from editjudge.core.errors import FileError
+from editjudge.core.params import DEEPEST
 
 Place: TypeAlias = Sequence[str | int]  # keys and positions that lead to a value
 Lines: TypeAlias = dict[tuple[str | int, ...], int]
@@ -59,7 +60,11 @@ def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
 
 def _load(path: Path) -> Lined:
     data, lines = path.read_bytes(), Lines()
+    depth = 0
     for event in yaml.parse(data, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:  # the time of the parser grows with its square
+            raise _wrong(event, "lists or mappings stand in each other too deeply")
         if isinstance(event, yaml.AliasEvent):
             raise _wrong(event, "an alias is not allowed here")
     loader = yaml.SafeLoader(data)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from editjudge.core.errors import UserError
+from editjudge.core.files import is_full
 
 EXTRAS = {
     "models": ("torch", "transformers", "sentence_transformers"),
@@ -33,24 +34,34 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
 
 
 def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """What `work` returns. A user's mistake and a lack of memory are one line on stderr and status 1; Ctrl-C keeps what
-    is finished: 130."""
+    """What `work` returns. A user's mistake and a lack of memory or disk are one line on stderr and status 1; Ctrl-C
+    keeps what is finished: 130."""
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars, too
     try:
         return work(*arguments)
-    except (UserError, OSError) as error:
-        sys.exit(f"{name}: {error}")
-    except ModuleNotFoundError as error:
-        extra = next((extra for extra, packages in EXTRAS.items() if error.name in packages), None)
-        if extra is None:
+    except Exception as error:
+        line = _line(error)
+        if line is None:
             raise
-        sys.exit(f'{name}: {error.name} is not installed: pip install -e ".[{extra}]"')
-    except (MemoryError, RuntimeError) as error:
-        if not {kind.__name__ for kind in type(error).__mro__} & OUT_OF_MEMORY:
-            raise
-        said = next(iter(str(error).splitlines()), "")
-        sys.exit(f"{name}: out of memory: {said}; what is finished is kept: give smaller batches or fewer processes")
+        sys.exit(f"{name}: {line}")
     except KeyboardInterrupt:
         print(f"{name}: stopped; what is finished is kept", file=sys.stderr)
         sys.exit(130)
+
+
+def _line(error: Exception) -> str | None:
+    """What to tell of an error that the user can put right; None for one of the program."""
+    if is_full(error):
+        return f"{' '.join(str(error).split())}. What is finished is kept: make room, then run it again"
+    if isinstance(error, (UserError, OSError)):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        extra = next((extra for extra, packages in EXTRAS.items() if error.name in packages), None)
+        return extra and f'{error.name} is not installed: pip install -e ".[{extra}]"'
+    if {kind.__name__ for kind in type(error).__mro__} & OUT_OF_MEMORY:
+        said = next(iter(str(error).splitlines()), "")
+        return f"out of memory: {said}; what is finished is kept: give smaller batches or fewer processes"
+    if isinstance(error, EOFError):  # of multiprocessing, whose server of processes is gone
+        return "a process that starts its workers was killed; what is finished is kept: run it again"
+    return None

@@ -1,11 +1,14 @@
 """Reads params.yaml. Its sections are read by `settings.read`, as the dataclasses of the rooms that use them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from editjudge.core.errors import UserError
+
+DEEPEST, MOST = 50, 1_000_000  # lists in each other, values
 
 
 class ParamsError(UserError, ValueError):
@@ -17,16 +20,38 @@ class ParamsError(UserError, ValueError):
 
 
 def load(path: Path = Path("params.yaml")) -> dict[str, Any]:
-    """All parameters as plain dicts, lists and scalars. Raises ParamsError if the file is missing or no mapping."""
+    """All parameters as plain dicts, lists and scalars.
+
+    Raises ParamsError: the file is missing or no mapping, or has more than DEEPEST lists in each other or MOST values.
+    """
     if not path.is_file():
         raise ParamsError(f"{path} not found: run from the root of the repository")
+    data, loader = path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        values = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        _check_form(path, yaml.parse(data, Loader=loader))
+        values = yaml.load(data, Loader=loader)
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ParamsError(f"{path}: a mapping is expected at the top")
     return values
+
+
+def _check_form(path: Path, events: Iterable[Any]) -> None:
+    """Before anything is built: the C loader ends the process where lists stand in each other too deeply, and aliases
+    of aliases are more than any memory holds."""
+    total, sizes = 0, dict[str | None, int]()
+    around: list[tuple[str | None, int]] = []  # the lists and mappings that an event is in
+    for event in events:
+        total += sizes.get(event.anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            around.append((event.anchor, total))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = around.pop()
+            sizes |= {anchor: total - before} if anchor else {}
+        if len(around) > DEEPEST or total > MOST:
+            why = "stand in each other too deeply" if len(around) > DEEPEST else "are too many with their aliases"
+            raise ParamsError(f"{path}:{event.start_mark.line + 1}: lists or mappings {why}")
 
 
 def leaf(values: dict[str, Any], key: str) -> Any:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import schemas
-from editjudge.core.files import partial, replacing
+from editjudge.core.files import is_full, replacing
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
@@ -202,27 +201,29 @@ def prompt_of(row: Row) -> Row:
 class TableWriter:
     """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too.
 
-    It has a temporary name until the block ends, with an error or without: what was refused says why.
+    It has a temporary name until the block ends, with an error (but for a full disk) or without: what was refused says
+    why.
     """
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
         self.path, self.columns = path, columns
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._own = partial(self.path)
-        self._file = self._own.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-        self._table = csv.DictWriter(self._file, list(self.columns), lineterminator="\n")
-        self._table.writeheader()
+        with ExitStack() as stack:
+            own = stack.enter_context(replacing(self.path))
+            file = stack.enter_context(own.open("w", newline="", encoding="utf-8", errors="backslashreplace"))
+            self._table = csv.DictWriter(file, list(self.columns), lineterminator="\n")
+            self._table.writeheader()
+            self._open = stack.pop_all()
         return self
 
     def add(self, row: Row) -> None:
         """Floats with six significant digits."""
         self._table.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-        os.replace(self._own, self.path)
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        full = (kind, error, trace) if is_full(error) else (None, None, None)  # then rows are missing without a word
+        self._open.__exit__(*full)
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:

@@ -122,12 +122,11 @@ def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _:
 
 
 def _batches(table: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as all its columns,
+    """Rows of a group: as many at a time as take at most MOST bytes even if each were as large as the whole group,
     since a value that is stored once may stand in every row. One by one where even two might take more.
     """
-    stored = table.metadata.row_group(group)
-    chunks = map(stored.column, range(stored.num_columns))
-    largest = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    # Not the sizes of single columns: where their metadata is broken, pyarrow ends the process.
+    largest = table.metadata.row_group(group).total_byte_size
     rows = min(BATCH, max(1, MOST // max(1, largest)))
     for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=columns):
         batch.validate(full=True)

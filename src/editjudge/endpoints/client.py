@@ -228,12 +228,19 @@ class Endpoint:
 
 def masked(raw: bytes, key: str) -> bytes:
     """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`.
+    A list of their codes, which is how the bytes of tokens are told, is taken out, too.
 
     Escapes of escapes count, too: JSON in a JSON text.
     """
+    raw = _codes(key).sub(b"0", raw)
     if b"\\" not in raw or (b"\\u00" not in raw and not SPECIAL & set(key)):  # most replies; the pattern is slow
         return raw.replace(key.encode(), HIDDEN.encode())
     return _spellings(key).sub(HIDDEN.encode(), raw)
+
+
+@lru_cache
+def _codes(key: str) -> re.Pattern[bytes]:
+    return re.compile(rb"\b" + rb"\s*,\s*".join(b"%d" % each for each in key.encode()) + rb"\b")
 
 
 @lru_cache
@@ -274,4 +281,5 @@ def read_completion(raw: bytes) -> Completion:
         raise TryFailed("malformed", f"no chat completion: {shown}") from None
     if not isinstance(text, str) or not isinstance(tokens, list):
         raise TryFailed("malformed", f"no text in the completion: {shown}")
+    tokens = [] if HIDDEN in text else tokens  # which may spell the key, each a part
     return Completion(text, tokens, *(count if isinstance(count, int) else None for count in counts))

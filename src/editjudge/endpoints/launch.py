@@ -176,7 +176,9 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
 
 def max_lora_rank(adapter: Path) -> int:
     """The least rank that vLLM can reserve for an adapter. ServingError: it has a larger one than vLLM takes."""
-    config = json.loads((adapter / "adapter_config.json").read_text())
+    from editjudge.merging.adapter import read_config  # imports torch
+
+    config = read_config(adapter)
     rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
     if rank > LORA_RANKS[-1]:
         raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
@@ -185,8 +187,10 @@ def max_lora_rank(adapter: Path) -> int:
 
 def pixels_of(adapter: Path) -> dict[str, int] | None:
     """The sizes of images that an adapter was trained with, from the processor beside it; None without one."""
+    from editjudge.merging.tensors import image_sizes
+
     file = adapter / "processor_config.json"
-    return json.loads(file.read_text())["image_processor"]["size"] if file.is_file() else None
+    return image_sizes(file) if file.is_file() else None
 
 
 def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:

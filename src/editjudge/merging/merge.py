@@ -27,7 +27,18 @@ from editjudge.core.files import sha256
 from editjudge.core.workers import cores
 from editjudge.merging.adapter import Adapter, Change, Delta, changes, read_adapter
 from editjudge.merging.folder import whole
-from editjudge.merging.tensors import FLOATS, INDEX, PROCESSOR, Base, Stored, header_of, read_base, read_rows
+from editjudge.merging.tensors import (
+    FLOATS,
+    INDEX,
+    PROCESSOR,
+    Base,
+    Stored,
+    header_of,
+    image_sizes,
+    read_base,
+    read_json,
+    read_rows,
+)
 
 Dtype: TypeAlias = Literal["base", "float32", "bfloat16"]
 STORED: dict[Dtype, str | None] = {"base": None, "float32": "F32", "bfloat16": "BF16"}
@@ -202,9 +213,9 @@ def _bound_pixels(folder: Path, adapter_dir: Path) -> None:
     """Has the processor in the folder show images in the sizes of the adapter's, where that has one."""
     if not (adapter_dir / PROCESSOR[0]).is_file():
         return
-    size = json.loads((adapter_dir / PROCESSOR[0]).read_text())["image_processor"]["size"]
+    size = image_sizes(adapter_dir / PROCESSOR[0])
     for file in (folder / name for name in PROCESSOR):  # Qwen's own checkpoints have the second, others the first
-        content = json.loads(file.read_text()) if file.is_file() else {}
+        content = read_json(file) if file.is_file() else {}
         images = content.get("image_processor") if file.name == PROCESSOR[0] else content
         if images and images.get("size") != size:
             images["size"] = size
@@ -235,7 +246,7 @@ def provenance(
 ) -> dict[str, Any]:
     """merge.json's content. files: the SHA-256 of each file, of the base and of the adapter."""
     config = adapter.config | {"base_model_name_or_path": base}  # where it lay may be a private path, and says nothing
-    training = {file.name: json.loads(file.read_text()) for file in sorted(adapter.folder.glob("train*.json"))}
+    training = {file.name: read_json(file) for file in sorted(adapter.folder.glob("train*.json"))}
     return {
         "base": {"name": base, "sha256": files["base"]},
         "adapter": {

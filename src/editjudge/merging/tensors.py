@@ -145,6 +145,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def image_sizes(processor: Path) -> Any:
+    """What processor_config.json says of the sizes of images. FileError: nothing."""
+    try:
+        return read_json(processor)["image_processor"]["size"]
+    except (LookupError, TypeError) as error:
+        raise FileError(f"{processor} has no image_processor with a size") from error
+
+
 def _needed(base: Base) -> set[str]:
     """The names of the weights that transformers would fill by chance where they are missing."""
     from transformers import AutoConfig, Qwen3VLForConditionalGeneration

@@ -6,10 +6,15 @@ torchvision is missing a processor without the video part takes its place.
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import transformers
 from transformers import AutoProcessor, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.image_processing_utils import BaseImageProcessor
+
+from editjudge.core.errors import FileError
+
+CHAT: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "?"}]}]
 
 
 class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
@@ -24,11 +29,17 @@ class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
 def load_processor(model_dir: str | Path) -> transformers.Qwen3VLProcessor:
     """The processor of a local Qwen3-VL checkpoint.
 
-    OSError: no processor there. TypeError: the folder names another kind of processor (AutoProcessor answers
-    an unknown class with a bare tokenizer and says nothing).
+    FileError: no processor there, or another kind of one (AutoProcessor answers an unknown class with a bare tokenizer
+    and says nothing).
     """
     loader = AutoProcessor if find_spec("torchvision") else Qwen3VLProcessor
-    processor: ProcessorMixin = loader.from_pretrained(str(model_dir), local_files_only=True, trust_remote_code=False)
-    if not isinstance(processor, transformers.Qwen3VLProcessor):
-        raise TypeError(f"{model_dir} holds a {type(processor).__name__}, not a Qwen3VLProcessor")
-    return processor
+    try:
+        processor: ProcessorMixin = loader.from_pretrained(
+            str(model_dir), local_files_only=True, trust_remote_code=False
+        )
+        if isinstance(processor, transformers.Qwen3VLProcessor):
+            processor.apply_chat_template(CHAT, tokenize=False)
+            return processor
+    except Exception as error:  # tokenizers raises Exception itself
+        raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error
+    raise FileError(f"{model_dir} holds a {type(processor).__name__}, not a Qwen3VLProcessor")

@@ -1,7 +1,6 @@
 """Qwen3-VL-Embedding through sentence-transformers: image and instruction in one input, a process on each GPU."""
 
 import atexit
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
-from editjudge.core.errors import FileError
+from editjudge.qwen.checkpoint import check_kind
 from editjudge.qwen.processor import Qwen3VLProcessor
 
 
@@ -62,9 +61,7 @@ def _folder(model: str) -> Path:
     folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
     if not (folder / "modules.json").is_file():
         raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
-    if kind != "qwen3_vl":
-        raise FileError(f"embed.model: {model} holds a {kind} model, not qwen3_vl")
+    check_kind(folder)
     return folder
 
 

@@ -46,7 +46,7 @@ def _list(name: str, cell: Any) -> list[Any]:
     if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
         try:
             cell = json.loads(cell)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RowError("wrong type", f"{name}: not JSON: {error}") from error
     if cell is None or cell == "":
         return []

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from editjudge.core import params, records, resume
 from editjudge.core.errors import FileError
@@ -46,18 +47,19 @@ def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
 
     Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
     """
-    place, matrix = 0, None
-    with replacing(out) as partial:
+    place, width = 0, None
+    with replacing(out) as partial, partial.open("wb") as file:
         for part in parts:
-            if matrix is None:
-                matrix = np.lib.format.open_memmap(partial, "w+", part.dtype, (count, part.shape[1]))
-            if part.shape[1] != matrix.shape[1] or place + len(part) > count:
-                raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {matrix.shape}")
-            matrix[place : place + len(part)] = part
+            if width is None:
+                width = part.shape[1]
+                form = {"descr": dtype_to_descr(part.dtype), "fortran_order": False, "shape": (count, width)}
+                write_array_header_1_0(file, form)
+            if part.shape[1] != width or place + len(part) > count:
+                raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {(count, width)}")
+            file.write(np.ascontiguousarray(part).data)  # not by a memory map: on a full disk that is a SIGBUS
             place += len(part)
-        if matrix is None or place < count:
+        if width is None or place < count:
             raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
-        matrix.flush()
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:

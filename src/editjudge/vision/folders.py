@@ -198,7 +198,7 @@ def read_json(where: str, file: Path) -> dict[str, Any]:
         raise ParamsError(f"{where}: {file.parent} has no {file.name}")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # broken JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # broken JSON, or no UTF-8
         raise ParamsError(f"{where}: {file} is not JSON: {error}") from error
     if not isinstance(content, Mapping):
         raise ParamsError(f"{where}: {file} holds no JSON object")

@@ -81,7 +81,7 @@ def read_index(setting: DiffusersSetting) -> dict[str, Any]:
         index = json.loads(path.read_text())
     except GatedRepoError:
         raise ParamsError(hub.gated(setting.model)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ParamsError(
             f"{setting.model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "

@@ -15,9 +15,11 @@ from diffusers.loaders.lora_base import LoraBaseMixin
 from PIL import Image
 
 from editjudge.core import hub, images
+from editjudge.core.checkpoints import check_finite, check_indices
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.editors.diffusers.check import call_arguments
-from editjudge.editors.diffusers.mends import mend, stand_ins
+from editjudge.editors.diffusers.mends import mend, stand_ins, told_what_is_missing
 from editjudge.editors.diffusers.settings import AS_PUBLISHED, DiffusersSetting, Lora
 from editjudge.editors.request import Edited, EditFailed, Request
 
@@ -85,17 +87,30 @@ def _loaded(setting: DiffusersSetting) -> Any:
         published: Any = diffusers.DiffusionPipeline
         name, revision = hub.pinned(setting.model)
         folder = Path(published.download(name, revision=revision, use_safetensors=True))
-    pipe = loader.from_pretrained(
-        folder,
-        dtype=DTYPES[setting.dtype],
-        use_safetensors=True,
-        device_map="balanced" if setting.gpus_per_worker > 1 else None,
-        **stand_ins(folder),
-    )
+    check_indices(folder)
+    with told_what_is_missing() as missing:
+        pipe = loader.from_pretrained(
+            folder,
+            dtype=DTYPES[setting.dtype],
+            use_safetensors=True,
+            device_map="balanced" if setting.gpus_per_worker > 1 else None,
+            **stand_ins(folder),
+        )
+    _check_weights(folder, pipe, missing, setting.gpus_per_worker > 1)
     mend(pipe)
     if setting.lora is not None:
         _add_lora(pipe, setting.lora)
     return pipe
+
+
+def _check_weights(folder: Path, pipe: Any, missing: list[str], spread: bool) -> None:
+    """All weights of all parts are there and finite. FileError. spread: what no GPU holds is elsewhere meanwhile."""
+    parts = {name: part for name, part in pipe.components.items() if isinstance(part, torch.nn.Module)}
+    weights = {f"{name}.{each}": weight for name, part in parts.items() for each, weight in part.named_parameters()}
+    missing = missing + [name for name, weight in weights.items() if weight.is_meta and not spread]
+    if missing:
+        raise FileError(f"{folder} lacks {len(missing)} weights: {', '.join(sorted(missing)[:3])}")
+    check_finite(folder, ((name, weight) for name, weight in weights.items() if not weight.is_meta))
 
 
 def _add_lora(pipe: Any, lora: Lora) -> None:

@@ -7,7 +7,8 @@ was given and breaks on long instructions. All but `quoted_parts` do nothing whe
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,24 @@ def stand_ins(folder: Path) -> dict[str, Qwen2VLProcessor]:
     return {
         part: STAND_INS[kind].from_pretrained(str(folder / part)) for part, kind in named.items() if kind in STAND_INS
     }
+
+
+@contextmanager
+def told_what_is_missing() -> Iterator[list[str]]:
+    """The weights, as class.name, that the folders of transformers' models lack which are loaded meanwhile.
+
+    transformers fills them by chance and only warns. diffusers' own models leave theirs on the device `meta`.
+    """
+    missing: list[str] = []
+    theirs = vars(transformers.PreTrainedModel)["from_pretrained"]
+
+    def load(kind: type, *given: Any, **options: Any) -> Any:
+        model, report = theirs.__func__(kind, *given, **options, output_loading_info=True)
+        missing.extend(f"{kind.__name__}.{name}" for name in report["missing_keys"])
+        return model
+
+    setattr(transformers.PreTrainedModel, "from_pretrained", classmethod(load))  # noqa: B010
+    try:
+        yield missing
+    finally:
+        setattr(transformers.PreTrainedModel, "from_pretrained", theirs)  # noqa: B010
