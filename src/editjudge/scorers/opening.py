@@ -13,4 +13,6 @@ def open_scorer(where: str, given: Any) -> Scorer:
         from editjudge.scorers.checkpoint import load
 
         return load(setting)
-    raise AssertionError(setting)
+    from editjudge.scorers.features import FeatureScorer
+
+    return FeatureScorer(where, setting)

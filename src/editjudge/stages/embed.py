@@ -31,7 +31,7 @@ CODE = (
     "editjudge.vision.encoders",
     "editjudge.core.images",
     "editjudge.qwen.processor",
-    "editjudge.selection.minilm",
+    "editjudge.vision.minilm",
 )
 
 
