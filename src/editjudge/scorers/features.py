@@ -7,8 +7,8 @@
 - clip_i, dino_i: of the edit and its source, or the true edit. Against the source, doing nothing is best.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from editjudge.scorers.settings import FeatureSetting
 
 EMBEDDED = "embedded"
 AT_ONCE = 64  # edits whose images are in memory
+Wanted: TypeAlias = Mapping[str, Image | None]
+Decoded: TypeAlias = Mapping[Image, np.ndarray | str]
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -45,49 +47,69 @@ class FeatureScorer:
         return found
 
     def _scored(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        shown = [self._shown(edit) for edit in edits]
-        good = [edit for edit, own in zip(edits, shown, strict=True) if not isinstance(own, Unscored)]
-        values = self._values(good, [own for own in shown if not isinstance(own, Unscored)]) if good else []
-        if isinstance(values, Unscored):
-            return [own if isinstance(own, Unscored) else values for own in shown]
-        scores = iter([Score(value, {self.setting.kind: value}) for value in values])
-        return [own if isinstance(own, Unscored) else next(scores) for own in shown]
+        wanted = [self._wanted(edit) for edit in edits]
+        decoded = {image: _decoded(image) for own in wanted for image in own.values() if image is not None}
+        found: list[Score | Unscored] = []
+        for own in wanted:
+            reasons = [f"{name}: {why}" for name, image in own.items() if (why := _why(image, decoded))]
+            found.append(Unscored("; ".join(reasons)))
+        good = [n for n, answer in enumerate(found) if answer == Unscored("")]
+        values = self._values([edits[n] for n in good], [wanted[n] for n in good], decoded) if good else []
+        for n, value in zip(good, [values] * len(good) if isinstance(values, Unscored) else values, strict=True):
+            found[n] = value if isinstance(value, Unscored) else Score(value, {self.setting.kind: value})
+        return found
 
-    def _values(self, edits: Sequence[Edit], shown: Sequence[list[np.ndarray]]) -> list[float] | Unscored:
+    def _wanted(self, edit: Edit) -> dict[str, Image | None]:
+        """The images that the kind looks at, the edit first."""
+        if self.setting.kind == "clip_t":
+            return {"edited": edit.edited}
+        against = self.setting.against
+        return {"edited": edit.edited, against: edit.truth if against == "truth" else edit.source}
+
+    def _values(self, edits: Sequence[Edit], wanted: Sequence[Wanted], decoded: Decoded) -> list[float] | Unscored:
+        """The cosines. Each image is looked at once, however many edits share it."""
+        shown = list(dict.fromkeys(image for own in wanted for image in own.values() if image is not None))
+        place = {image: n for n, image in enumerate(shown)}
+        rgbs = [rgb for image in shown if not isinstance(rgb := decoded[image], str)]
+        rows = [
+            [place[image] for own in wanted if (image := list(own.values())[side])] for side in range(len(wanted[0]))
+        ]
+
+        def ask() -> list[float]:
+            found = self.model.images(rgbs)
+            return self._cosines(edits, [found[row] for row in rows]).tolist()
+
         if self.setting.model == EMBEDDED:
-            return self._cosines(edits, shown).tolist()
+            return ask()
         from editjudge.vision.loading import NoMemory, within_memory
 
         try:
-            return within_memory(self.model, lambda: self._cosines(edits, shown).tolist())
+            return within_memory(self.model, ask)
         except NoMemory as error:
             return Unscored(str(error))
 
-    def _shown(self, edit: Edit) -> list[np.ndarray] | Unscored:
-        """The images that the kind looks at, the edit first."""
-        wanted: dict[str, Image | None] = {"edited": edit.edited}
-        if self.setting.kind != "clip_t":
-            against = self.setting.against
-            wanted[against] = edit.truth if against == "truth" else edit.source
-        decoded = []
-        for name, image in wanted.items():
-            if image is None:
-                return Unscored(f"{name}: the data has no such image")
-            try:
-                decoded.append(images.decode(bytes(image)))
-            except images.ImageError as error:
-                return Unscored(f"{name}: {error}")
-        return decoded
-
-    def _cosines(self, edits: Sequence[Edit], shown: Sequence[list[np.ndarray]]) -> np.ndarray:
-        edited = self.model.images([own[0] for own in shown])
+    def _cosines(self, edits: Sequence[Edit], shown: Sequence[np.ndarray]) -> np.ndarray:
+        """shown: features of the edits, and of what they are compared with, (n, d) each."""
         if self.setting.kind == "clip_t":
-            return cosine(edited, self.model.texts([_captions(edit)[1] for edit in edits]))
-        other = self.model.images([own[1] for own in shown])
+            return cosine(shown[0], self.model.texts([_captions(edit)[1] for edit in edits]))
         if self.setting.kind != "clip_d":
-            return cosine(edited, other)
+            return cosine(shown[0], shown[1])
         before, after = (self.model.texts(texts) for texts in zip(*map(_captions, edits), strict=True))
-        return cosine(edited - other, after - before)
+        return cosine(shown[0] - shown[1], after - before)
+
+
+def _decoded(image: Image) -> np.ndarray | str:
+    try:
+        return images.decode(bytes(image))
+    except images.ImageError as error:
+        return str(error)
+
+
+def _why(image: Image | None, decoded: Decoded) -> str | None:
+    """Why an image cannot be looked at; None where it can."""
+    if image is None:
+        return "the data has no such image"
+    return found if isinstance(found := decoded[image], str) else None
 
 
 def _captions(edit: Edit) -> tuple[str, str]:

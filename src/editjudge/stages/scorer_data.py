@@ -18,6 +18,7 @@ from editjudge.core import images, params, records, workers
 from editjudge.core.main import stage
 from editjudge.editors.procedural import edits as procedural
 from editjudge.probe import scenes
+from editjudge.scorers import adiee_data, editreward_data
 from editjudge.scorers.data_settings import ProbeSource, read_source
 
 
@@ -26,6 +27,7 @@ class ImageFile:
 
     def __init__(self, path: Path, out: records.RowWriter) -> None:
         self.path, self.out, self.written = path, out, set[str]()
+        self.report = dict[str, Any]()  # what a source tells of itself beside its rows
 
     def add(self, image: bytes) -> tuple[str, str]:
         """The image's name and SHA-256, as a row of scorer_data has them."""
@@ -126,7 +128,7 @@ def winner(a: float, b: float) -> str:
     return "Tie" if a == b else "Image A" if a > b else "Image B"
 
 
-SOURCES: dict[str, Source] = {"probe": probe}
+SOURCES: dict[str, Source] = {"probe": probe, "editreward": editreward_data.rows, "adiee": adiee_data.rows}
 
 
 def report(rows: Iterable[records.Row]) -> dict[str, Any]:
@@ -147,9 +149,11 @@ def run(name: str) -> None:
     setting = read_source(f"scorer_data.{name}", params.leaf(params.load(), "scorer_data")[name])
     rows, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
     with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(rows, "scorer_data") as out:
-        for row in SOURCES[setting.source](setting, ImageFile(pictures, images_out)):
+        to = ImageFile(pictures, images_out)
+        for row in SOURCES[setting.source](setting, to):
             out.add(row)
-    records.write_details(Path(f"metrics/scorer_data/{name}.json"), report(records.iterate(rows, "scorer_data")))
+    told = report(records.iterate(rows, "scorer_data")) | to.report
+    records.write_details(Path(f"metrics/scorer_data/{name}.json"), told)
 
 
 if __name__ == "__main__":
