@@ -68,7 +68,7 @@ def _row(each: Found, label: float, rule: str, test: float) -> records.Row:
     prompt, who = each.prompt, each.sample.editor or each.sample.role
     shown = Shown(each.name, _sum(each.edit.edited), each.sample.editor, {DIMENSION: label}, label)
     source, key = (each.source, _sum(each.edit.source)), prompt["key"]
-    more = {"origin": prompt["origin"], "part": part_of(key, test), "rule": rule}
+    more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, test), "rule": rule}
     return row(plain(f"{key}.{who}"), key, prompt["task"], prompt["instruction"], source, shown, **more)
 
 
@@ -163,7 +163,7 @@ def sequences(setting: AdieeSource, to: To, dropped: Counter[str]) -> Iterator[r
                 label = adiee.sequence_score(k, first, last)
                 shown = Shown(name, digest, None, {DIMENSION: label}, label)
                 rule = f"sequence: {adiee.RULES['sequence']}"
-                more = {"origin": key, "part": part_of(key, setting.test_share), "rule": rule}
+                more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "rule": rule}
                 yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", instruction, named[first], shown, **more)
 
 

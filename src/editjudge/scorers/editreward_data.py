@@ -173,7 +173,7 @@ def _row(sample: Preference, record: reading.Record, test: float, to: To) -> Row
         shown, winner = shown[::-1], "Image A" if winner == "Image B" else "Image B"
     photo = source[1][:16]
     prompt = plain(f"{photo}.{fingerprint(sample.instruction)[:16]}")
-    more = {"origin": photo, "part": part_of(photo, test), "winner": winner, "rule": sample.rule}
+    more: dict[str, Any] = {"origin": photo, "part": part_of(photo, test), "winner": winner, "rule": sample.rule}
     return row(plain(sample.key), prompt, "unknown", sample.instruction, source, *shown, **more)
 
 

@@ -55,8 +55,9 @@ class FeatureScorer:
             found.append(Unscored("; ".join(reasons)))
         good = [n for n, answer in enumerate(found) if answer == Unscored("")]
         values = self._values([edits[n] for n in good], [wanted[n] for n in good], decoded) if good else []
-        for n, value in zip(good, [values] * len(good) if isinstance(values, Unscored) else values, strict=True):
-            found[n] = value if isinstance(value, Unscored) else Score(value, {self.setting.kind: value})
+        for at, n in enumerate(good):
+            answer = values if isinstance(values, Unscored) else Score(values[at], {self.setting.kind: values[at]})
+            found[n] = answer
         return found
 
     def _wanted(self, edit: Edit) -> dict[str, Image | None]:

@@ -1,6 +1,6 @@
 """Rows of stages/scorer_data.schema.json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol
@@ -58,6 +58,3 @@ def part_of(prompt: str, test: float) -> str:
 def flipped(key: str) -> bool:
     """Whether the better edit of a row stands second, by the row's key: half of them do."""
     return bool(sha256(key.encode()).digest()[8] % 2)
-
-
-Load = Callable[[str], bytes]

@@ -17,6 +17,9 @@ class CheckpointSetting:
     device: Text = "auto"
 
 
+BASELINES = ("clip_t", "clip_d", "clip_i", "dino_i")
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class FeatureSetting:
     """One of ADIEE's four baselines, see features.py.
@@ -39,7 +42,7 @@ class FeatureSetting:
 
 Setting: TypeAlias = CheckpointSetting | FeatureSetting
 KINDS: dict[str, type] = {"checkpoint": CheckpointSetting}
-KINDS |= dict.fromkeys(("clip_t", "clip_d", "clip_i", "dino_i"), FeatureSetting)
+KINDS |= dict.fromkeys(BASELINES, FeatureSetting)
 
 
 def read_setting(where: str, given: Any) -> Setting:
