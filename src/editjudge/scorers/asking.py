@@ -50,11 +50,11 @@ def load_prompt(name: str) -> ScorerPrompt:
     return prompt
 
 
-def check(prompt: ScorerPrompt, file: str) -> None:
+def check(prompt: ScorerPrompt, file: str, token: str = TOKEN) -> None:
     """FileError: a reply without the token, images in another order, or criteria in some questions only."""
     for reply in prompt.replies:
-        if reply.count(TOKEN) != 1:
-            raise FileError(f"{file}: replies: {reply!r} must have {TOKEN} once")
+        if reply.count(token) != 1:
+            raise FileError(f"{file}: replies: {reply!r} must have {token} once")
     for question in prompt.questions:
         if Prompt(version=1, source="-", user=question).images != IMAGES:
             raise FileError(f"{file}: questions: each must show {{source}} and then {{edited}}, on lines of their own")
@@ -93,14 +93,16 @@ class Looks:
 def looks(prompt: ScorerPrompt, dimensions: Sequence[str], token: str) -> Looks:
     """How a prompt asks about these dimensions. FileError: one of them has no criteria."""
     asked = [criteria(dimension) for dimension in dimensions] if prompt.of_each else [""]
-    turns = [[Prompt(version=1, source="-", user=q.replace(CRITERIA, each)) for each in asked] for q in prompt.questions]
+    turns = [
+        [Prompt(version=1, source="-", user=q.replace(CRITERIA, each)) for each in asked] for q in prompt.questions
+    ]
     replies = tuple(reply.replace(TOKEN, token) for reply in prompt.replies)
     return Looks(tuple(map(tuple, turns)), replies, len(dimensions))
 
 
 def form_of(key: str, number: int) -> int:
-    """Which of so many forms a record is shown in: by its key."""
-    return int.from_bytes(sha256(key.encode()).digest()[8:16]) % number
+    """Which of so many forms a record is shown in: by its key; without one in the first."""
+    return 0 if not key else int.from_bytes(sha256(key.encode()).digest()[8:16]) % number
 
 
 def text_of(processor: Qwen3VLProcessor, prompt: Prompt, instruction: str, reply: str) -> str:
@@ -130,9 +132,7 @@ def batch(
     return dict(given)
 
 
-def reply_labels(
-    processor: Qwen3VLProcessor, ids: torch.Tensor, replies: Sequence[str], token: int
-) -> torch.Tensor:
+def reply_labels(processor: Qwen3VLProcessor, ids: torch.Tensor, replies: Sequence[str], token: int) -> torch.Tensor:
     """(n, L): the reply's tokens as labels, IGNORED elsewhere. The added token is none: nothing writes it."""
     labels = torch.full_like(ids, IGNORED)
     for row, reply in enumerate(replies):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -50,7 +50,7 @@ class ScoringModel(Qwen3VLForConditionalGeneration):
     def attach(self, head: Head, looks: Looks, token: int) -> None:
         self.head, self.looks, self.token = head.to(self.device), looks, token
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, input_ids: torch.Tensor, labels: torch.Tensor | None = None, use_cache: bool = False, **inputs: Any
     ) -> Scored:
         """The looks at each edit stand one after the other. labels: (n * looks, L), of the replies."""
@@ -83,10 +83,13 @@ def add_token(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedToken
     """The id of a token, added where it is new; its row then starts as the mean of all others."""
     known = len(tokenizer)
     if tokenizer.add_tokens([token], special_tokens=True):
-        embeddings = model.get_input_embeddings().weight
-        if len(embeddings) < len(tokenizer):
+        if len(embeddings(model).weight) < len(tokenizer):
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-            embeddings = model.get_input_embeddings().weight
+        rows = embeddings(model).weight
         with torch.no_grad():
-            embeddings[known] = embeddings[:known].float().mean(0)
-    return int(tokenizer.convert_tokens_to_ids(token))
+            rows[known] = rows[:known].float().mean(0)
+    return int(tokenizer.get_vocab()[token])
+
+
+def embeddings(model: Qwen3VLForConditionalGeneration) -> nn.Embedding:
+    return cast(nn.Embedding, model.get_input_embeddings())
