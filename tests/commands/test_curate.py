@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best(pn
     kept, dropped = curate.select(given, Limits(top=3, per_task=2))
     assert [each.key for each in kept] == ["k5", "k4", "k1"]
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
+
+
+def test_of_each_prompt_only_the_best_are_kept(png: Png) -> None:
+    given = [replace(candidate(f"k{n // 3}", n / 10, png(n)), model=f"m{n % 3}") for n in range(6)]
+    kept, dropped = curate.select(given, Limits(per_prompt=1))
+    assert [each.name for each in kept] == ["m2/k1", "m2/k0"]
+    assert {each.reason for each in dropped} == {"better edits of its prompt are kept"}
 
 
 def test_a_share_is_of_the_scored_edits(png: Png) -> None:
@@ -90,9 +98,9 @@ def test_on_the_probe_the_kept_half_is_cleaner(monkeypatch: pytest.MonkeyPatch, 
     assert (found["edits"], found["scored"]) == (36, 33)
     assert 8 <= found["kept"] <= 16
     assert found["damage"]["kept"] < 0.85 * found["damage"]["all"]
-    alone = command(monkeypatch, *asked, "--edited", *given, "--near-bits", "-1")
-    assert alone["kept"] == 16
-    assert alone["damage"]["kept"] < 0.85 * alone["damage"]["all"]
+    best = command(monkeypatch, *asked[:-2], "--edited", *given, "--near-bits", "-1", "--per-prompt", "1")
+    assert best["kept"] == 12
+    assert best["damage"]["kept"] < 0.7 * best["damage"]["all"]
     found = command(monkeypatch, *asked, "--edited", *given)
     said = capsys.readouterr().out
     assert "mean damage: " in said

@@ -2,7 +2,7 @@
 
     python -m editjudge.commands.curate --pairs pairs.parquet --scorer editreward --share 0.5 --out best
     python -m editjudge.commands.curate --source photos --edited flux kontext --instructions prompts.csv \\
-        --scorer clip_d --top 20000 --per-task 2000 --out best
+        --scorer clip_d --top 20000 --per-task 2000 --per-prompt 1 --out best
 
 --pairs is a Parquet file with source_image, edited_image and instruction, and perhaps key, task, model and damage. Or
 edits lie in folders, galleries or tables by key, as `commands.measure` takes them, and --instructions is a table of key
@@ -85,13 +85,14 @@ class Candidate:
 class Limits:
     """top, share: how many edits are kept at most, or which share of those with a score that are no near-duplicates.
 
-    per_task: of each task at most. near_bits: of 64 bits of the edits' perceptual hashes, in which two edits with one
+    per_task, per_prompt: of each task, and of each key, at most. near_bits: of 64 bits of the edits' perceptual hashes, in which two edits with one
     instruction may differ to be one; -1: equal bytes alone.
     """
 
     top: int | None = None
     share: float | None = None
     per_task: int | None = None
+    per_prompt: int | None = None
     near_bits: int = 4
 
     def most(self, scored: int) -> int:
@@ -117,8 +118,10 @@ def scored(candidates: Iterable[Candidate], scorer: Scorer) -> Iterator[Candidat
 
 def _edit(candidate: Candidate) -> Edit | str:
     source, edited = candidate.source(), candidate.edited()
-    if isinstance(source, str) or isinstance(edited, str):
-        return f"source: {source}" if isinstance(source, str) else f"edit: {edited}"
+    if isinstance(source, str):
+        return f"source: {source}"
+    if isinstance(edited, str):
+        return f"edit: {edited}"
     return Edit(candidate.instruction, source, edited)
 
 
@@ -131,15 +134,19 @@ def select(candidates: Sequence[Candidate], limits: Limits) -> tuple[list[Candid
     known = sorted((c for c in candidates if c.score), key=lambda c: (-c.overall, c.name))
     distinct, again = apart(known, limits.near_bits)
     dropped += again
-    most, kept, tasks = limits.most(len(distinct)), list[Candidate](), Counter[str]()
+    most, kept = limits.most(len(distinct)), list[Candidate]()
+    tasks, prompts = Counter[str](), Counter[str]()
     for candidate in distinct:
         if len(kept) >= most:
             dropped.append(replace(candidate, reason="below the cut"))
         elif limits.per_task is not None and tasks[candidate.task] >= limits.per_task:
             dropped.append(replace(candidate, reason=f"quota of {candidate.task}"))
+        elif limits.per_prompt is not None and prompts[candidate.key] >= limits.per_prompt:
+            dropped.append(replace(candidate, reason="better edits of its prompt are kept"))
         else:
             kept.append(candidate)
             tasks[candidate.task] += 1
+            prompts[candidate.key] += 1
     return kept, dropped
 
 
@@ -311,7 +318,7 @@ def run(options: argparse.Namespace) -> None:
     asked = [candidate for candidate in candidates if candidate.reason is None]
     done = [candidate for candidate in candidates if candidate.reason is not None]
     done += bar(len(asked), "edits scored", items=scored(asked, scorer))
-    limits = Limits(options.top, options.share, options.per_task, options.near_bits)
+    limits = Limits(options.top, options.share, options.per_task, options.per_prompt, options.near_bits)
     kept, dropped = select(done, limits)
     write(options.out, kept, dropped)
     _tell(json.loads((options.out / "report.json").read_text()))
@@ -336,6 +343,7 @@ def main() -> None:
     add("--scorer", required=True, metavar="NAME")
     add("--top", type=int, metavar="K", help="keep at most so many")
     add("--share", type=float, metavar="S", help="keep at most this share of them, such as 0.5")
+    add("--per-prompt", type=int, metavar="N", help="keep at most so many edits of each key: the best ones")
     add("--per-task", type=int, metavar="N", help="keep at most so many of each task")
     add(
         "--near-bits",

@@ -14,12 +14,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from editjudge.annotation import slot_settings
+from editjudge.annotation.recipe import load_recipe
 from editjudge.core import images, params, records, workers
 from editjudge.core.main import stage
 from editjudge.editors.procedural import edits as procedural
+from editjudge.pairs import rules as tier_rules
+from editjudge.pairs import scored
 from editjudge.probe import scenes
 from editjudge.scorers import adiee_data, editreward_data
-from editjudge.scorers.data_settings import ProbeSource, read_source
+from editjudge.scorers.data_settings import AnnotationsSource, ProbeSource, read_source
 
 
 class ImageFile:
@@ -128,7 +132,29 @@ def winner(a: float, b: float) -> str:
     return "Tie" if a == b else "Image A" if a > b else "Image B"
 
 
-SOURCES: dict[str, Source] = {"probe": probe, "editreward": editreward_data.rows, "adiee": adiee_data.rows}
+def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.Row]:
+    """Pairs of the pipeline's annotations, by the rules of train_pairs. ParamsError: a task has no measures."""
+    values, dropped = params.load(), Counter[str]()
+    pairs = params.leaf(values, "train_pairs")
+    missing = slot_settings.unconfigured(slot_settings.read(params.leaf(values, "measures")))
+    for task in setting.tasks:
+        recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
+        if recipe.judge is not None:
+            raise params.ParamsError(f"scorer_data: {task} is judged by VLMs: it has no measures")
+        rules = tier_rules.read_rules(recipe, pairs["thresholds"], missing)
+        pool = Path(f"data/pools/{task}.parquet")
+        prompts = {row["key"]: row for row in records.iterate(pool, "pools", "image")}
+        annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+        yield from scored.rows(task, annotated, prompts, rules, pairs, setting.test_share, dropped)
+    to.report["dropped"] = [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())]
+
+
+SOURCES: dict[str, Source] = {
+    "probe": probe,
+    "annotations": annotations,
+    "editreward": editreward_data.rows,
+    "adiee": adiee_data.rows,
+}
 
 
 def report(rows: Iterable[records.Row]) -> dict[str, Any]:
