@@ -85,8 +85,8 @@ class Candidate:
 class Limits:
     """top, share: how many edits are kept at most, or which share of those with a score that are no near-duplicates.
 
-    per_task, per_prompt: of each task, and of each key, at most. near_bits: of 64 bits of the edits' perceptual hashes, in which two edits with one
-    instruction may differ to be one; -1: equal bytes alone.
+    per_task, per_prompt: of each task, and of each key, at most. near_bits: of 64 bits of the edits' perceptual
+    hashes, in which two edits with one instruction may differ to be one; -1: equal bytes alone.
     """
 
     top: int | None = None
