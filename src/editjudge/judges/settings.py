@@ -47,7 +47,7 @@ class MeasuresSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerSetting(MeasuresSetting):
-    """A scorer of section `scorers`. score_margin: two scores that differ by at most so much, in its unit, are a Tie."""
+    """A scorer of section `scorers`. score_margin: scores that differ by at most so much, in its unit, are a Tie."""
 
     scorer: Text
     score_margin: Amount = 0.0
