@@ -1,6 +1,7 @@
 """The four baselines: their formulas, what stands in for captions, and what is unscored."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.scorers import features
 from editjudge.scorers.embedded import EmbeddedClip, EmbeddedDino
-from editjudge.scorers.opening import open_scorer
+from editjudge.scorers.opening import check_scorer, identity, open_scorer
 from editjudge.scorers.protocol import Edit, Score, Unscored
 from helpers.tiny_towers import clip_folder, dinov2_folder
 
@@ -84,6 +85,20 @@ def test_production_models_give_the_same_formulas(kind: str, tmp_path: Path) -> 
         wanted = cos(source, edited)
     assert isinstance(found, Score)
     assert found.overall == pytest.approx(wanted, abs=1e-6)
+
+
+def test_what_decides_a_baseline_is_its_kind_code_and_weights(tmp_path: Path) -> None:
+    def told(**given: Any) -> list[Any]:
+        check_scorer("scorers.x", given)
+        return identity("scorers.x", given)
+
+    assert told(kind="clip_i") == told(kind="clip_i", batch_size=3)
+    assert told(kind="clip_i") != told(kind="clip_d")
+    folder = clip_folder(tmp_path)
+    first = told(kind="clip_i", model=str(folder))
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+    assert told(kind="clip_i", model=str(folder)) != first
 
 
 @pytest.mark.parametrize(

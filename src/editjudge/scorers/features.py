@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from editjudge.core.records import Image
 from editjudge.scorers.embedded import EmbeddedClip, EmbeddedDino
 from editjudge.scorers.protocol import Edit, Score, Unscored
 from editjudge.scorers.settings import FeatureSetting
+from editjudge.vision import folders
 
 EMBEDDED = "embedded"
 AT_ONCE = 64  # edits whose images are in memory
@@ -115,6 +117,16 @@ def _why(image: Image | None, decoded: Decoded) -> str | None:
 
 def _captions(edit: Edit) -> tuple[str, str]:
     return edit.captions or ("", edit.instruction)
+
+
+def folder_of(where: str, setting: FeatureSetting) -> Path | None:
+    """The folder of the setting's model, looked into; None for embedded features. ParamsError."""
+    if setting.model == EMBEDDED:
+        return None
+    from editjudge.vision import towers
+
+    kind = towers.DINO if setting.kind == "dino_i" else towers.CLIP
+    return folders.find(f"{where}.model", setting.model, kind)
 
 
 def _model(where: str, setting: FeatureSetting) -> Any:

@@ -82,7 +82,8 @@ class Targets:
     def of(cls, rows: Sequence[dict[str, Any]]) -> "Targets":
         scores = torch.tensor([row["scores"] for row in rows], dtype=torch.float32).unflatten(1, (2, -1))
         scores[[row["winner"] == FILLER for row in rows]] = NOWHERE
-        sign = (scores[:, 0] - scores[:, 1]).sign()
+        gap = scores[:, 0] - scores[:, 1]
+        sign = torch.where(gap.isnan(), gap, gap.sign())  # torch's sign of nan is 0
         known = {"Image A": 1.0, "Tie": 0.0, "Image B": -1.0, FILLER: NOWHERE}
         for n, row in enumerate(rows):
             sign[n, -1] = known.get(row["winner"], sign[n, -1].item())

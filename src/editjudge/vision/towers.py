@@ -26,6 +26,8 @@ DINOV2 = folders.Architecture(
     ("dinov2",), "facebook/dinov2-base", "embeddings.cls_token", (folders.Scaling.read, lambda *at: dinov2_side(*at))
 )
 
+DINO = folders.Architecture(("dinov2", "dinov3_vit"), DINOV2.example, DINOV2.weight, (folders.Scaling.read,))
+
 
 class ClipTowers(loading.VisionModel):
     """CLIP (Radford et al. 2021): projected embeddings of images and of texts in one space, not of unit length."""
@@ -95,8 +97,7 @@ class Dinov3(DinoEncoder):
 
 def dino(where: str, model: str, **options: Any) -> Dinov2 | Dinov3:
     """The DINO in a folder or of a hub id, by its config.json. options: of VisionModel. ParamsError."""
-    either = folders.Architecture(("dinov2", "dinov3_vit"), DINOV2.example, DINOV2.weight, (folders.Scaling.read,))
-    folder = folders.find(where, model, either)
+    folder = folders.find(where, model, DINO)
     kind = folders.read_json(where, folder / "config.json")["model_type"]
     return (Dinov2 if kind == "dinov2" else Dinov3)(where, str(folder), **options)
 
