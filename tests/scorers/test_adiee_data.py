@@ -56,7 +56,7 @@ def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.R
     assert [len(by_rule[rule]) for rule in ("truth", "input", "bad_editor")] == [4, 4, 4]
     assert {row["overall_a"] for row in by_rule["truth"]} == {1.0}
     assert {row["overall_a"] for row in by_rule["input"] + by_rule["bad_editor"]} == {0.0}
-    assert all(row["scores_a"] == [{"dimension": "overall", "score": row["overall_a"]}] for row in rows)
+    assert all(row["scores_a"] == [{"dimension": "overall_quality", "score": row["overall_a"]}] for row in rows)
     assert all(row["winner"] is None and row["edit_b"] is None for row in rows)
     dropped = {each["reason"]: each["edits"] for each in to.report["dropped"]}
     assert dropped["the edit failed"] == 1

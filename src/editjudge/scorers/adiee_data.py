@@ -21,7 +21,7 @@ from editjudge.scorers.protocol import Edit, Score
 from editjudge.scorers.rows import Shown, To, part_of, row
 from editjudge.scorers.settings import FeatureSetting
 
-DIMENSION = "overall"
+DIMENSION = "overall_quality"
 UNLABELLED = "no rule fits"
 
 

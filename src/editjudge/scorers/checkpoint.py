@@ -32,6 +32,7 @@ from editjudge.scorers import asking
 from editjudge.scorers.heads import Head, aggregate
 from editjudge.scorers.model import ScoringModel, embeddings
 from editjudge.scorers.model import load as load_backbone
+from editjudge.scorers.prompts import ScorerPrompt, check
 from editjudge.scorers.protocol import Edit, Score, Unscored
 from editjudge.scorers.settings import CheckpointSetting
 from editjudge.vision.loading import NoMemory, within_memory
@@ -82,8 +83,8 @@ def read_description(folder: Path) -> Description:
         found = read(str(file), Description, json.loads(file.read_bytes()))
     except (UserError, ValueError, RecursionError) as error:
         raise FileError(f"{file}: {' '.join(str(error).split()):.300}") from error
-    prompts = asking.ScorerPrompt(version=1, source="-", questions=found.questions, replies=(found.reply,))
-    asking.check(prompts, str(file), found.token)
+    prompts = ScorerPrompt(version=1, source="-", questions=found.questions, replies=(found.reply,))
+    check(prompts, str(file), found.token)
     if len(found.questions) not in (1, len(found.dimensions)):
         raise FileError(f"{file}: {len(found.questions)} questions for {len(found.dimensions)} dimensions")
     if list(found.calibration) != sorted(found.calibration):

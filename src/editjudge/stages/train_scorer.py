@@ -37,7 +37,7 @@ CODE = (
     *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.pairs.pictures"),
     *("editjudge.training.data", "editjudge.training.scorer", "editjudge.training.trainer"),
     *("editjudge.scorers.asking", "editjudge.scorers.heads", "editjudge.scorers.losses", "editjudge.scorers.model"),
-    *("editjudge.scorers.checkpoint", "editjudge.qwen.processor"),
+    *("editjudge.scorers.checkpoint", "editjudge.scorers.prompts", "editjudge.qwen.processor"),
 )
 
 

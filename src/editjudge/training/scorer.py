@@ -23,6 +23,7 @@ from editjudge.qwen.checkpoint import Precision
 from editjudge.scorers import asking, checkpoint, losses
 from editjudge.scorers.heads import Head, aggregate
 from editjudge.scorers.model import ScoringModel, TokenRow, add_token, embeddings, load
+from editjudge.scorers.prompts import load_prompt
 from editjudge.training import trainer
 from editjudge.training.data import FILLER, Fetch, Prepare, split
 from editjudge.training.settings import TrainScorerSetting
@@ -267,7 +268,7 @@ def build(
 
     The same settings give the same one, whatever ran before. The processor gets the token.
     """
-    prompt = asking.load_prompt(setting.prompt)
+    prompt = load_prompt(setting.prompt)
     if setting.head_shared and not prompt.of_each and len(setting.dimensions) > 1:
         raise FileError(f"train_scorer.head_shared: the prompt {setting.prompt} looks once, so all would score alike")
     model = load(base_dir, precision, place, setting.attn_implementation)
