@@ -77,3 +77,23 @@ def test_a_scorer_that_is_not_there_is_named(project: Path):
     (project / "models/tiny").mkdir()
     with pytest.raises(params.ParamsError, match=r"scorers\.tiny\.model: no scorer in models/tiny"):
         asking.open_accounts({"judge": JUDGE})
+
+
+def test_the_four_baselines_are_judges(project: Path, png: Callable[..., bytes]):
+    """Against the source, CLIP-I and DINO-I prefer the edit that is it; all four answer, and a broken image is none."""
+    kinds = ("clip_t", "clip_d", "clip_i", "dino_i")
+    (project / "params.yaml").write_text(yaml.safe_dump({"scorers": {kind: {"kind": kind} for kind in kinds}}))
+    same = Question("same", "Remove the cup", png(0), png(0), png(1))
+    broken = Question("broken", "Remove the cup", png(0), png(0), b"nothing")
+    for kind in kinds:
+        judge = {"backend": "scorer", "scorer": kind, "rule": "agreement"}
+        account = asking.open_accounts({"judge": judge})["judge"]
+        with resume.RecordCache(project / f"{kind}.sqlite") as cache:
+            found, none = asking.ask(judge, [same, broken], {}, cache, account, "visual_consistency")
+        assert None not in found.scores
+        assert found.combined.winner in ("Image A", "Image B")
+        if kind in ("clip_i", "dino_i"):
+            assert found.combined.winner == "Image A"
+            assert found.scores[0] == pytest.approx(1.0)
+        assert (none.combined.winner, none.scores[1]) == (None, None)
+        assert "Image B: edited: not a PNG" in str(none.combined.reason)
