@@ -23,8 +23,8 @@ from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
-    "lora_rank": 4, "lora_alpha": 8, "head_sizes": [16], "learning_rate": 1e-3, "max_steps": 8, "batch_size": 4,
-    "global_batch": 4, "log_every": 1, "eval_every": 4, "save_every": 2, "held_out_share": 0.2, "data": "made",
+    "lora_rank": 4, "lora_alpha": 8, "head_sizes": [16], "learning_rate": 1e-3, "max_steps": 6, "batch_size": 4,
+    "global_batch": 4, "log_every": 1, "eval_every": 3, "save_every": 2, "held_out_share": 0.2, "data": "made",
 }  # fmt: skip
 OUTPUTS = [f"models/scorers/tiny/{name}" for name in ("model.safetensors", "head.safetensors", "scorer.json")]
 OUTPUTS += ["metrics/train_scorer/tiny.json", "plots/train_scorer/tiny_loss.csv", "plots/train_scorer/tiny_eval.csv"]
@@ -99,18 +99,18 @@ def losses(folder: Path) -> np.ndarray:
 
 
 def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(project: Project):
-    whole = project("whole")
+    whole = project("whole", head_dropout=0.0)
     train_scorer.train_alone_or_launch("tiny")
     assert not any((whole / "work/train_scorer").iterdir()), "nothing is left of a training that has ended"
     [found] = json.loads((whole / "metrics/train_scorer/tiny.json").read_text())
-    assert found["details"][0]["rows"] == {"held_out": 3, "tested": 5, "trained_on": 12}
+    assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
     assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
 
-    folder = project("killed")
+    folder = project("killed", head_dropout=0.0)
     command = [sys.executable, "-m", "editjudge.stages.train_scorer", "--name", "tiny"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
-    while not [*folder.glob("work/train_scorer/*/checkpoints/checkpoint-4/whole")]:
+    while not [*folder.glob("work/train_scorer/*/checkpoints/checkpoint-2/whole")]:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -118,23 +118,21 @@ def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(pro
     process.wait()
     assert not (folder / "metrics/train_scorer/tiny.json").exists(), "killed too late"
     train_scorer.train_alone_or_launch("tiny")
-    assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 4
+    assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 2
     assert outputs(folder) == outputs(whole)
 
     launch = {"launcher": "torchrun", "nodes": 1, "processes": 2, "address": "localhost", "port": 29400}
     two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch | {"hostfile": "hostfile"})
     train_scorer.train_alone_or_launch("tiny")
-    one = project("one", head_dropout=0.0)
-    train_scorer.train_alone_or_launch("tiny")
-    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-4)
-    told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (one, two)]
+    np.testing.assert_allclose(losses(two), losses(whole), rtol=0, atol=1e-4)
+    told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (whole, two)]
     assert told[0]["agreement"] == told[1]["agreement"]
 
 
 def test_images_that_cannot_be_used_stop_the_run_or_are_left_out_and_listed(project: Project):
     folder = project("broken")
     pairs = records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
-    pairs[3]["sha256_a"] = "0" * 64
+    pairs[3]["sha256_b"] = "0" * 64
     pairs[5]["edit_b"] = f"data/scorer_images/made.parquet/{'1' * 64}"
     with pytest.raises(UserError, match=r"2 training samples cannot be used \(train_scorer.tiny.skip_failed\): k3: ed"):
         train_scorer.prepare(pairs, folder / "run", "tiny", skip_failed=False)
