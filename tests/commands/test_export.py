@@ -14,9 +14,10 @@ import training_pairs
 
 from editjudge.arena import pictures
 from editjudge.benchmarks import reading, vcreward
-from editjudge.commands import export
+from editjudge.commands import curate, export
 from editjudge.core import images, records
 from editjudge.core.errors import FileError
+from editjudge.scorers.protocol import Score
 
 COMMAND = [sys.executable, "-m", "editjudge.commands.export", "pairs", "--out", "out/pairs.parquet"]
 
@@ -80,3 +81,42 @@ def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
         "export: data/pools/subject_remove.parquet: no image of p99, for the pair k0"
     )
     assert not list((project / "out").iterdir())
+
+
+@pytest.fixture
+def selection(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A selection of commands.curate, four edits with scores of 1 to 4."""
+    monkeypatch.chdir(tmp_path)
+    kept = []
+    for n, score in enumerate((4.0, 3.0, 2.0, 1.0)):
+        shown = {name: (lambda seed=seed: png(seed)) for name, seed in (("source", n), ("edited", n + 10))}
+        kept.append(curate.Candidate(f"k{n}", "m", "t", f"Do {n}", **shown, score=Score(score, {"quality": score})))
+    curate.write(tmp_path / "best", kept, [])
+    return [4.0, 3.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_selection_becomes_what_an_editor_is_trained_from(
+    selection: list[float], as_folder: bool, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
+    monkeypatch.setattr(sys, "argv", ["export", "edits", *options, *(["--as-folder"] if as_folder else [])])
+    export.main()
+    form = ("imagefolder", {"data_dir": "edits"}) if as_folder else ("edits", {})
+    found = datasets.load_dataset(form[0], **form[1], split="train", cache_dir="cache")
+    rows = sorted(found, key=lambda row: row["key"])
+    assert [row["quality"] for row in rows] == [5, 4, 2, 1]
+    assert rows[0]["instruction"] == "Do 0. The image quality is 5 out of five."
+    for n, row in enumerate(rows):
+        np.testing.assert_array_equal(np.asarray(row["source_image"].convert("RGB")), images.decode(png(n)))
+        np.testing.assert_array_equal(np.asarray(row["edited_image"].convert("RGB")), images.decode(png(n + 10)))
+
+
+def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[float]):
+    with pytest.raises(FileError, match="k0 has no calibrated score: say --range LOW HIGH"):
+        export.export_edits(Path("best/selection.parquet"), Path("out"), None, False)
+    with pytest.raises(FileError, match="the first must be below the second"):
+        export.export_edits(Path("best/selection.parquet"), Path("out"), (4.0, 1.0), False)
+    pq.write_table(pa.table({"key": ["a"]}), "other.parquet")
+    with pytest.raises(FileError, match="no column instruction"):
+        export.export_edits(Path("other.parquet"), Path("out"), None, False)

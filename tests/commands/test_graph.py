@@ -181,3 +181,35 @@ def test_an_arena_without_a_checkpoint_waits_for_no_training() -> None:
     assert "models/judge" in body("compare_models")["deps"]
     _, dvc = mended(judges={"measures": VALUES["judges"]["measures"]})
     assert "models/judge" not in body("compare_models", dvc)["deps"]
+
+
+def test_what_scorer_data_is_made_of_is_a_dep() -> None:
+    adiee = {"source": "adiee", "tasks": ["subject_add"], "truth": "precise", "bad": ["box"], "clip": "models/clip"}
+    entries = {
+        "adiee": adiee | {"good": [], "dino": "facebook/dinov2-base", "sequences": "data/sources/turns.jsonl"},
+        "ours": {"source": "annotations", "tasks": ["color_alter"]},
+        "people": {"source": "editreward", "path": "data/sources/train.json", "images": "data/sources/images"},
+    }
+    stale, dvc = mended(scorer_data=entries)
+    assert stale == ["scorer_data.deps"]
+    assert body("scorer_data", dvc)["deps"] == [
+        "data/code/scorer_data.json",
+        "data/sources/turns.jsonl",
+        "models/clip",
+        "data/pools/subject_add.parquet",
+        "data/candidates/precise/subject_add.parquet",
+        "data/candidates/box/subject_add.parquet",
+        f"pipelines/{VALUES['tasks']['color_alter']}/color_alter.yaml",
+        "data/pools/color_alter.parquet",
+        "data/annotations/color_alter.parquet",
+        "data/sources/train.json",
+        "data/sources/images",
+    ]
+
+
+def test_embedded_features_are_no_folder() -> None:
+    judges = {"clip": {"backend": "scorer", "scorer": "clip_i"}}
+    scorers = {"clip_i": {"kind": "clip_i", "model": "embedded"}, "dino_i": {"kind": "dino_i", "model": "models/dino"}}
+    assert "embedded" not in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
+    judges["dino"] = {"backend": "scorer", "scorer": "dino_i"}
+    assert "models/dino" in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]

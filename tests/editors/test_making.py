@@ -76,3 +76,16 @@ def test_an_api_is_asked_within_its_budget_and_never_twice_for_what_was_paid(tmp
     assert asked == {"one": 1, "blocked": 1, "three": 1, "down": 2, "five": 2}
     assert [np.array_equal(255 - images.decode(source(n)), images.decode(found[n])) for n in (0, 2, 3, 4)] == [True] * 4
     assert candidates.counts(second.candidates)["kinds"][-1] == {"kind": "refused", "records": 1}
+
+
+def test_the_quality_that_is_asked_for_is_sent_and_only_then_an_image_is_made_again(tmp_path: Path) -> None:
+    with edit_server() as server:
+        api = {"kind": "api", "base_url": server.url, "model": "painter", "seed": 1, "tries": 1}
+        run(api, prompts("one", "two"), tmp_path / "c")
+        _, _, again = run(api, prompts("one", "two"), tmp_path / "c")
+        _, made, anew = run(api | {"ask": 5}, prompts("one", "two"), tmp_path / "c")
+        asked = server.log()["came"]
+    assert (again, anew) == (0, 2)
+    words = "The image quality is 5 out of five."
+    assert set(asked) == {"one", "two", f"one. {words}", f"two. {words}"}
+    assert [candidate.meta["status"] for candidate in made.candidates] == ["done", "done"]

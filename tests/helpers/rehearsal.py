@@ -165,6 +165,10 @@ class Rehearsal:
             yield f"train_pairs: {pairs}"
         if trained["loss"] is None or trained["details"][0]["skipped"]:
             yield f"train_judge: {trained}"
+        for name in self.values()["train_scorer"]:
+            scorer = self.json(f"metrics/train_scorer/{name}.json")
+            if scorer["loss"] is None or not scorer["agreement"][-1]["test"]:
+                yield f"train_scorer: {name}: {scorer}"
         for name in self.values()["benchmarks"]:
             found = self.json(f"metrics/benchmarks/{name}.json")
             for judge in found["judges"]:

@@ -24,8 +24,8 @@ from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.selection import embedders
 from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
-from editjudge.selection.minilm import MiniLM
 from editjudge.stages import embed
+from editjudge.vision.minilm import MiniLM
 
 ROOT = Path(__file__).parents[2]
 SECTION = {

@@ -18,7 +18,7 @@ import yaml
 from editjudge.core import images, params, records
 from editjudge.qwen.processor import load_processor
 from editjudge.stages import train_judge
-from editjudge.training import data
+from editjudge.training import data, runs
 from editjudge.training import launch as sft_launch
 from editjudge.training.lora import Trained
 
@@ -205,17 +205,17 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     setting, files = VALUES["train_judge"], [tmp_path / "pairs", tmp_path / "images"]
     for file in files:
         file.write_text("a")
-    name = train_judge.fingerprint(setting, 1, files)
+    name = runs.fingerprint(setting, 1, files, train_judge.CODE)
     same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": setting["launch"] | {"port": 1}}
-    assert train_judge.fingerprint(same, 1, files) == name
+    assert runs.fingerprint(same, 1, files, train_judge.CODE) == name
     names = {
         name,
-        train_judge.fingerprint(setting | {"learning_rate": 1.0}, 1, files),
-        train_judge.fingerprint(setting, 2, files),
-        train_judge.fingerprint(setting, 1, files[:1]),
+        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, train_judge.CODE),
+        runs.fingerprint(setting, 2, files, train_judge.CODE),
+        runs.fingerprint(setting, 1, files[:1], train_judge.CODE),
     }
     files[1].write_text("b")
-    names.add(train_judge.fingerprint(setting, 1, files))
+    names.add(runs.fingerprint(setting, 1, files, train_judge.CODE))
     assert len(names) == 5
 
 

@@ -38,10 +38,13 @@ from editjudge.pairs import rules
 from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
 from editjudge.report.settings import ReportSetting
+from editjudge.scorers.data_settings import read_source
+from editjudge.scorers.prompts import load_prompt
+from editjudge.scorers.settings import read_setting as read_scorer
 from editjudge.selection.settings import EmbedSetting, FilterSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
-from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting
+from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting, TrainScorerSetting
 from editjudge.vision import faces_settings
 
 T = TypeVar("T")
@@ -63,6 +66,7 @@ SECTIONS: dict[str, type] = {
     "unfinished": Shares,
 }
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena")
+ENTRIES += ("scorer_data", "train_scorer", "scorers")
 
 
 class Check:
@@ -128,12 +132,27 @@ class Check:
             setting = self.attempt("benchmarks", forms.read_setting, f"benchmarks.{name}", given)
             for field in ("path", "images", "shuffle") if setting else ():
                 self.there(f"benchmarks.{name}.{field}", getattr(setting, field))
+        self.scorers()
         if "grounding" in self.values:
             grounding = self.attempt("grounding", read_grounding, self.values["grounding"])
             for name, role in vars(grounding).items() if grounding else ():
                 if isinstance(role, LocalParserSetting | DetectorSetting):
                     self.there(f"grounding.{name}.model", role.model, local=False)
         return list(dict.fromkeys(self.lines))
+
+    def scorers(self) -> None:
+        """What scorers learn from, how they are trained, and those that are used."""
+        for name, given in self.entries("scorer_data"):
+            self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
+        for name, given in self.entries("train_scorer"):
+            where = f"train_scorer.{name}"
+            if training := self.attempt("train_scorer", read, where, TrainScorerSetting, given):
+                self.there(f"{where}.base", training.base, local=False)
+                self.attempt(where, load_prompt, training.prompt)
+                if training.data not in (self.values.get("scorer_data") or {}):
+                    self.lines.append(f"{where}.data: scorer_data has no {training.data}")
+        for name, given in self.entries("scorers"):
+            self.attempt("scorers", read_scorer, f"scorers.{name}", given)
 
     def recipes(self) -> list[Recipe]:
         """The recipes of the tasks; those in pipelines/ that no task uses are read too."""

@@ -3,8 +3,10 @@
     python -m editjudge.commands.export pairs --out pairs.parquet    data/train_pairs.parquet with the images inside
     python -m editjudge.commands.export annotations --out grouped    TASK_grouped.jsonl, with the images beside them
     python -m editjudge.commands.export dataset --from data/gallery/*.parquet --out gallery    a folder for load_dataset
+    python -m editjudge.commands.export edits --from best/selection.parquet --out edits --range 1 4    to train on
     python -m editjudge.commands.export grouped --from T_grouped.jsonl --out data/annotations/T.parquet    and back
 
+`edits` are what commands.curate kept, with the score in words in each instruction, as reward-conditioned editors learn.
 `pairs` are in VCReward-Bench's published form, which `datasets.load_dataset("parquet", ...)` loads with its images.
 `annotations` are in the published grouped form with its measures' names; `grouped` reads that form back.
 """
@@ -29,6 +31,7 @@ from editjudge.core.main import guarded
 from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
 from editjudge.core.tables import RowError, TableError, jsonl
+from editjudge.editors.asked import out_of_five, with_score
 from editjudge.pairs.pictures import Pictures, file_of, names_of
 
 PAIRS = Path("data/train_pairs.parquet")
@@ -43,6 +46,19 @@ FEATURES = {
     "damages": {"feature": {"dtype": "float64", "_type": "Value"}, "_type": "List"},
     "margin": {"dtype": "float64", "_type": "Value"},
 }
+EDIT_FEATURES = {
+    **{name: {"dtype": "string", "_type": "Value"} for name in ("key", "instruction")},
+    "quality": {"dtype": "int64", "_type": "Value"},
+    **{name: {"_type": "Image"} for name in ("source_image", "edited_image")},
+}
+EDITS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("key", "instruction")),
+        ("quality", pa.int64()),
+        *((name, IMAGE) for name in ("source_image", "edited_image")),
+    ],
+    metadata={"huggingface": json.dumps({"info": {"features": EDIT_FEATURES}})},
+)
 FORM = pa.schema(
     [
         *((name, pa.string()) for name in (*TEXTS, "origin")),
@@ -116,6 +132,60 @@ def export_dataset(files: list[Path], out: Path) -> None:
                 written.write_table(table_cast(rows.read_row_group(group), schema))
 
 
+def conditioned(file: Path, bounds: tuple[float, float] | None) -> Iterator[records.Row]:
+    """A selection's edits as an editor is trained with them: the instruction says the score, 1 to 5, in words.
+
+    bounds: the scores that are 1 and 5; None: the scorer's calibrated values are taken, 0..1. FileError: no selection,
+    or neither bounds nor calibrated values.
+    """
+    columns = ["key", "instruction", "score", "calibrated", "source_image", "edited_image"]
+    try:
+        opened = pq.ParquetFile(file)
+        missing = [name for name in columns if name not in opened.schema_arrow.names]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FileError(f"{file}: {' '.join(str(error).split())}") from None
+    if missing:
+        raise FileError(f"{file}: no column {', '.join(missing)}: not a selection of commands.curate")
+    for number in range(opened.num_row_groups):
+        for row in opened.read_row_group(number, columns=columns).to_pylist():
+            value = row["calibrated"] if bounds is None else row["score"]
+            if value is None:
+                raise FileError(
+                    f"{file}: {row['key']} has no calibrated score: say --range LOW HIGH, in the scorer's unit"
+                )
+            score = out_of_five(value, *(bounds or (0.0, 1.0)))
+            instruction = with_score(row["instruction"], score)
+            shown = {name: row[name] for name in ("key", "source_image", "edited_image")}
+            yield shown | {"instruction": instruction, "quality": score}
+
+
+def export_edits(file: Path, out: Path, bounds: tuple[float, float] | None, as_folder: bool) -> None:
+    """Writes a data set for training an editor: Parquet with images, or an ImageFolder. Raises FileError."""
+    if bounds is not None and bounds[0] >= bounds[1]:
+        raise FileError(f"--range {bounds[0]:g} {bounds[1]:g}: the first must be below the second")
+    rows = conditioned(file, bounds)
+    if as_folder:
+        with replacing(out / "metadata.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+            for number, row in enumerate(rows):
+                lines.write(json.dumps(_beside(out, number, row), ensure_ascii=False) + "\n")
+        return
+    target = replacing(out / "data" / "train.parquet")
+    with target as partial, pq.ParquetWriter(partial, EDITS, compression="zstd") as written:
+        for group in records.in_groups(rows):
+            written.write_table(pa.Table.from_pylist(group, schema=EDITS))
+
+
+def _beside(out: Path, number: int, row: records.Row) -> records.Row:
+    """A line of metadata.jsonl, its images written as they came."""
+    line = {name: row[name] for name in ("key", "instruction", "quality")}
+    for name in ("source_image", "edited_image"):
+        data = row[name]["bytes"]
+        path = f"{name}/{number:06d}.{grouped.ending(data)}"
+        write_bytes(out / path, data)
+        line[f"{name}_file_name"] = path
+    return line
+
+
 def export_annotations(out: Path, tasks: list[str], with_images: bool) -> None:
     """Writes TASK_grouped.jsonl of each task, and the images to which they point. Raises ContractError."""
     for task in tasks or params.leaf(params.load(), "tasks"):
@@ -184,9 +254,16 @@ def main() -> None:
     back.add_argument("--from", type=Path, required=True, dest="file", metavar="FILE", help="TASK_grouped.jsonl")
     back.add_argument("--out", type=Path, required=True, metavar="FILE", help="Parquet; replaced if it is there")
     back.add_argument("--images", type=Path, metavar="FOLDER", help="of the images' paths; the file's own")
+    edits = commands.add_parser("edits", help="a selection of commands.curate, the score in each instruction")
+    edits.add_argument("--from", type=Path, required=True, dest="file", metavar="FILE", help="selection.parquet")
+    edits.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    edits.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help="the scores that are 1 and 5")
+    edits.add_argument("--as-folder", action="store_true", help="an ImageFolder with metadata.jsonl, not Parquet")
     options = parser.parse_args()
     if options.what == "pairs":
         guarded("export", export_pairs, options.out)
+    elif options.what == "edits":
+        guarded("export", export_edits, options.file, options.out, options.range, options.as_folder)
     elif options.what == "dataset":
         guarded("export", export_dataset, options.files, options.out)
     elif options.what == "annotations":

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
 NO_FOLDER = "stages/candidates.schema.json"  # a dep of every editor that has no folder of its own: DVC wants one
 BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
+NO_MODEL = ("none", "embedded")
 PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
 LISTS = Path(__file__).with_suffix(".yaml")
 
@@ -35,12 +36,13 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
     vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
     judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))
+    ranking = [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
     found = {
         "base": _models([{"model": (values.get("train_judge") or {}).get("base")}]),
-        "judge": _models(judges),
-        "arena": _models(
-            [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
-        ),
+        "scorer_base": _models([{"model": each.get("base")} for each in _mappings(values.get("train_scorer"))]),
+        "labelled": [path for each in _mappings(values.get("scorer_data")) for path in labelled(each, values)],
+        "judge": _models(judges) + _scorers(judges, values),
+        "arena": _models(ranking) + _scorers(ranking, values),
         "pairwise": _models(
             _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
         ),
@@ -71,7 +73,31 @@ def _files(entries: list[Any], fields: tuple[str, ...]) -> list[str]:
 def _models(entries: list[Any]) -> list[str]:
     """The folders among the entries' models and adapters; of a hub id models.lock holds the commit."""
     asked = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("backend") != "endpoint"]
-    return [model for model in _files(asked, ("model", "adapter")) if model != "none" and not hub.is_id(model)]
+    return [model for model in _files(asked, ("model", "adapter")) if model not in NO_MODEL and not hub.is_id(model)]
+
+
+def labelled(entry: Any, values: Mapping[str, Any]) -> list[str]:
+    """What an entry of scorer_data reads: files of its own, and of the graph those of its tasks."""
+    if not isinstance(entry, Mapping):
+        return []
+    kind, tasks = entry.get("source"), entry.get("tasks") or []
+    found = _files([entry], ("path", "images", "sequences", "sequence_images"))
+    found += [model for model in _files([entry], ("clip", "dino")) if model not in NO_MODEL and not hub.is_id(model)]
+    if kind == "annotations":
+        pipelines = values.get("tasks") or {}
+        found += [f"pipelines/{pipelines[task]}/{task}.yaml" for task in tasks if task in pipelines]
+        found += [f"data/{folder}/{task}.parquet" for task in tasks for folder in ("pools", "annotations")]
+    if kind == "adiee":
+        editors = [entry.get("truth"), *(name for role in ("bad", "good", "others") for name in entry.get(role) or [])]
+        found += [f"data/pools/{task}.parquet" for task in tasks]
+        found += [f"data/candidates/{editor}/{task}.parquet" for editor in editors for task in tasks]
+    return found
+
+
+def _scorers(judges: list[Any], values: Mapping[str, Any]) -> list[str]:
+    """The folders of the scorers that judges ask."""
+    scorers = values.get("scorers") or {}
+    return _models([scorers.get(judge["scorer"]) for judge in judges if judge.get("backend") == "scorer"])
 
 
 def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> list[str]:

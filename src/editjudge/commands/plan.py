@@ -62,6 +62,8 @@ def needs(values: Values) -> Iterator[Need]:
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])
+    for name, given in values["train_scorer"].items():
+        yield Need(f"train_scorer.{name}.base", given["base"])
     for where, given in _data(values):
         for field in ("hub", "path", "images", "shuffle"):
             if given.get(field):

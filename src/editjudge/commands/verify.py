@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,10 @@ SMALL_NUMBERS = {
     "filter.sample_num": 5,
     "train_judge.max_steps": 4,
     "train_judge.eval_every": 2,
+    "scorer_data.editreward.per_task": 3,
+    "scorer_data.editreward.test_per_task": 1,
+    "train_scorer.editreward.max_steps": 4,
+    "train_scorer.editreward.eval_every": 2,
     "probe_bench.per_task": 3,
     "gedit_bench.per_task": 2,
     "measure_response.per_task": 1,
@@ -111,8 +117,8 @@ def _reduce(values: dict[str, Any]) -> None:
     for task in [task for task in values["tasks"] if task not in SMALL_TASKS]:
         del values["tasks"][task], values["train_pairs"]["thresholds"][task]
     for key, value in SMALL_NUMBERS.items():
-        section, _, leaf = key.partition(".")
-        values[section][leaf] = value
+        *sections, leaf = key.split(".")
+        reduce(getitem, sections, values)[leaf] = value
 
 
 def _forget_all_but_the_base(lock: dict[str, Any]) -> None:

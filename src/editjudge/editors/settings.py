@@ -9,6 +9,7 @@ from editjudge.core.code import version
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.settings import read_kind
 from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.asked import with_score
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.editors.procedural.settings import ProceduralSetting
@@ -44,7 +45,16 @@ def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any
     if isinstance(setting, ApiSetting):
         return setting.decides(use)
     left_out = RUNNING | {"benchmark" if use == "data" else "data"}
+    if isinstance(setting, DiffusersSetting) and setting.ask is None:
+        left_out |= {"ask"}  # images that were made before there was such a field stay
     return {name: value for name, value in asdict(setting).items() if name not in left_out}
+
+
+def told(setting: Making, instruction: str) -> str:
+    """The instruction as the model is given it: with the quality that `ask` wants, where there is one."""
+    if isinstance(setting, ProceduralSetting) or setting.ask is None:
+        return instruction
+    return with_score(instruction, setting.ask)
 
 
 def code(setting: Making) -> str:

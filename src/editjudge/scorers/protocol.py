@@ -9,11 +9,17 @@ from editjudge.core.records import Image
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit to be scored: the images encoded (PNG, JPEG or WebP)."""
+    """One edit to be scored: the images encoded (PNG, JPEG or WebP).
+
+    truth: the edit as it should be; captions: of the source and of the edit wanted. Few data have them, and only the
+    baselines of features.py look at them.
+    """
 
     instruction: str
     source: Image
     edited: Image
+    truth: Image | None = None
+    captions: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

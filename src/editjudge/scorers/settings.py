@@ -1,10 +1,10 @@
 """What `scorers` of params.yaml says of each scorer, checked before anything is scored."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Positive, Text, read_kind
+from editjudge.core.settings import FORBID, Positive, Text, Wrong, read_kind
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -17,8 +17,32 @@ class CheckpointSetting:
     device: Text = "auto"
 
 
-Setting = CheckpointSetting
+BASELINES = ("clip_t", "clip_d", "clip_i", "dino_i")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class FeatureSetting:
+    """One of ADIEE's four baselines, see features.py.
+
+    model: `embedded`, or a folder or hub id: of CLIP for clip_*, of DINOv2 or DINOv3 for dino_i. against: what clip_i
+    and dino_i compare the edit with: its source, or the true edit where the data has one.
+    """
+
+    kind: Literal["clip_t", "clip_d", "clip_i", "dino_i"]
+    model: Text = "embedded"
+    against: Literal["source", "truth"] = "source"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_size: Positive = 16
+    device: Text = "auto"
+
+    def __post_init__(self) -> None:
+        if self.against == "truth" and self.kind not in ("clip_i", "dino_i"):
+            raise Wrong("against", f"cannot be truth: {self.kind} compares an edit with words")
+
+
+Setting: TypeAlias = CheckpointSetting | FeatureSetting
 KINDS: dict[str, type] = {"checkpoint": CheckpointSetting}
+KINDS |= dict.fromkeys(BASELINES, FeatureSetting)
 
 
 def read_setting(where: str, given: Any) -> Setting:

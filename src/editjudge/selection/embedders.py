@@ -27,7 +27,7 @@ Embed = Callable[[list[Row]], np.ndarray]
 
 def embedded(setting: dict[str, Any]) -> Embed:
     """Unit-norm rows, float32, (n, d): the text's and the image's embedding, each unit-norm and of equal weight."""
-    from editjudge.selection.minilm import MiniLM
+    from editjudge.vision.minilm import MiniLM
 
     text = MiniLM()
 

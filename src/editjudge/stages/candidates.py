@@ -133,7 +133,8 @@ def _requests(
             if not mine(name):
                 continue
             row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
-            yield name, Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
+            instruction = settings.told(setting, row["instruction"])
+            yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed)
 
 
 def seed_of(seed: int, model: str, key: str) -> int:

@@ -32,7 +32,7 @@ CODE = (
     "editjudge.vision.encoders",
     "editjudge.core.images",
     "editjudge.qwen.processor",
-    "editjudge.selection.minilm",
+    "editjudge.vision.minilm",
 )
 
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Real, Text, Wrong
+from editjudge.editors.asked import Ask
 from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
 
 Plain: TypeAlias = str | bool | int | float
@@ -61,6 +62,7 @@ class ApiSetting:
     megabytes: Annotated[Real, Field(ge=0.001, le=1000)] = 32.0
     price: Amount = 0.0
     budget: Budget = field(default_factory=Budget)
+    ask: Ask | None = None
 
     def __post_init__(self) -> None:
         if self.budget.money and not self.price:
@@ -75,5 +77,6 @@ class ApiSetting:
 
     def decides(self, use: Literal["data", "benchmark"]) -> dict[str, Any]:
         """What an image depends on: not how the endpoint is reached, waits, price or budget."""
-        seed = {"seed": self.seed} if self.send_seed else {}
-        return {"kind": self.kind, "model": self.model, "arguments": dict(self.arguments(use))} | seed
+        more = {"seed": self.seed} if self.send_seed else {}
+        more |= {} if self.ask is None else {"ask": self.ask}
+        return {"kind": self.kind, "model": self.model, "arguments": dict(self.arguments(use))} | more

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, Real, Text, Wrong
+from editjudge.editors.asked import Ask
 
 AS_PUBLISHED = "auto"
 # Arguments that no entry may give: an edit's own, and what would change the form of the answer.
@@ -97,6 +98,7 @@ class DiffusersSetting:
     offload: Literal["none", "model", "sequential"] = "none"
     gpus_per_worker: Annotated[Count, Field(ge=1, le=64)] = 1
     timeout: Annotated[Real, Field(ge=0.1)] = 3600.0
+    ask: Ask | None = None
 
     def __post_init__(self) -> None:
         if self.gpus_per_worker > 1 and self.offload != "none":

@@ -1,0 +1,70 @@
+"""Stage scorer_data: the probe's edits have the truth that their rows say."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from editjudge.core import images, params, records
+from editjudge.probe import scenes
+from editjudge.stages import scorer_data
+
+SETTING = {
+    "source": "probe", "tasks": ["color_alter", "subject_remove"], "per_task": 2, "test_per_task": 1, "side": 64,
+    "seed": 7,
+}  # fmt: skip
+
+
+def test_an_edit_has_the_scores_of_what_was_done_to_it():
+    for prompt in scenes.make_pairs("color_alter", "train", 3, 96, 1):
+        source = images.decode(prompt["image"])
+        made = [(images.decode(image), scores) for image, scores in scorer_data.make_edits(prompt, 7)]
+        (done, best), (_, damaged), (_, harmed), (left, undone) = made
+        assert np.array_equal(left, source)
+        assert not np.array_equal(done, source)
+        assert best == {"instruction_following": 4.0, "visual_quality": 4.0}
+        assert undone == {"instruction_following": 1.0, "visual_quality": 4.0}
+        assert (damaged["instruction_following"], harmed["instruction_following"]) == (4.0, 1.0)
+        for scores in (damaged, harmed):
+            assert 1.0 <= scores["visual_quality"] < 4.0
+        again = scorer_data.make_edits(prompt, 7)
+        assert [scores for _, scores in again] == [scores for _, scores in made]
+
+
+def test_all_pairs_of_each_prompt_with_their_images_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING}}))
+    scorer_data.run("made")
+    file = Path("data/scorer_data/made.parquet")
+    rows = records.read(file, "scorer_data")
+    assert len(rows) == (2 * 2 + 2 * 1) * 6
+    assert {row["origin"] for row in rows if row["part"] == "test"}.isdisjoint(
+        {row["origin"] for row in rows if row["part"] == "train"}
+    )
+    keys = pq.read_table("data/scorer_images/made.parquet")["key"].to_pylist()
+    assert len(keys) == len(set(keys)) == 6 * 4, "an edit that was not made is its source"
+    for row in rows:
+        a, b = ({each["dimension"]: each["score"] for each in row[f"scores_{side}"]} for side in "ab")
+        lead = sum(a.values()) - sum(b.values())
+        assert row["winner"] == ("Tie" if lead == 0 else "Image A" if lead > 0 else "Image B")
+        assert row["edit_a"] == f"data/scorer_images/made.parquet/{row['sha256_a']}"
+    assert {row["winner"] for row in rows} >= {"Image A", "Image B"}
+    first = file.read_bytes()
+    scorer_data.run("made")
+    assert file.read_bytes() == first
+    assert records.read_details(Path("metrics/scorer_data/made.json"))["rows"] == 36
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"source": "prob"}, "did you mean probe"), ({"per_task": 0}, "per_task must be at least 1")],
+)
+def test_settings_that_are_wrong_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
+):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING | change}}))
+    with pytest.raises(params.ParamsError, match=message):
+        scorer_data.run("made")

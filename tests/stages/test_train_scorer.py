@@ -1,0 +1,172 @@
+"""Stage train_scorer: killed and gone on, as one and as two processes, what it reports and what it refuses."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_scorer
+import torch
+import yaml
+
+from editjudge.core import images, records
+from editjudge.core.errors import UserError
+from editjudge.stages import train_scorer
+from editjudge.training import scorer
+from editjudge.training.trainer import Trained
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "lora_rank": 4, "lora_alpha": 8, "head_sizes": [16], "learning_rate": 1e-3, "max_steps": 6, "batch_size": 4,
+    "global_batch": 4, "log_every": 1, "eval_every": 3, "save_every": 2, "held_out_share": 0.2, "data": "made",
+}  # fmt: skip
+OUTPUTS = [f"models/scorers/tiny/{name}" for name in ("model.safetensors", "head.safetensors", "scorer.json")]
+OUTPUTS += ["metrics/train_scorer/tiny.json", "plots/train_scorer/tiny_loss.csv", "plots/train_scorer/tiny_eval.csv"]
+Project = Callable[..., Path]
+
+
+def picture(seed: int) -> bytes:
+    return images.encode_png(np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8))
+
+
+def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:
+    """Pairs of which the edit that is the source is the better one, the last quarter to test; and their images."""
+    pictures: dict[str, bytes] = {}
+
+    def named(image: bytes) -> tuple[str, str]:
+        key = hashlib.sha256(image).hexdigest()
+        pictures[key] = image
+        return f"data/scorer_images/made.parquet/{key}", key
+
+    made = []
+    for n in range(count):
+        (good, good_sum), (bad, bad_sum) = named(picture(n)), named(picture(1000 + n))
+        best, worst = ([{"dimension": name, "score": score} for name in ("instruction_following", "visual_quality")]
+                       for score in (4.0, 1.0))  # fmt: skip
+        sides = [(good, good_sum, best, 4.0), (bad, bad_sum, worst, 1.0)]
+        (a, sum_a, scores_a, overall_a), (b, sum_b, scores_b, overall_b) = sides if n % 2 else sides[::-1]
+        made.append(
+            {
+                "key": f"k{n}", "part": "test" if n >= count * 3 // 4 else "train", "prompt": f"p{n}", "task": "any",
+                "origin": f"photo{n % 3}", "instruction": "Remove the cup", "source": good, "source_sha256": good_sum,
+                "edit_a": a, "sha256_a": sum_a, "edit_b": b, "sha256_b": sum_b, "model_a": None, "model_b": None,
+                "scores_a": scores_a, "scores_b": scores_b, "overall_a": overall_a, "overall_b": overall_b,
+                "winner": "Image A" if n % 2 else "Image B", "rule": "made",
+            }
+        )  # fmt: skip
+    return made, [{"key": key, "image": image} for key, image in pictures.items()]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """project(name, **settings): a folder with params, data and the tiny base, and the working directory."""
+    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **train_scorer.ENVIRONMENT}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def make(name: str, **settings: object) -> Path:
+        folder = tmp_path / name
+        (folder / "models").mkdir(parents=True)
+        (folder / "models/tiny_base").symlink_to(ROOT / "models/tiny_base")
+        (folder / "configs").symlink_to(ROOT / "configs")
+        given = tiny_scorer.GIVEN | SMALL | settings
+        (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": given}}))
+        pairs, pictures = rows(20)
+        records.write(folder / "data/scorer_data/made.parquet", pairs, "scorer_data")
+        records.write(folder / "data/scorer_images/made.parquet", pictures, "scorer_images")
+        monkeypatch.chdir(folder)
+        return folder
+
+    yield make
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in OUTPUTS}
+
+
+def losses(folder: Path) -> np.ndarray:
+    return np.loadtxt(folder / "plots/train_scorer/tiny_loss.csv", delimiter=",", skiprows=1, ndmin=2)[:, 1]
+
+
+def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(project: Project):
+    whole = project("whole", head_dropout=0.0)
+    train_scorer.train_alone_or_launch("tiny")
+    assert not any((whole / "work/train_scorer").iterdir()), "nothing is left of a training that has ended"
+    [found] = json.loads((whole / "metrics/train_scorer/tiny.json").read_text())
+    assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
+    assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
+
+    folder = project("killed", head_dropout=0.0)
+    command = [sys.executable, "-m", "editjudge.stages.train_scorer", "--name", "tiny"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not [*folder.glob("work/train_scorer/*/checkpoints/checkpoint-2/whole")]:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert not (folder / "metrics/train_scorer/tiny.json").exists(), "killed too late"
+    train_scorer.train_alone_or_launch("tiny")
+    assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 2
+    assert outputs(folder) == outputs(whole)
+
+    launch = {"launcher": "torchrun", "nodes": 1, "processes": 2, "address": "localhost", "port": 29400}
+    two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch | {"hostfile": "hostfile"})
+    train_scorer.train_alone_or_launch("tiny")
+    np.testing.assert_allclose(losses(two), losses(whole), rtol=0, atol=1e-4)
+    told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (whole, two)]
+    assert told[0]["agreement"] == told[1]["agreement"]
+
+
+def test_images_that_cannot_be_used_stop_the_run_or_are_left_out_and_listed(project: Project):
+    folder = project("broken")
+    pairs = records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
+    pairs[3]["sha256_b"] = "0" * 64
+    pairs[5]["edit_b"] = f"data/scorer_images/made.parquet/{'1' * 64}"
+    with pytest.raises(UserError, match=r"2 training samples cannot be used \(train_scorer.tiny.skip_failed\): k3: ed"):
+        train_scorer.prepare(pairs, folder / "run", "tiny", skip_failed=False)
+    train_scorer.prepare(pairs, folder / "run", "tiny", skip_failed=True)
+    skipped = json.loads((folder / "run/skipped.json").read_text())
+    assert [row["key"] for row in skipped] == ["k3", "k5"]
+    assert skipped[1]["reason"] == "edit_b: missing from data/scorer_images/made.parquet"
+    samples = train_scorer.samples_of(pairs, skipped, ["visual_quality", "instruction_following"])
+    assert len(samples) == 18
+    with pytest.raises(UserError, match="no score of quality; did you mean visual_quality"):
+        train_scorer.samples_of(pairs, [], ["quality"])
+    with pytest.raises(UserError, match="train_scorer has no tinny; did you mean tiny"):
+        train_scorer.train_alone_or_launch("tinny")
+
+
+def test_the_report_counts_what_is_known_alone():
+    """Four pairs: known in both respects, tied in one, known as a whole alone, and unknown."""
+    nan = math.nan
+    scores = [(2, 1, nan, 1, 2, nan), (1, 1, nan, 1, 3, nan), (nan,) * 6, (nan,) * 6]
+    winners = ["Image A", "Tie", "Image B", ""]
+    samples = [
+        scorer.Sample(f"k{n}", f"p{n}", "test", "x", "s", "a", "b", tuple(map(float, each)), winner)
+        for n, (each, winner) in enumerate(zip(scores, winners, strict=True))
+    ]
+    tested = scorer.dataset(samples)
+    means = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]] * 4)
+    trained = Trained([], [], (1, 0, 4), 1, 1, None, 1.0, 1, 1)
+    setting = tiny_scorer.setting(aggregation="sum")
+    answers = scorer.Answers(means, None), scorer.Answers(means + torch.tensor([[1.0, 0.0], [0.0, 0.0]]), None)
+    clusters = {f"p{n}": f"photo{n}" for n in range(4)}
+    found = train_scorer.report(trained, tested, answers, setting, "base", [], clusters)
+    following, quality, overall = found["agreement"]
+    assert (following["test"]["n"], following["test"]["accuracy"], following["gain"]["difference"]) == (1, 1, 0)
+    assert (quality["test"]["n"], quality["test"]["correct"]) == (2, 2)
+    assert (overall["test"]["n"], overall["test"]["correct"]) == (2, 1)
+    assert overall["test_untrained"]["correct"] == 0, "equal scores name no side"
+    assert found["details"][0]["rows"]["tested"] == 4
