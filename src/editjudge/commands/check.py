@@ -39,6 +39,7 @@ from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
 from editjudge.report.settings import ReportSetting
 from editjudge.selection.settings import EmbedSetting, FilterSetting
+from editjudge.serving.reward_settings import RewardSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
 from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting
@@ -57,6 +58,7 @@ SECTIONS: dict[str, type] = {
     "train_judge": TrainJudgeSetting,
     "merge_judge": MergeSetting,
     "serve": Serving,
+    "reward_service": RewardSetting,
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
     "report": ReportSetting,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from PIL import Image
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from editjudge.core import images
 
@@ -53,10 +53,13 @@ def decoded_size(encoded: Iterable[bytes]) -> int:
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """Rejected (413): more than `limit` bytes, of which no more are read."""
+    """Rejected: more than `limit` bytes, of which no more are read (413); the client has hung up (499)."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise Rejected(413, f"the request has more than {limit} bytes")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise Rejected(413, f"the request has more than {limit} bytes")
+    except ClientDisconnect:
+        raise Rejected(499, "the client has hung up") from None
     return bytes(body)
