@@ -3,8 +3,8 @@
 2,000 requests of one edit each, 64 in flight, every 20th with a broken image, to a process beside. The scorer is the
 tiny Qwen3-VL with a linear head, on one thread of the CPU. Beside the service's rate stands the model's own, in batches
 of the same size and one by one, and that of a service whose batches have one edit. Bounds: none lost, none answered 0,
-the values those of this process; TIMES the rate of batches of one; GOAL of the model's own rate. The service's HTTP,
-JSON and headers of images share the model's process, and about 10 ms of the model's time is all that an edit here takes.
+the values those of this process; TIMES the rate of batches of one; GOAL of the model's own rate. HTTP, JSON and the
+images' headers share the model's process, and an edit here takes no more than about 10 ms of the model's time.
 """
 
 import asyncio

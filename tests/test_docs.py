@@ -56,6 +56,7 @@ COMMANDS = {
     r"python -m editjudge\.commands\.(measure|sheet|thresholds) ": "tests/test_own_edits.py",
     r"python -m editjudge\.commands\.export (annotations|grouped) ": "tests/test_own_edits.py",
     r"python -m editjudge\.commands\.export (pairs|dataset) ": "tests/commands/test_export.py",
+    r"python -m editjudge\.commands\.serve --scorer": "tests/commands/test_serve.py",
     r"python -m editjudge\.commands\.serve ": "tests/serving/test_server.py",
     r"python -m editjudge\.commands\.convert_lpips ": "published weights",
     r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",

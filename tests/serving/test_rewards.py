@@ -7,7 +7,6 @@ import json
 import math
 import pickle
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -21,7 +20,7 @@ import pytest
 import requests
 from pictures import picture
 from PIL import Image
-from pixel_scorer import SETTING, PixelScorer, Running
+from pixel_scorer import SETTING, PixelScorer, Running, until
 
 from editjudge.core import params
 from editjudge.core.params import ParamsError
@@ -52,11 +51,6 @@ def expected(source: bytes, edited: bytes) -> Score:
     score = PixelScorer().one(Edit("x", source, edited))
     assert isinstance(score, Score)
     return score
-
-
-def until(holds: Any) -> None:
-    while not holds():
-        time.sleep(0.005)
 
 
 def test_a_result_has_named_values_and_a_failure_its_reason(running: Running) -> None:

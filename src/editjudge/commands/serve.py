@@ -51,6 +51,8 @@ def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:
     """Serves a scorer in this process. ParamsError, FileError; ServingError: its port is taken."""
     from editjudge.serving import rewards
 
+    if given.engine:
+        raise params.ParamsError("--engine is for judges: a scorer runs in this process")
     how = reward_setting(values, given)
     where = f"scorers.{given.scorer}"
     scorer = open_scorer(where, params.leaf(values, where))
