@@ -142,6 +142,16 @@ def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | 
         return Unscored(f"an image is not base64: {error}")
 
 
+def sound(edit: Edit | Unscored) -> Edit | Unscored:
+    """The edit, unless its instruction holds half characters, which no tokenizer takes."""
+    try:
+        if isinstance(edit, Edit):
+            edit.instruction.encode()
+        return edit
+    except UnicodeEncodeError:
+        return Unscored("the instruction is not valid Unicode")
+
+
 def reason(answered: Answered) -> str | None:
     return answered.answer.reason if isinstance(answered.answer, Unscored) else None
 

@@ -30,7 +30,7 @@ from editjudge.scorers.protocol import Edit, Score, Scorer, Unscored
 from editjudge.serving import plain_pickle
 from editjudge.serving.batching import Batcher
 from editjudge.serving.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body
-from editjudge.serving.reward_forms import FORMS, Answered, Asked, Form, Served, form_of
+from editjudge.serving.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
 from editjudge.serving.reward_settings import RewardSetting
 
 RETRY_AFTER = 1  # seconds, of those who are sent away
@@ -170,9 +170,8 @@ class RewardService:
         form = FORMS[name]
         asked: Asked = await run_in_threadpool(form.read, values, self.served)
         place.take(max(len(asked.edits) - 1, 0))
-        sizes = await run_in_threadpool(lambda: list(map(size, asked.edits)))
-        both = zip(asked.edits, sizes, strict=True)
-        answers = await asyncio.gather(*(self.one(edit, decoded, request) for edit, decoded in both))
+        edits = await run_in_threadpool(lambda: [(each := sound(edit), size(each)) for edit in asked.edits])
+        answers = await asyncio.gather(*(self.one(edit, decoded, request) for edit, decoded in edits))
         rewards = [self.reward(each) for each in answers]
         for each in rewards:
             self.metrics.add("edits", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
