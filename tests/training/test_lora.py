@@ -30,7 +30,7 @@ from editjudge.merging.merge import merge_adapter
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
 from editjudge.qwen.prompt import completion
-from editjudge.training import data
+from editjudge.training import data, trainer
 from editjudge.training import lora as sft
 from editjudge.training.settings import TrainJudgeSetting
 
@@ -307,8 +307,8 @@ def test_augmentation_is_off_unless_it_is_set(base_dir: Path, samples: Samples, 
     for augmentation, views in (("none", 1), ("mirror", 4)):
         setting = replace(SETTING, augmentation=augmentation, workers=3)
         nowhere = Path("none kept")
-        trainer, shown = sft.assemble(base_dir, parts, pictures.__getitem__, setting, nowhere, "cpu", None, print)
-        prepare = next(c for c in trainer.callback_handler.callbacks if isinstance(c, sft.Epochs)).prepare
+        made, shown = sft.assemble(base_dir, parts, pictures.__getitem__, setting, nowhere, "cpu", None, print)
+        prepare = next(c for c in made.callback_handler.callbacks if isinstance(c, trainer.Epochs)).prepare
         seen = set()
         for epoch in range(24):
             prepare.epoch.fill_(epoch)
@@ -327,8 +327,8 @@ def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     parts = data.split(data.dataset(samples), 0.0, 0.25, 42)
     rows = (parts, pictures.__getitem__, replace(SETTING, workers=workers), Path("none kept"), "cpu", None, print)
-    trainer, shown = sft.assemble(base_dir, *rows)
-    prepare = next(c for c in trainer.callback_handler.callbacks if isinstance(c, sft.Epochs)).prepare
+    made, shown = sft.assemble(base_dir, *rows)
+    prepare = next(c for c in made.callback_handler.callbacks if isinstance(c, trainer.Epochs)).prepare
     held = processes * (1 + workers) * (prepare.free + shown.free)
     assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
 
@@ -348,13 +348,13 @@ def test_the_accuracy_is_that_of_greedy_decoding(samples: Samples, tmp_path: Pat
     pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
     parts = data.split(data.dataset(samples), 0.0, 0.25, 42)
     rows = (base, parts, pictures.__getitem__, SETTING, tmp_path / "none", "cpu", None, print)
-    trainer, shown = sft.assemble(*rows)
-    trainer.model.eval()
+    made, shown = sft.assemble(*rows)
+    made.model.eval()
     judge = TransformersJudge(load_model(BASE), load_processor(BASE))
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in samples]
     right = [answer.winner == s.winner for answer, s in zip(compare(judge, asked), samples, strict=True)]
     assert 0 < sum(right) < len(right)
-    assert trainer.right(data.dataset(samples).with_transform(shown)) == right
+    assert made.right(data.dataset(samples).with_transform(shown)) == right
 
 
 def test_a_test_set_apart_from_the_rows_that_choose(train: Train, samples: Samples, tmp_path: Path):

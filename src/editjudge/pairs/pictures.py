@@ -1,17 +1,20 @@
 """The images of training pairs, where pools and candidates hold them: `<Parquet file>/<key>` names one."""
 
+import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import records
+from editjudge.core import images, records
 from editjudge.core.schemas import ContractError
+from editjudge.core.workers import spread
 
 MOST_BYTES = 256_000_000
+MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
 Group: TypeAlias = tuple[str, int]
 """A Parquet file, and the number of one of its row groups."""
 
@@ -75,6 +78,38 @@ class Pictures:
         for name, (group, row) in self.places.items():
             found.setdefault(group, {})[name] = row
         return sorted(found.items())
+
+
+def faults(sums: Mapping[str, str], what: str) -> dict[str, str]:
+    """Which of the images cannot be shown, each with the reason; all are decoded once. sums: SHA-256 by name.
+
+    what: they are, for the progress bar. ContractError: a file is missing or cannot be read.
+    """
+    pictures = Pictures(sums)
+    jobs = [(group, {name: (row, sums[name]) for name, row in rows.items()}) for group, rows in pictures.by_group()]
+    found = {name: f"missing from {file_of(name)}" for name in sums if name not in pictures.places}
+    for its in spread(unusable, jobs, f"images of {what}, by groups"):
+        found |= its
+    return found
+
+
+def unusable(job: tuple[Group, dict[str, tuple[int, str]]]) -> dict[str, str]:
+    """Which of a row group's images (row and SHA-256 by name) cannot be shown, each with the reason."""
+    group, rows = job
+    data = read_group(group)
+    return {name: reason for name, (row, sha256) in rows.items() if (reason := fault(data[row].as_py(), sha256))}
+
+
+def fault(data: bytes | None, sha256: str) -> str | None:
+    """Why an image cannot be shown to the model; None for one that can."""
+    if data is not None and hashlib.sha256(data).hexdigest() != sha256:
+        return "not the image that was annotated: run `dvc repro`"
+    try:
+        height, width = images.decode(data or b"").shape[:2]
+    except images.ImageError as error:
+        return str(error)
+    slender = max(height, width) > MOST_SLENDER * min(height, width)
+    return f"{width} x {height} pixels, more slender than 1 to {MOST_SLENDER}" if slender else None
 
 
 def _rows(file: str) -> Iterable[tuple[str, tuple[Group, int]]]:

@@ -8,28 +8,24 @@ folder away.
 """
 
 import argparse
-import hashlib
 import json
 import os
-import shutil
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from editjudge.core import hub, images, params, records, resume
+from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import sha256, work, write_bytes
+from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
-from editjudge.core.workers import spread
-from editjudge.pairs.pictures import Group, Pictures, file_of, names_of, read_group, sums_of
+from editjudge.pairs.pictures import Pictures, faults, names_of, sums_of
 from editjudge.statistics import agreement, comparison
+from editjudge.training import runs
+from editjudge.training.runs import ENVIRONMENT
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
@@ -40,65 +36,26 @@ PAIRS, ADAPTER = Path("data/train_pairs.parquet"), Path("models/adapter")
 SKIPPED = "skipped.json"
 PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
 SIDES = ("source", "a", "b")
-MOST_SLENDER = 200  # sides of an image, the longer by the shorter: Qwen's processor takes no more
 CODE = (
     *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures"),
-    *("editjudge.training.data", "editjudge.training.lora"),
+    *("editjudge.training.data", "editjudge.training.lora", "editjudge.training.trainer"),
     *("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt"),
 )
-LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
-NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
-ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",  # trl would report each training to its makers
-}
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
     return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
 
 
-def fingerprint(setting: dict[str, Any], processes: int, files: list[Path]) -> str:
-    """The name of a training: a hash of its pairs (with their images' sums), base, settings, code and libraries."""
-    contents = list(map(sha256, files))
-    matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
-    code = resume.code_version(CODE)
-    return resume.fingerprint(contents, matters, processes, code, [version(name) for name in LIBRARIES])[:16]
-
-
-def unusable(job: tuple[Group, dict[str, tuple[int, str]]]) -> dict[str, str]:
-    """Which of a row group's images (row and SHA-256 by name) cannot be shown, each with the reason."""
-    group, rows = job
-    data = read_group(group)
-    return {name: reason for name, (row, sha256) in rows.items() if (reason := fault(data[row].as_py(), sha256))}
-
-
-def fault(data: bytes | None, sha256: str) -> str | None:
-    """Why an image cannot be shown to the judge; None for one that can."""
-    if data is not None and hashlib.sha256(data).hexdigest() != sha256:
-        return "not the image that was annotated: run `dvc repro`"
-    try:
-        height, width = images.decode(data or b"").shape[:2]
-    except images.ImageError as error:
-        return str(error)
-    slender = max(height, width) > MOST_SLENDER * min(height, width)
-    return f"{width} x {height} pixels, more slender than 1 to {MOST_SLENDER}" if slender else None
-
-
 def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
     """The keys of the pairs that have an image which cannot be shown, each with the reason. ContractError."""
-    pictures = Pictures(name for pair in pairs for name in names_of(pair))
     sums = {name: sha256 for pair in pairs for name, sha256 in sums_of(pair).items()}
-    jobs = [(group, {name: (row, sums[name]) for name, row in rows.items()}) for group, rows in pictures.by_group()]
-    faults: dict[str, str] = {}
-    for found in spread(unusable, jobs, "images of the training pairs, by groups"):
-        faults |= found
+    found = faults(sums, "the training pairs")
     skipped: dict[str, str] = {}
     for pair in pairs:
         for side, name in zip(SIDES, names_of(pair), strict=True):
-            reason = faults.get(name) if name in pictures.places else f"missing from {file_of(name)}"
-            if reason:
-                skipped.setdefault(pair["key"], f"{side}: {reason}")
+            if name in found:
+                skipped.setdefault(pair["key"], f"{side}: {found[name]}")
     return skipped
 
 
@@ -127,15 +84,9 @@ def samples_of(pairs: list[records.Row], skipped: list[dict[str, str]]) -> list[
 
 def train(setting: TrainJudgeSetting, run: Path) -> None:
     """One process of the training: all train, the first one writes the results."""
-    import torch
-
     from editjudge.training import data, launch, lora
 
-    device = launch.device(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    torch.use_deterministic_algorithms(device == "cpu", warn_only=True)  # on a GPU they cost time and still differ
-    warnings.filterwarnings("ignore", category=FutureWarning)  # trl's, of names in transformers
-    # Filling memory that nobody reads takes a third of the time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    device = runs.repeatable()
     skipped = json.loads((run / SKIPPED).read_text())
     samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
     fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
@@ -216,24 +167,18 @@ def train_alone_or_launch() -> None:
     setting, pairs = read_setting(values), records.read(PAIRS, "train_pairs")
     base = hub.checkpoint("train_judge.base", setting.base)
     os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
-    import torch
-
-    from editjudge.training import launch
-
-    start = replace(setting.launch, processes=setting.launch.processes or max(1, torch.cuda.device_count()))
+    start = runs.started(setting.launch)
     files = [PAIRS, *sorted(file for file in base.rglob("*") if file.is_file())]
     processes = start.nodes * start.processes
     setting.shares(processes)
-    run = work("train_judge", fingerprint(params.leaf(values, "train_judge"), processes, files))
-    if launch.node() == 0:
-        prepare(pairs, run, setting.skip_failed)
-    # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
-    if processes > 1 or setting.deepspeed != "none" or torch.cuda.device_count() > 1:
-        launch.start(start, ["-m", "editjudge.stages.train_judge", "--worker", str(run)])
-    else:
-        train(setting, run)
-    if launch.node() == 0:
-        shutil.rmtree(run)
+    run = work("train_judge", runs.fingerprint(params.leaf(values, "train_judge"), processes, files, CODE))
+    runs.carry_out(
+        setting,
+        run,
+        ["-m", "editjudge.stages.train_judge"],
+        lambda: prepare(pairs, run, setting.skip_failed),
+        lambda: train(setting, run),
+    )
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Training pairs as trl takes them: a table without images, and the transform that fetches and shows those of a row."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias, cast
@@ -135,13 +135,17 @@ class Prepare:
         }
 
     def shown(self, row: dict) -> list[np.ndarray]:
-        """Source, A and B of a row, uint8 (H, W, 3), resized and flipped."""
-        shown = [self.resized(row["key"], side, row[side]) for side in IMAGES]
+        """The images of a row, uint8 (H, W, 3), resized and flipped."""
+        shown = [self.resized(row["key"], side, row[side]) for side in self.sides(row)]
         if not self.flipped:
             return shown
         name = int.from_bytes(sha256(row["key"].encode()).digest()[:8])
         rng = np.random.default_rng([self.seed, name, int(self.epoch) + 1])
         return [np.ascontiguousarray(image) for image in flips(rng, shown)]
+
+    def sides(self, row: dict) -> Sequence[str]:
+        """Which of the row's fields name its images, in the order in which they are shown."""
+        return IMAGES
 
     def resized(self, key: str, side: str, name: str) -> np.ndarray:
         """An image at the size that the model sees; ValueError with the sample's key if it is broken."""

@@ -1,6 +1,6 @@
-"""Sections `train_judge` and `base_model` of params.yaml, which are read without torch."""
+"""Sections `train_judge`, `train_scorer` and `base_model` of params.yaml, which are read without torch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -39,7 +39,7 @@ class BaseModelSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LaunchSetting:
-    """Section `train_judge.launch`."""
+    """Section `launch` of a training."""
 
     launcher: Literal["torchrun", "deepspeed"]
     nodes: Annotated[Positive, Field(le=4096)]
@@ -50,11 +50,13 @@ class LaunchSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TrainJudgeSetting:
-    """Section `train_judge`, whose comments say what the fields mean."""
+class TrainingSetting:
+    """How a judge or a scorer is trained; the comments of section `train_judge` say what the fields mean."""
+
+    where: ClassVar[str] = "train_judge"
 
     base: Text
-    lora_rank: Annotated[Positive, Field(le=4096)]
+    lora_rank: Annotated[Count, Field(le=4096)]
     lora_alpha: Annotated[Positive, Field(le=65_536)]
     lora_dropout: Part
     learning_rate: Amount
@@ -96,11 +98,68 @@ class TrainJudgeSetting:
         each, rest = divmod(self.global_batch, processes)
         if rest or not each:
             raise ParamsError(
-                f"train_judge.global_batch: {self.global_batch} pairs cannot be shared out evenly over {processes}"
+                f"{self.where}.global_batch: {self.global_batch} pairs cannot be shared out evenly over {processes}"
                 f" processes: give a multiple of {processes}, or a divisor of {self.global_batch} as launch.processes"
             )
         at_once = next(size for size in range(min(each, self.batch_size), 0, -1) if each % size == 0)
         return at_once, each // at_once
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TrainJudgeSetting(TrainingSetting):
+    """Section `train_judge`."""
+
+    lora_rank: Annotated[Positive, Field(le=4096)]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TrainScorerSetting(TrainingSetting):
+    """An entry of section `train_scorer`, whose comments say what the fields mean.
+
+    lora_rank: 0: all parameters. What has a default here is as most trainings have it.
+    """
+
+    where: ClassVar[str] = "train_scorer"
+
+    data: Text
+    dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
+    prompt: Text
+    token: Annotated[Text, Field(pattern=r"^<\|\w+\|>$")]
+    head: Literal["gaussian", "score"]
+    head_sizes: tuple[Positive, ...]
+    head_dropout: Part
+    head_shared: Flag
+    aggregation: Literal["min", "mean", "sum"]
+    loss: Literal["uncertainty", "bradley_terry", "bradley_terry_ties", "regression"]
+    learn: Literal["each", "overall"]
+    offset: Real = 0.0
+    score_weight: Amount = 1.0
+    language_weight: Amount = 0.0
+    calibration: Positive = 2000
+
+    augmentation: Literal["none", "mirror"] = "none"
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+    skip_failed: Flag = False
+    workers: Count = 0
+    bf16: Flag = False
+    gradient_checkpointing: Flag = False
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
+    liger: Flag = False
+    deepspeed: Literal["none", "zero2", "zero2_offload"] = "none"
+    keep_checkpoints: Annotated[Whole, Field(ge=2)] = 2
+    launch: LaunchSetting = LaunchSetting(
+        launcher="torchrun", nodes=1, processes=1, address="localhost", port=29400, hostfile="hostfile"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss == "uncertainty" and self.head != "gaussian":
+            raise Wrong("loss", "uncertainty needs the head gaussian: score knows no standard deviation")
+        if len(set(self.dimensions)) < len(self.dimensions):
+            raise Wrong("dimensions", "names one twice")
+        if self.score_weight + self.language_weight == 0:
+            raise Wrong("score_weight", "and language_weight are 0: nothing is learnt")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -1,0 +1,266 @@
+"""Stage train_scorer: training of a scorer on its data (trl; LoRA or all parameters; several processes by params).
+
+All images are decoded once before the training starts; they stay in the files that the data names. As in train_judge,
+work/train_scorer holds a folder a training, and one that was killed goes on from there.
+"""
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from editjudge.core import hub, params, records
+from editjudge.core.errors import FileError
+from editjudge.core.files import work, write_bytes
+from editjudge.core.main import guarded
+from editjudge.core.settings import known, read
+from editjudge.pairs.pictures import Pictures, faults
+from editjudge.statistics import agreement, comparison
+from editjudge.training import runs
+from editjudge.training.runs import ENVIRONMENT
+from editjudge.training.settings import TrainScorerSetting
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from editjudge.training.scorer import Answers, Sample
+    from editjudge.training.trainer import Trained
+
+SKIPPED = "skipped.json"
+PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
+SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
+CODE = (
+    *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.pairs.pictures"),
+    *("editjudge.training.data", "editjudge.training.scorer", "editjudge.training.trainer"),
+    *("editjudge.scorers.asking", "editjudge.scorers.heads", "editjudge.scorers.losses", "editjudge.scorers.model"),
+    *("editjudge.scorers.checkpoint", "editjudge.qwen.processor"),
+)
+
+
+def read_setting(values: dict[str, Any], name: str) -> TrainScorerSetting:
+    every = params.leaf(values, "train_scorer")
+    if name not in every:
+        raise params.ParamsError(f"train_scorer has no {name}; {known(name, every)}")
+    return read(f"train_scorer.{name}", TrainScorerSetting, every[name])
+
+
+def data_of(setting: TrainScorerSetting) -> Path:
+    return Path(f"data/scorer_data/{setting.data}.parquet")
+
+
+def skipped_rows(rows: list[records.Row]) -> dict[str, str]:
+    """The keys of the rows that have an image which cannot be shown, each with the reason. ContractError."""
+    sums = {row[side]: row[sha256] for row in rows for side, sha256 in SIDES.items() if row[side]}
+    found = faults(sums, "the scorer's data")
+    skipped: dict[str, str] = {}
+    for row in rows:
+        for side in SIDES:
+            if row[side] in found:
+                skipped.setdefault(row["key"], f"{side}: {found[row[side]]}")
+    return skipped
+
+
+def prepare(rows: list[records.Row], run: Path, name: str, skip_failed: bool) -> None:
+    """Lists the rows left out in the training's folder. FileError: there are some, and skip_failed is not set."""
+    if (run / SKIPPED).is_file():  # of a training that was killed
+        return
+    skipped = skipped_rows(rows)
+    if skipped and not skip_failed:
+        named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
+        raise FileError(f"{len(skipped)} training samples cannot be used (train_scorer.{name}.skip_failed): {named}")
+    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+
+
+def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimensions: Sequence[str]) -> list["Sample"]:
+    """Rows of scorer_data as the trainer takes them, without those to be skipped. FileError: a dimension has no score."""
+    from editjudge.training.scorer import NOWHERE, Sample
+
+    left_out, seen = {row["key"] for row in skipped}, set[str]()
+    samples = []
+    for row in rows:
+        scores: list[float] = []
+        for side in "ab":
+            given = {each["dimension"]: each["score"] for each in row[f"scores_{side}"]}
+            seen |= set(given)
+            whole = row[f"overall_{side}"]
+            scores += [
+                *(given.get(dimension, NOWHERE) for dimension in dimensions),
+                NOWHERE if whole is None else whole,
+            ]
+        if row["key"] not in left_out:
+            samples.append(
+                Sample(
+                    row["key"],
+                    row["prompt"],
+                    row["part"],
+                    row["instruction"],
+                    row["source"],
+                    row["edit_a"],
+                    row["edit_b"] or "",
+                    tuple(scores),
+                    row["winner"] or "",
+                )  # fmt: skip
+            )
+    if seen and (missing := sorted(set(dimensions) - seen)):
+        raise FileError(
+            f"train_scorer: the data has no score of {', '.join(missing)}; {known(missing[0], sorted(seen))}"
+        )
+    return samples
+
+
+def train(setting: TrainScorerSetting, name: str, run: Path) -> None:
+    """One process of the training: all train, the first one writes the results."""
+    from editjudge.training import launch, scorer
+
+    device = runs.repeatable()
+    skipped = json.loads((run / SKIPPED).read_text())
+    rows = records.read(data_of(setting), "scorer_data")
+    samples = samples_of(rows, skipped, setting.dimensions)
+    fetch = Pictures(each for sample in samples for each in (sample.source, sample.a, sample.b) if each)
+    with launch.alone(run) if launch.first() else nullcontext():
+        table = scorer.dataset(samples)
+        base = hub.checkpoint(f"train_scorer.{name}.base", setting.base)
+        out, live = Path("models/scorers", name), drawing(name)
+        made = scorer.train_scorer(base, table, fetch, out, setting, run / "checkpoints", device, live)
+        if launch.first():
+            clusters = {row["prompt"]: row["origin"] or row["prompt"] for row in rows}
+            write(name, *made, setting, hub.name_of(base) or setting.base, skipped, clusters)
+
+
+def drawing(name: str) -> Any:
+    """What draws the plots as they are so far: `dvc plots show` shows them while it trains."""
+
+    def draw(history: list[dict[str, float | None]]) -> None:
+        import pandas as pd
+
+        for plot, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
+            table = pd.DataFrame(history, columns=["step", *columns]).dropna()
+            path = Path(f"plots/train_scorer/{name}_{plot}.csv")
+            write_bytes(path, table.to_csv(index=False, float_format="%.6g").encode())
+
+    return draw
+
+
+def write(
+    name: str, trained: "Trained", tested: "Dataset", answers: tuple["Answers", "Answers"],
+    setting: TrainScorerSetting, base: str, skipped: list[dict[str, str]], clusters: dict[str, str],
+) -> None:  # fmt: skip
+    """The plots, the metrics, and the figures of this run alone."""
+    drawing(name)(trained.history)
+    found = report(trained, tested, answers, setting, base, skipped, clusters)
+    records.write_details(Path(f"metrics/train_scorer/{name}.json"), found)
+    now = {
+        "resumed_from": trained.resumed_from,
+        "seconds": trained.seconds,
+        "tokens_per_second": trained.tokens_now / trained.seconds,
+        "peak_memory_bytes": trained.peak_memory,
+    }
+    records.write_json(Path(f"metrics/resume/train_scorer_{name}.json"), now)
+
+
+def report(
+    trained: "Trained", tested: "Dataset", answers: tuple["Answers", "Answers"], setting: TrainScorerSetting,
+    base: str, skipped: list[dict[str, str]], clusters: dict[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """The last training loss, and how often the scorer agrees with what is known of each test pair.
+
+    agreement: a dimension at a time, and of the edits as a whole: test of the trained scorer, test_untrained of its
+    base with an untrained head, each with a 95 % interval over photos; gain: the first less the second on the same
+    pairs. None where nothing of it was tested.
+    """
+    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    details = {
+        "base": base,
+        "skipped": skipped,
+        "steps": trained.steps,
+        "tokens": trained.tokens,
+        "rows": dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
+        "kept_step": kept["step"] if kept else None,
+    }
+    return {
+        "loss": losses[-1] if losses else None,
+        "agreement": [figures(name, n, tested, answers, setting, clusters) for n, name in enumerate(named(setting))],
+        "details": [details],
+    }
+
+
+def named(setting: TrainScorerSetting) -> list[str]:
+    return [*setting.dimensions, "overall"]
+
+
+def figures(
+    name: str, number: int, tested: "Dataset", answers: tuple["Answers", "Answers"], setting: TrainScorerSetting,
+    clusters: dict[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """How often the scorers name the better side of the test pairs in one respect; ties of the truth do not count."""
+    from editjudge.scorers.heads import aggregate
+    from editjudge.training.scorer import Targets
+
+    found: dict[str, Any] = {"dimension": name, **dict.fromkeys(("test", "test_untrained", "gain"))}
+    if not len(tested):
+        return found
+    sign = Targets.of(list(tested)).sign[:, number].tolist()
+    pairs = [n for n, each in enumerate(sign) if each and not math.isnan(each)]
+    if not pairs:
+        return found
+    right = []
+    for said in answers:
+        overall = aggregate(said.means, None, setting.aggregation)[0]
+        means = overall if number == len(setting.dimensions) else said.means[..., number]
+        right.append([(means[n, 0] - means[n, 1]).sign().item() == sign[n] for n in pairs])
+    photos = [clusters[tested[n]["prompt"]] for n in pairs]
+    untrained, now = right
+    return found | {
+        "test": agreement.share(now, photos),
+        "test_untrained": agreement.share(untrained, photos),
+        "gain": comparison.paired_difference(now, untrained, photos),
+    }
+
+
+def train_alone_or_launch(name: str) -> None:
+    """Prepares the training and carries it out, here or in processes of its own."""
+    values = params.load()
+    setting = read_setting(values, name)
+    rows, base = records.read(data_of(setting), "scorer_data"), hub.checkpoint("train_scorer.base", setting.base)
+    os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
+    start = runs.started(setting.launch)
+    files = [data_of(setting), *sorted(file for file in base.rglob("*") if file.is_file())]
+    processes = start.nodes * start.processes
+    setting.shares(processes)
+    given = params.leaf(values, "train_scorer")[name]
+    run = work("train_scorer", f"{name}-{runs.fingerprint(given, processes, files, CODE)}")
+    runs.carry_out(
+        setting,
+        run,
+        ["-m", "editjudge.stages.train_scorer", "--name", name],
+        lambda: prepare(rows, run, name, setting.skip_failed),
+        lambda: train(setting, name, run),
+    )
+
+
+def be_worker(name: str, run: Path) -> None:
+    from editjudge.training import launch
+
+    launch.worker(lambda: train(read_setting(params.load(), name), name, run))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", required=True, help="an entry of train_scorer in params.yaml")
+    parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
+    given = parser.parse_args()
+    if given.worker:
+        os.environ.update(ENVIRONMENT)
+        guarded("train_scorer", be_worker, given.name, given.worker)
+    else:
+        guarded("train_scorer", train_alone_or_launch, given.name)
+
+
+if __name__ == "__main__":
+    main()
