@@ -42,9 +42,8 @@ def reward_setting(values: dict[str, Any], given: argparse.Namespace) -> RewardS
     """The section `reward_service` with what the command line says instead. ParamsError."""
     how = vars(read_reward_setting(values))
     changes = {name: value for name in ("host", "port", "batch_size") if (value := getattr(given, name)) is not None}
-    return read_reward_setting(
-        {"reward_service": how | changes | ({"allow_pickle": True} if given.allow_pickle else {})}
-    )
+    pickles = given.allow_pickle or how["allow_pickle"]
+    return read_reward_setting({"reward_service": how | changes | {"allow_pickle": pickles}})
 
 
 def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:
@@ -55,8 +54,8 @@ def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:
         raise params.ParamsError("--engine is for judges: a scorer runs in this process")
     how = reward_setting(values, given)
     where = f"scorers.{given.scorer}"
-    scorer = open_scorer(where, params.leaf(values, where))
-    rewards.run(rewards.RewardService(scorer, given.scorer, how), launch.free_port(how.host, how.port))
+    entry, port, _ = params.leaf(values, where), launch.free_port(how.host, how.port), (how.key, how.folder)
+    rewards.run(rewards.RewardService(open_scorer(where, entry), given.scorer, how), port)
 
 
 def serve(given: argparse.Namespace) -> None:

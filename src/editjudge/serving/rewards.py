@@ -233,7 +233,7 @@ async def refusal(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, HTTPException):
         error = Rejected(error.status_code, error.detail)
     elif not isinstance(error, Rejected):
-        error = Rejected(500, f"{type(error).__name__}: {error}"[:500])
+        error = Rejected(500, " ".join(f"{type(error).__name__}: {error}".split())[:500])
     headers = {"Retry-After": str(RETRY_AFTER)} if error.status == 503 else None
     return JSONResponse({"error": error.message}, error.status, headers)
 
