@@ -2,9 +2,10 @@
 
 2,000 requests of one edit each, 64 in flight, every 20th with a broken image, to a process beside. The scorer is the
 trained tiny one of the graph, on one thread of the CPU. Beside the service's rate stands the model's own, in batches of
-the same size and one by one, and that of a service whose batches have one edit. Other work on the machine takes from
-all of them, so edits a second of the service's own processor time stand beside, and the bounds are of those: TIMES the
-rate of batches of one, GOAL of the model's own. None is lost, none answered 0, the values are those of this process.
+the same size and one by one, that of a service whose batches have one edit, and that of single requests, one in flight.
+Other work on the machine takes from all of them, so edits a second of the service's own processor time stand beside.
+Bounds: TIMES the rate of single requests; by processor time, TIMES_ONE that of batches of one and GOAL of the model's own.
+None is lost, none answered 0, the values are those of this process.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from editjudge.serving.rewards import RewardService, run
 
 FOLDER = Path(__file__).parents[1] / "models/scorers/editreward"
 REQUESTS, IN_FLIGHT, BATCH, SIDE = 2_000, 64, 32, 128
-TIMES, GOAL = 2.0, 0.7
+TIMES, TIMES_ONE, GOAL = 3.0, 2.0, 0.7
 
 
 def scorer() -> CheckpointScorer:
@@ -144,10 +145,12 @@ def test_two_thousand_requests() -> None:
         print(f"{name}: {wall:.0f} edits a second, {used:.0f} a second of processor time")
     print(f"{REQUESTS} requests, {IN_FLIGHT} in flight: {REQUESTS / whole:.0f} a second")
     print(f"p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    single = rates["service"][0] / rates["service, one in flight"][0]
     times, share = rates["service"][1] / rates["service, batches of one"][1], rates["service"][1] / rates["own"][1]
-    print(f"{times:.1f} times batches of one, {share:.2f} of the model's own rate, by processor time")
+    print(f"{single:.1f} times single requests; by processor time {times:.1f} times batches of one, {share:.2f} of own")
     check(results, asked, own)
-    assert times >= TIMES
+    assert single >= TIMES
+    assert times >= TIMES_ONE
     assert share >= GOAL
 
 
