@@ -4,7 +4,7 @@
 trained tiny one of the graph, on one thread of the CPU. Beside the service's rate stands the model's own, in batches of
 the same size and one by one, that of a service whose batches have one edit, and that of single requests, one in flight.
 Other work on the machine takes from all of them, so edits a second of the service's own processor time stand beside.
-Bounds: TIMES the rate of single requests; by processor time, TIMES_ONE that of batches of one and GOAL of the model's own.
+Bounds: TIMES the rate of single requests; by processor time, TIMES_ONE that of batches of one and GOAL of the own one.
 None is lost, none answered 0, the values are those of this process.
 """
 
