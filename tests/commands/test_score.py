@@ -121,3 +121,34 @@ def test_an_arena_of_match_files_leaves_failed_ones_out(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     board = json.loads((tmp_path / "board.json").read_text())
     assert (board["matches"], board["unscored"], board["models"][0]["rating"]) == (5, 2, 1000)
+
+
+def test_the_score_of_one_edit(tmp_path: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tiny_scorer  # loads torch
+
+    tiny_scorer.write(base_dir, tmp_path / "scorer")
+    entry = {"kind": "checkpoint", "model": str(tmp_path / "scorer"), "dtype": "float32", "batch_size": 2}
+    (tmp_path / "params.yaml").write_text(json.dumps({"scorers": {"tiny": entry}}))
+    monkeypatch.chdir(tmp_path)
+    Path("a.png").write_bytes(images.encode_png(np.full((64, 64, 3), 99, np.uint8)))
+    Path("b.png").write_bytes(b"nothing")
+    words = ("--scorer", "tiny", "--source", "a.png", "--instruction", "Go.", "--edit")
+    done = run(*words, "a.png", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(Path("out.json").read_text())
+    assert set(found["dimensions"]) == set(found["std"]) == {"instruction_following", "visual_quality"}
+    assert found["calibrated"] == pytest.approx(1 / 3 if found["overall"] < 0 else 2 / 3)
+    for line in (f"overall                  {found['overall']:+.4f}  (standard deviation", "calibrated "):
+        assert line in done.stdout
+    for given, message in (
+        ((*words, "b.png"), "b.png is unscored: edited: not a PNG"),
+        ((*words, "c.png"), "c.png: no such file"),
+        (("--scorer", "tinny", *words[2:], "a.png"), "scorers has no 'tinny'; did you mean tiny"),
+        (words[:4], "--scorer, --source, --edit and --instruction go together"),
+        (("x.jsonl", *words, "a.png"), "--scorer takes no files of answers"),
+        (("--form", "genai", "--path", "x"), "no file of answers is given"),
+    ):
+        done = run(*given)
+        assert done.returncode != 0
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

@@ -35,12 +35,12 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
     vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
     judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))
+    ranking = [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
     found = {
         "base": _models([{"model": (values.get("train_judge") or {}).get("base")}]),
-        "judge": _models(judges),
-        "arena": _models(
-            [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
-        ),
+        "scorer_base": _models([{"model": each.get("base")} for each in _mappings(values.get("train_scorer"))]),
+        "judge": _models(judges) + _scorers(judges, values),
+        "arena": _models(ranking) + _scorers(ranking, values),
         "pairwise": _models(
             _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
         ),
@@ -72,6 +72,12 @@ def _models(entries: list[Any]) -> list[str]:
     """The folders among the entries' models and adapters; of a hub id models.lock holds the commit."""
     asked = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("backend") != "endpoint"]
     return [model for model in _files(asked, ("model", "adapter")) if model != "none" and not hub.is_id(model)]
+
+
+def _scorers(judges: list[Any], values: Mapping[str, Any]) -> list[str]:
+    """The folders of the scorers that judges ask."""
+    scorers = values.get("scorers") or {}
+    return _models([scorers.get(judge["scorer"]) for judge in judges if judge.get("backend") == "scorer"])
 
 
 def expand(patterns: list[str], filling: Mapping[str, list[dict[str, str]]]) -> list[str]:

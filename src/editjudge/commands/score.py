@@ -1,5 +1,6 @@
-"""Answers that exist already, against a reward benchmark or as an arena, without the graph.
+"""Answers that exist already, against a reward benchmark or as an arena, without the graph; or the score of one edit.
 
+    python -m editjudge.commands.score --scorer editreward --source a.png --edit b.png --instruction "Make the cup red"
     python -m editjudge.commands.score mine.jsonl theirs.csv --benchmark genai
     python -m editjudge.commands.score scores.parquet --form imagenhub --path data/benchmarks/imagenhub --json out.json
     python -m editjudge.commands.score if.jsonl vc.jsonl --arena
@@ -8,7 +9,8 @@ A file (JSON lines, CSV or Parquet) is a judge, named after it. Its rows answer 
 `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being better; or they
 score single edits by `prompt`, `model` and `score`. An answer that is null, missing or "Failed" is unscored, and
 counted. --benchmark is an entry of params.yaml. --arena rates models from match files, as
-`python -m editjudge.stages.leaderboard --matches` does, whose options follow.
+`python -m editjudge.stages.leaderboard --matches` does, whose options follow. --scorer is
+an entry of `scorers` in params.yaml: its score of one edit, with standard deviations where it knows them.
 """
 
 import argparse
@@ -17,13 +19,16 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from editjudge.benchmarks import forms, reading
 from editjudge.benchmarks.item import VERDICTS, Item
 from editjudge.core import params, records
+from editjudge.core.errors import FileError
 from editjudge.core.main import guarded
+from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
 from editjudge.judges import report
 from editjudge.judges.report import Rows
@@ -149,19 +154,69 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     return told
 
 
+def score_edit(name: str, instruction: str, source: Path, edit: Path) -> dict[str, Any]:
+    """What a scorer of params.yaml says of one edit, as a JSON object. ParamsError, FileError."""
+    from editjudge.scorers.opening import open_scorer
+    from editjudge.scorers.protocol import Edit, Unscored
+
+    for file in (source, edit):
+        if not file.is_file():
+            raise FileError(f"{file}: no such file")
+    scorers = params.load().get("scorers") or {}
+    if name not in scorers:
+        raise params.ParamsError(f"params.yaml: scorers has no {name!r}; {known(name, scorers)}")
+    scorer = open_scorer(f"scorers.{name}", scorers[name])
+    [score] = scorer.score([Edit(instruction, source.read_bytes(), edit.read_bytes())])
+    if isinstance(score, Unscored):
+        raise FileError(f"{edit} is unscored: {score.reason}")
+    return asdict(score)
+
+
+def score_lines(score: Mapping[str, Any]) -> list[str]:
+    """Each dimension with its standard deviation, the aggregate, and where it stands among the training's edits."""
+
+    def line(name: str, value: float, std: float | None) -> str:
+        return f"{name:<24} {value:+.4f}" + ("" if std is None else f"  (standard deviation {std:.4f})")
+
+    told = [line(name, value, score["std"].get(name)) for name, value in score["dimensions"].items()]
+    told.append(line("overall", score["overall"], score["overall_std"]))
+    if score["calibrated"] is not None:
+        told.append(f"{'calibrated':<24} {score['calibrated']:.4f}  (share of its training edits that score lower)")
+    return told
+
+
+def one_edit(arguments: argparse.Namespace) -> None:
+    found = guarded("score", score_edit, arguments.scorer, arguments.instruction, arguments.source, arguments.edit)
+    print("\n".join(score_lines(found)))
+    if arguments.json is not None:
+        guarded("score", records.write_json, arguments.json, found)
+
+
 def main() -> None:
     about = str(__doc__)
     parser = argparse.ArgumentParser(
         prog="editjudge.commands.score", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("answers", type=Path, nargs="+", help=", ".join(SUFFIXES))
+    parser.add_argument("answers", type=Path, nargs="*", help=", ".join(SUFFIXES))
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--benchmark", metavar="NAME", help="an entry of `benchmarks` in params.yaml")
     where.add_argument("--form", choices=forms.FORMS, help="the benchmark's published form, with --path")
     where.add_argument("--arena", action="store_true", help="match files: rate the models")
+    where.add_argument("--scorer", metavar="NAME", help="an entry of `scorers`, with the next three")
+    parser.add_argument("--source", type=Path, metavar="IMAGE", help="PNG, JPEG or WebP")
+    parser.add_argument("--edit", type=Path, metavar="IMAGE")
+    parser.add_argument("--instruction", metavar="WORDS")
     parser.add_argument("--path", type=Path, help="the benchmark's file or folder")
     parser.add_argument("--json", type=Path, metavar="OUT", help="where all figures are written")
     arguments, rest = parser.parse_known_args()
+    of_edit = (arguments.source, arguments.edit, arguments.instruction)
+    if bool(arguments.scorer) == bool(arguments.answers):
+        parser.error("--scorer takes no files of answers" if arguments.scorer else "no file of answers is given")
+    if any(bool(each) != bool(arguments.scorer) for each in of_edit):
+        parser.error("--scorer, --source, --edit and --instruction go together")
+    if arguments.scorer and not rest and arguments.path is None:
+        one_edit(arguments)
+        return
     if arguments.arena:
         out = [] if arguments.json is None else ["--json", str(arguments.json)]
         command = [sys.executable, "-m", "editjudge.stages.leaderboard", *out, *rest, "--matches"]

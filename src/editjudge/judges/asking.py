@@ -26,7 +26,7 @@ from editjudge.core.progress import progress
 from editjudge.core.workers import cores, on_devices, processes
 from editjudge.endpoints.launch import Checkpoint, Running, read_serving, running
 from editjudge.endpoints.spending import Account, Usage
-from editjudge.judges import measures_judge
+from editjudge.judges import measures_judge, scorer_judge
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import (
@@ -47,6 +47,7 @@ from editjudge.judges.settings import (
     EndpointSetting,
     LocalSetting,
     ModelSetting,
+    ScorerSetting,
     ServedSetting,
     Setting,
     TransformersSetting,
@@ -54,6 +55,7 @@ from editjudge.judges.settings import (
 )
 from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
 from editjudge.judges.viescore import ASPECTS, SCALES, PointStyle, overall, pointwise, winner_of
+from editjudge.scorers.opening import check_scorer
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
@@ -81,6 +83,8 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
             and not Path(setting.lora, "adapter_config.json").is_file()
         ):
             raise params.ParamsError(f"{where}.{name}.adapter: no adapter in {setting.lora}")
+        if isinstance(setting, ScorerSetting):
+            check_scorer(*scorer_judge.entry(setting))
         limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
         accounts[name] = Account(name, *limits)
     return accounts
@@ -121,6 +125,8 @@ class Judge:
         EndpointError: an endpoint that refuses key or model. ServingError: a server that does not start.
         """
         setting, both = self.setting, in_both_orders(questions)
+        if isinstance(setting, ScorerSetting):
+            return self._by_scorer.compare(questions, dimension)
         if not isinstance(setting, ModelSetting):
             verdicts, short = measures_judge.compare_many(both, contexts, self.cache, dimension)
             self.account.failures.update({"memory": short} if short else {})
@@ -172,6 +178,10 @@ class Judge:
             missing = [task for task in missing if task.name not in found]
         each = [replace(found[task.name], key=task.question.key) for task in tasks]
         return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
+
+    @functools.cached_property
+    def _by_scorer(self) -> scorer_judge.ScorerJudge:
+        return scorer_judge.ScorerJudge(cast(ScorerSetting, self.setting), self.cache, self.account)
 
     @functools.cached_property
     def _model(self) -> list[Any]:

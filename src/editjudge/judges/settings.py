@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
+from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
 from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
 from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
@@ -43,6 +43,14 @@ class MeasuresSetting:
     arena: Flag = False
     rule: Rule
     tie_margin: Annotated[Real, Field(ge=0, le=0.5)] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ScorerSetting(MeasuresSetting):
+    """A scorer of section `scorers`. score_margin: scores that differ by at most so much, in its unit, are a Tie."""
+
+    scorer: Text
+    score_margin: Amount = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -144,8 +152,8 @@ class ServedSetting(LocalSetting, ChatSetting):
     max_pixels: Count = 0
 
 
-Setting = MeasuresSetting | TransformersSetting | EndpointSetting | ServedSetting
-BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "measures": MeasuresSetting}
+Setting = MeasuresSetting | ScorerSetting | TransformersSetting | EndpointSetting | ServedSetting
+BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "measures": MeasuresSetting, "scorer": ScorerSetting}
 BACKENDS |= {"served": ServedSetting, "transformers": TransformersSetting}
 
 

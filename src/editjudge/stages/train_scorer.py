@@ -76,7 +76,7 @@ def prepare(rows: list[records.Row], run: Path, name: str, skip_failed: bool) ->
 
 
 def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimensions: Sequence[str]) -> list["Sample"]:
-    """Rows of scorer_data as the trainer takes them, without those to be skipped. FileError: a dimension has no score."""
+    """Rows of scorer_data as the trainer takes them, without those to be skipped. FileError: a dimension is unknown."""
     from editjudge.training.scorer import NOWHERE, Sample
 
     left_out, seen = {row["key"] for row in skipped}, set[str]()
@@ -87,28 +87,14 @@ def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimen
             given = {each["dimension"]: each["score"] for each in row[f"scores_{side}"]}
             seen |= set(given)
             whole = row[f"overall_{side}"]
-            scores += [
-                *(given.get(dimension, NOWHERE) for dimension in dimensions),
-                NOWHERE if whole is None else whole,
-            ]
+            scores += [given.get(dimension, NOWHERE) for dimension in dimensions]
+            scores += [NOWHERE if whole is None else whole]
         if row["key"] not in left_out:
-            samples.append(
-                Sample(
-                    row["key"],
-                    row["prompt"],
-                    row["part"],
-                    row["instruction"],
-                    row["source"],
-                    row["edit_a"],
-                    row["edit_b"] or "",
-                    tuple(scores),
-                    row["winner"] or "",
-                )  # fmt: skip
-            )
+            names = (row[name] for name in ("key", "prompt", "part", "instruction", "source", "edit_a"))
+            samples.append(Sample(*names, row["edit_b"] or "", tuple(scores), row["winner"] or ""))
     if seen and (missing := sorted(set(dimensions) - seen)):
-        raise FileError(
-            f"train_scorer: the data has no score of {', '.join(missing)}; {known(missing[0], sorted(seen))}"
-        )
+        near = known(missing[0], sorted(seen))
+        raise FileError(f"train_scorer: the data has no score of {', '.join(missing)}; {near}")
     return samples
 
 

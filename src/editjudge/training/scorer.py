@@ -28,6 +28,7 @@ from editjudge.training.data import FILLER, Fetch, Prepare, split
 from editjudge.training.settings import TrainScorerSetting
 from editjudge.training.trainer import OUTSIDE_LANGUAGE_MODEL, Device, Live, Parts, Trained, Training, processor_of
 
+LEARNT = {"each": "each dimension", "overall": "the aggregate", "both": "each dimension and the aggregate"}
 NOWHERE = math.nan  # in place of a score that is not known
 WEIGHTS = "trained.safetensors"  # of a checkpoint of the training
 VIDEO = "video_preprocessor_config.json"  # which a processor without torchvision does not write
@@ -81,7 +82,8 @@ class Targets:
     def of(cls, rows: Sequence[dict[str, Any]]) -> "Targets":
         scores = torch.tensor([row["scores"] for row in rows], dtype=torch.float32).unflatten(1, (2, -1))
         scores[[row["winner"] == FILLER for row in rows]] = NOWHERE
-        sign = (scores[:, 0] - scores[:, 1]).sign()
+        gap = scores[:, 0] - scores[:, 1]
+        sign = torch.where(gap.isnan(), gap, gap.sign())  # torch's sign of nan is 0
         known = {"Image A": 1.0, "Tie": 0.0, "Image B": -1.0, FILLER: NOWHERE}
         for n, row in enumerate(rows):
             sign[n, -1] = known.get(row["winner"], sign[n, -1].item())
@@ -90,20 +92,25 @@ class Targets:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is compared with what: each dimension with its own scores, or the aggregate with the edit as a whole."""
+    """What is compared: each dimension by its own scores, the aggregate by the edit as a whole, or both."""
 
     setting: TrainScorerSetting
 
     def sides(self, answers: Answers) -> tuple[torch.Tensor, torch.Tensor]:
         """Means and standard deviations of what is learnt: (N, 2, K)."""
-        if self.setting.learn == "each":
-            return answers.means, answers.stds
         mean, std = aggregate(answers.means, answers.stds, self.setting.aggregation)
-        return mean[..., None], cast(torch.Tensor, std)[..., None]
+        whole = mean[..., None], cast(torch.Tensor, std)[..., None]
+        if self.setting.learn == "overall":
+            return whole
+        each = answers.means, answers.stds
+        if self.setting.learn == "each":
+            return each
+        return torch.cat((each[0], whole[0]), -1), torch.cat((each[1], whole[1]), -1)
 
     def chosen(self, found: torch.Tensor) -> torch.Tensor:
         """Of what is known of dimensions and the whole, (..., D + 1), that which is learnt from: (..., K)."""
-        return found[..., :-1] if self.setting.learn == "each" else found[..., -1:]
+        kept = {"each": slice(None, -1), "overall": slice(-1, None), "both": slice(None)}
+        return found[..., kept[self.setting.learn]]
 
     def counts(self, targets: Targets) -> torch.Tensor:
         """(N,): how many comparisons, or scores, there are to learn from in each row."""
@@ -175,6 +182,7 @@ class Trainer(trainer.Trainer):
 
     def __init__(self, objective: Objective, **named: Any) -> None:
         self.objective = objective
+        self.share: float | None = None
         super().__init__(**named)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
@@ -211,14 +219,15 @@ class Trainer(trainer.Trainer):
         held = cast(Dataset, self.eval_dataset)
         answers, targets = self.scores(held), Targets.of(list(held.with_format(None)))
         counts = self.objective.counts(targets).sum()
+        right = self.objective.right(answers, targets)
+        self.share = sum(right) / len(right) if right else None
         found = {"eval_loss": (self.objective.losses(answers, targets).sum() / counts.clamp(min=1)).item()}
         self.log(dict(found))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
         return found
 
     def accuracy(self, rows: Dataset) -> float | None:
-        right = self.objective.right(self.scores(rows), Targets.of(list(rows.with_format(None))))
-        return sum(right) / len(right) if right else None
+        return self.share  # of the evaluation just made
 
     def scores(self, rows: Dataset) -> Answers:
         """What the scorer says of the rows, in float32 on the CPU, in every process."""
@@ -421,7 +430,7 @@ def save(
         "data": setting.data,
         "trained": str(numbers[0]),
         "steps": str(numbers[1]),
-        "loss": f"{setting.loss}, of {'each dimension' if setting.learn == 'each' else 'the aggregate'}",
+        "loss": f"{setting.loss}, of {LEARNT[setting.learn]}",
         "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
     }
     with whole_folder(out_dir) as folder:

@@ -131,7 +131,7 @@ class TrainScorerSetting(TrainingSetting):
     head_shared: Flag
     aggregation: Literal["min", "mean", "sum"]
     loss: Literal["uncertainty", "bradley_terry", "bradley_terry_ties", "regression"]
-    learn: Literal["each", "overall"]
+    learn: Literal["each", "overall", "both"]
     offset: Real = 0.0
     score_weight: Amount = 1.0
     language_weight: Amount = 0.0

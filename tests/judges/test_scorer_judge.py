@@ -1,0 +1,79 @@
+"""A scorer as a judge of pairs: each edit is scored once, scores are kept, and broken images are no verdict."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny_scorer
+import yaml
+
+from editjudge.core import params, resume
+from editjudge.judges import asking
+from editjudge.judges.protocol import Question
+from editjudge.scorers.checkpoint import CheckpointScorer
+from editjudge.scorers.protocol import Edit, Score
+
+JUDGE = {"backend": "scorer", "scorer": "tiny", "rule": "agreement"}
+ENTRY = {"kind": "checkpoint", "model": "models/tiny", "dtype": "float32", "batch_size": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, base_dir: Path) -> Path:
+    made = tmp_path_factory.mktemp("scorer") / "models/tiny"
+    tiny_scorer.write(base_dir, made)
+    return made
+
+
+@pytest.fixture
+def project(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/tiny").symlink_to(folder)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"scorers": {"tiny": ENTRY}}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch):
+    edits = [png(n) for n in range(1, 4)]
+    pairs = [(0, 1), (0, 2), (1, 2), (1, 0), (1, 1)]
+    questions = [Question(f"q{n}", "Remove the cup", png(0), edits[a], edits[b]) for n, (a, b) in enumerate(pairs)]
+    questions.append(Question("broken", "Remove the cup", png(0), edits[0], b"nothing"))
+    accounts = asking.open_accounts({"judge": JUDGE})
+    with resume.RecordCache(project / "judge.sqlite") as cache:
+        found = asking.ask(JUDGE, questions, {}, cache, accounts["judge"], "instruction_following")
+        assert accounts["judge"].asked == 3
+        assert accounts["judge"].failures == {"image": 1}
+        scorer = CheckpointScorer.load(project / "models/tiny")
+        alone = scorer.score([Edit("Remove the cup", png(0), edit) for edit in edits])
+        assert all(isinstance(score, Score) for score in alone)
+        for (a, b), answer in zip(pairs, found, strict=False):
+            expected = [alone[n].dimensions["instruction_following"] for n in (a, b)]  # type: ignore[union-attr]
+            assert answer.scores == pytest.approx(expected, abs=1e-5)
+            lead = answer.scores[0] - answer.scores[1]  # type: ignore[operator]
+            assert answer.combined.winner == ("Tie" if a == b else "Image A" if lead > 0 else "Image B")
+            assert answer.combined.p_a is None
+        assert (found[5].combined.winner, found[5].scores[1]) == (None, None)
+        assert "Image B: edited: not a PNG" in str(found[5].combined.reason)
+        monkeypatch.setattr(CheckpointScorer, "load", None)
+        again = asking.ask(JUDGE, questions[:5], {}, cache, asking.open_accounts({"judge": JUDGE})["judge"], "overall")
+    assert [answer.scores[0] for answer in again] == pytest.approx(
+        [alone[a].overall for a, _ in pairs],
+        abs=1e-5,  # type: ignore[union-attr]
+    )
+
+
+def test_a_margin_makes_ties(project: Path, png: Callable[..., bytes]):
+    wide = JUDGE | {"score_margin": 100.0}
+    question = Question("q", "Remove the cup", png(0), png(1), png(2))
+    with resume.RecordCache(project / "judge.sqlite") as cache:
+        [found] = asking.ask(wide, [question], {}, cache, asking.open_accounts({"judge": wide})["judge"])
+    assert found.combined.winner == "Tie"
+
+
+def test_a_scorer_that_is_not_there_is_named(project: Path):
+    with pytest.raises(params.ParamsError, match="scorers has no 'tiney'; did you mean tiny"):
+        asking.open_accounts({"judge": JUDGE | {"scorer": "tiney"}})
+    (project / "models/tiny").unlink()
+    (project / "models/tiny").mkdir()
+    with pytest.raises(params.ParamsError, match=r"scorers\.tiny\.model: no scorer in models/tiny"):
+        asking.open_accounts({"judge": JUDGE})
