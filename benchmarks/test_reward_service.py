@@ -4,8 +4,8 @@
 trained tiny one of the graph, on one thread of the CPU. Beside the service's rate stands the model's own, in batches of
 the same size and one by one, that of a service whose batches have one edit, and that of single requests, one in flight.
 Other work on the machine takes from all of them, so edits a second of the service's own processor time stand beside.
-Bounds: TIMES the rate of single requests; by processor time, TIMES_ONE that of batches of one and GOAL of the own one.
-None is lost, none answered 0, the values are those of this process.
+Bounds, by processor time: TIMES the rate of batches of one, GOAL of the model's own rate in batches. None is lost, none
+answered 0, the values are those of this process.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from editjudge.serving.rewards import RewardService, run
 
 FOLDER = Path(__file__).parents[1] / "models/scorers/editreward"
 REQUESTS, IN_FLIGHT, BATCH, SIDE = 2_000, 64, 32, 128
-TIMES, TIMES_ONE, GOAL = 3.0, 2.0, 0.7
+TIMES, GOAL = 2.5, 0.7
 
 
 def scorer() -> CheckpointScorer:
@@ -149,8 +149,7 @@ def test_two_thousand_requests() -> None:
     times, share = rates["service"][1] / rates["service, batches of one"][1], rates["service"][1] / rates["own"][1]
     print(f"{single:.1f} times single requests; by processor time {times:.1f} times batches of one, {share:.2f} of own")
     check(results, asked, own)
-    assert single >= TIMES
-    assert times >= TIMES_ONE
+    assert times >= TIMES
     assert share >= GOAL
 
 
