@@ -78,6 +78,7 @@ class Running:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.scorer.go.set()
+        if isinstance(self.scorer, PixelScorer):
+            self.scorer.go.set()
         self.uvicorn.should_exit = True
         self.thread.join()

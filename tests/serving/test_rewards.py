@@ -441,3 +441,23 @@ def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
     committed = read_setting(params.load(ROOT / "params.yaml"))
     assert set(vars(committed)) == set(SETTING)
     assert (committed.allow_pickle, committed.host) == (False, "127.0.0.1")
+
+
+def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path) -> None:
+    """A scorer saved as a trained one is: 12 edits in batches, one of them with a broken image."""
+    import tiny_scorer  # loads torch
+
+    from editjudge.scorers.checkpoint import CheckpointScorer
+
+    tiny_scorer.write(base_dir, tmp_path)
+    scorer = CheckpointScorer.load(tmp_path)
+    edits = [("make it red", picture(n), picture(n + 1)) for n in range(11)] + [("x", picture(1), BROKEN)]
+    wanted = scorer.score([Edit(*edit) for edit in edits[:11]])
+    with Running(scorer, batch_size=4) as running:
+        results = reward_client.score(running.url, edits)
+    for score, result in zip(wanted, results[:11], strict=True):
+        assert isinstance(score, Score)
+        assert result["overall"] == pytest.approx(score.overall, abs=1e-4)
+        assert result["std"] == pytest.approx(dict(score.std), abs=1e-4)
+        assert result["calibrated"] == score.calibrated
+    assert (results[11]["overall"], bool(results[11]["reason"])) == (None, True)
