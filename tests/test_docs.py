@@ -60,6 +60,7 @@ COMMANDS = {
     r"python -m editjudge\.commands\.export (pairs|dataset) ": "tests/commands/test_export.py",
     r"python -m editjudge\.commands\.curate ": "tests/commands/test_curate.py",
     r"python -m editjudge\.commands\.export edits ": "tests/commands/test_export.py",
+    r"python -m editjudge\.commands\.serve --scorer": "tests/commands/test_serve.py",
     r"python -m editjudge\.commands\.serve ": "tests/serving/test_server.py",
     r"python -m editjudge\.commands\.learning_curve ": "tests/commands/test_learning_curve.py",
     r"python -m editjudge\.commands\.convert_lpips ": "published weights",

@@ -25,7 +25,7 @@ from editjudge.judges.transformers_judge import TransformersJudge
 from editjudge.qwen import chat_model, prompt
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
-from editjudge.serving import server
+from editjudge.serving import limits, server
 from editjudge.serving.chat_request import MOST_PARTS, Body, read_request
 
 ROOT = Path(__file__).parents[2]
@@ -204,8 +204,8 @@ def test_other_paths_methods_and_sizes(trained: Running, monkeypatch: pytest.Mon
     assert httpx2.get(f"{trained.url}/nothing").json()["error"]["message"] == "Not Found"
     assert httpx2.get(f"{trained.url}/chat/completions").status_code == 405
     assert httpx2.get(f"{trained.url}/models").json()["data"][0]["id"] == "judge"
-    code, reply = post(trained, b" " * (server.MAX_BODY + 1))
-    assert (code, reply["error"]["message"]) == (413, f"the request has more than {server.MAX_BODY} bytes")
+    code, reply = post(trained, b" " * (limits.MAX_BODY + 1))
+    assert (code, reply["error"]["message"]) == (413, f"the request has more than {limits.MAX_BODY} bytes")
 
 
 def test_one_bad_request_of_a_batch_is_refused_alone(trained: Running, questions: list[Question]) -> None:
@@ -315,16 +315,16 @@ def test_requests_are_read_off_the_event_loop(trained: Running, monkeypatch: pyt
 
 def test_decoded_images_have_limited_room(png: Callable[..., bytes]) -> None:
     small = png(0, 30, 20)
-    assert server.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
+    assert limits.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
     most: list[int] = []
 
-    async def work(room: server.Room, size: int) -> None:
+    async def work(room: limits.Room, size: int) -> None:
         async with room.of(size):
             most.append(room.held)
             await asyncio.sleep(0)
 
     async def many() -> int:
-        room = server.Room(100)
+        room = limits.Room(100)
         await asyncio.gather(*(work(room, size) for size in (60, 30, 40, 250, 10, 100, 90)))
         return room.held
 

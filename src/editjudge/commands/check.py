@@ -42,6 +42,7 @@ from editjudge.scorers.data_settings import read_source
 from editjudge.scorers.prompts import load_prompt
 from editjudge.scorers.settings import read_setting as read_scorer
 from editjudge.selection.settings import EmbedSetting, FilterSetting
+from editjudge.serving.reward_settings import RewardSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
 from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting, TrainScorerSetting
@@ -60,6 +61,7 @@ SECTIONS: dict[str, type] = {
     "train_judge": TrainJudgeSetting,
     "merge_judge": MergeSetting,
     "serve": Serving,
+    "reward_service": RewardSetting,
     "compare_models": ArenaPlan,
     "leaderboard": LeaderboardSetting,
     "report": ReportSetting,

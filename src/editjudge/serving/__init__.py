@@ -1,1 +1,1 @@
-"""A checkpoint behind HTTP."""
+"""A checkpoint, or a scorer, behind HTTP."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, Field, Strict, ValidationError
 
 from editjudge.qwen.chat_model import TOP
+from editjudge.serving.limits import Rejected
 
 DEFAULT_NEW_TOKENS = 512
 MOST_PARTS = 256  # messages of a request, and parts of a message
@@ -58,14 +59,6 @@ class Body(BaseModel, extra="forbid"):
     stream: Literal[False] = False
     response_format: ResponseFormat | None = None
     user: str | None = None
-
-
-class Rejected(Exception):
-    """A request that is not answered: its HTTP status, the words, and the parameter and code of OpenAI's error form."""
-
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,17 @@ together are answered in one batch, which shares what they have in common (see c
 
 import argparse
 import asyncio
-import io
 import re
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import uvicorn
-from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -30,12 +27,11 @@ from starlette.routing import Route
 from editjudge.core import images
 from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode, load
 from editjudge.qwen.checkpoint import DTYPES
-from editjudge.serving.chat_request import Body, ChatRequest, Rejected, read_request
+from editjudge.serving.batching import Batcher
+from editjudge.serving.chat_request import Body, ChatRequest, read_request
+from editjudge.serving.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body
 
-MAX_BODY = 128 * 2**20  # bytes of a request
 MAX_WAITING = 1024  # requests; more are sent away
-MAX_DECODED = 2**30  # bytes of images that are decoded at a time, but for those of a single request
-GATHERING = 0.005  # seconds in which a batch gathers requests
 
 
 @dataclass(frozen=True)
@@ -52,86 +48,6 @@ class Prepared(NamedTuple):
 
     chat: Chat
     pixels: Mapping[bytes, np.ndarray]
-
-
-Waiting: TypeAlias = tuple[Prepared, Request, asyncio.Future[Reply | Rejected]]
-
-
-class Batcher:
-    """Gathers what is asked and has it answered in batches, one after the other, in a thread of their own."""
-
-    def __init__(self, answer: Callable[[Sequence[Prepared]], list[Reply | Rejected]], batch_size: int) -> None:
-        self.answer, self.batch_size = answer, batch_size
-        self.waiting: asyncio.Queue[Waiting] = asyncio.Queue(MAX_WAITING)
-        self.thread = ThreadPoolExecutor(1)
-
-    async def ask(self, asked: Prepared, request: Request) -> Reply:
-        """Raises Rejected where too many wait, and where the chat is too long."""
-        if self.waiting.full():
-            raise Rejected(429, f"{MAX_WAITING} requests are waiting")
-        future: asyncio.Future[Reply | Rejected] = asyncio.get_running_loop().create_future()
-        self.waiting.put_nowait((asked, request, future))
-        answer = await future
-        if isinstance(answer, Rejected):
-            raise answer
-        return answer
-
-    async def run(self) -> None:
-        """Answers until it is cancelled. What goes wrong in a batch is the answer to its requests, and to no others."""
-        while True:
-            gathered = [await self.waiting.get()]
-            await asyncio.sleep(GATHERING)
-            while len(gathered) < self.batch_size and not self.waiting.empty():
-                gathered.append(self.waiting.get_nowait())
-            await self.answer_all([each for each in gathered if not await gone(each)])
-
-    async def answer_all(self, batch: Sequence[Waiting]) -> None:
-        chats = [asked for asked, _, _ in batch]
-        done = asyncio.get_running_loop().run_in_executor(self.thread, self.answer, chats)
-        await asyncio.wait([done])
-        for number, (_, _, future) in enumerate(batch):
-            if (error := done.exception()) is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(done.result()[number])
-
-
-async def gone(waiting: Waiting) -> bool:
-    """Whether the client has hung up; the request then ends here."""
-    _, request, future = waiting
-    if hung_up := await request.is_disconnected():
-        future.set_result(Rejected(499, "the client has hung up"))
-    return hung_up
-
-
-class Room:
-    """At most `most` bytes are held at a time; who needs more waits, first come, first served."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.held = most, 0
-        self.turn, self.freed = asyncio.Lock(), asyncio.Condition()
-
-    @asynccontextmanager
-    async def of(self, size: int) -> AsyncIterator[None]:
-        """Room for `size` bytes within the block; more than `most` only when nothing else is held."""
-        async with self.turn, self.freed:
-            await self.freed.wait_for(lambda: self.held == 0 or self.held + size <= self.most)
-            self.held += size
-        try:
-            yield
-        finally:
-            async with self.freed:
-                self.held -= size
-                self.freed.notify_all()
-
-
-def decoded_size(encoded: Iterable[bytes]) -> int:
-    """Bytes of RGB that images will take, by their headers; 0 for what is no image, which decoding refuses."""
-    size = 0
-    for data in set(encoded):
-        with suppress(OSError, SyntaxError, ValueError), Image.open(io.BytesIO(data), formats=images.FORMATS) as image:
-            size += 3 * min(image.width * image.height, images.MAX_PIXELS)
-    return size
 
 
 class Server:
@@ -158,7 +74,7 @@ class Server:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room = Room(MAX_DECODED)
-        self.batcher = Batcher(self.answer, self.limits.batch_size)
+        self.batcher: Batcher[Prepared, Reply] = Batcher(self.answer, self.limits.batch_size, MAX_WAITING)
         running = asyncio.create_task(self.batcher.run())
         yield
         running.cancel()
@@ -248,16 +164,6 @@ class Server:
         """A token may hold part of a character, which only its bytes can say."""
         text = self.model.processor.tokenizer.decode([token])
         return {"token": text, "logprob": logprob, "bytes": list(self.model.piece(token))}
-
-
-async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """Rejected (413): more than `limit` bytes, of which no more are read."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise Rejected(413, f"the request has more than {limit} bytes")
-    return bytes(body)
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:

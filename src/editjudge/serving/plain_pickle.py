@@ -1,0 +1,279 @@
+"""Pickles of reward clients, read without unpickling: no class is looked up, nothing is called.
+
+The opcodes come from pickletools, which only reads them. What they build is bytes, str, numbers, bool, None, lists,
+tuples and dicts with such keys. PIL images become PNG bytes, of their mode, size, palette and pixels alone; NumPy's
+arrays of text and numbers become lists, and those of pixels PNG bytes. Everything else is refused by name.
+"""
+
+import io
+import math
+import pickletools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from editjudge.core import images
+
+MOST_OPCODES = 300_000
+MOST_VALUES = 200_000  # of the result, those that several places share counted at each
+DEEPEST = 16
+BITS = {"1": 1, "L": 8, "LA": 16, "P": 8, "RGB": 24, "RGBA": 32}  # a pixel, by mode
+DTYPE = re.compile(r"b1|[iu][1248]|f[248]|U[1-9]\d{0,5}")
+MOST_NUMBERS = 10_000  # of an array
+BUILT_IN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
+IMAGES = re.compile(r"PIL\.(Image Image|(PngImagePlugin Png|JpegImagePlugin Jpeg|WebPImagePlugin WebP)ImageFile)")
+NUMPY = {
+    "numpy ndarray": "array",
+    "numpy dtype": "dtype",
+    **{f"numpy.{core}.multiarray {name}": name for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
+    **{f"numpy.{core}.numeric _frombuffer": "_frombuffer" for core in ("core", "_core")},
+}
+
+
+class PickleError(ValueError):
+    """A pickle that is not read; the message says why."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A class or function of the pickle: its kind, which stands for what is made here in its place."""
+
+    kind: str
+
+
+@dataclass
+class Made:
+    """An image, array or dtype that the pickle fills in later. value: what it then is."""
+
+    kind: str
+    value: Any = None
+    filled: bool = False
+
+
+class Reader:
+    """The stack machine of a pickle. pixels: bytes of images that may still be built, as many as the pickle has."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.pixels = data, len(data)
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: list[Any] = []
+
+    def read(self) -> Any:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(self.data)):
+            if number == MOST_OPCODES:
+                raise PickleError(f"more than {MOST_OPCODES} opcodes")
+            if opcode.name == "STOP":
+                break
+            self.step(opcode.name, argument)
+        if len(self.stack) != 1 or self.marks:
+            raise PickleError("it does not end with one value")
+        return plain(self.stack[0])
+
+    def step(self, name: str, argument: Any) -> None:
+        if name in VALUES:
+            self.stack.append(argument)
+        elif name == "BYTEARRAY8":
+            self.stack.append(bytes(argument))
+        elif name in BUILT_IN:
+            self.stack.append(BUILT_IN[name])
+        elif name in EMPTY:
+            self.stack.append(EMPTY[name]())
+        elif name == "MARK":
+            self.marks.append(len(self.stack))
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.put(argument)
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif name == "GLOBAL":
+            self.stack.append(named(argument))
+        elif name not in ("PROTO", "FRAME"):
+            self.build(name)
+
+    def put(self, index: int | None) -> None:
+        """Picklers number what they remember from 0 on."""
+        if index not in (None, len(self.memo)):
+            raise PickleError(f"what it remembers is not numbered in order: {index}")
+        self.memo.append(self.stack[-1])
+
+    def build(self, name: str) -> None:
+        """Containers, and the few objects that stand for images and arrays."""
+        if name in ("TUPLE", "LIST"):
+            self.stack.append((tuple if name == "TUPLE" else list)(self.marked()))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            self.stack.append(tuple(self.pop(int(name[-1]))))
+        elif name in ("APPEND", "APPENDS"):
+            items = self.pop(1) if name == "APPEND" else self.marked()
+            top = self.stack[-1]
+            if not isinstance(top, list):
+                raise refused(f"{name} to a {type(top).__name__}")
+            top.extend(items)
+        elif name in ("SETITEM", "SETITEMS", "DICT"):
+            items = self.pop(2) if name == "SETITEM" else self.marked()
+            if name == "DICT":
+                self.stack.append({})
+            set_items(self.stack[-1], items)
+        elif name == "STACK_GLOBAL":
+            module, word = self.pop(2)
+            self.stack.append(named(f"{module} {word}"))
+        elif name in ("REDUCE", "NEWOBJ"):
+            self.stack.append(self.call(*self.pop(2)))
+        elif name == "BUILD":
+            [state] = self.pop(1)
+            self.fill(self.stack[-1], state)
+        else:
+            raise refused(f"the opcode {name}")
+
+    def pop(self, count: int) -> list[Any]:
+        if len(self.stack) - (self.marks[-1] if self.marks else 0) < count:
+            raise PickleError("it takes what it did not give")
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def marked(self) -> list[Any]:
+        start = self.marks.pop()
+        taken = self.stack[start:]
+        del self.stack[start:]
+        return taken
+
+    def call(self, function: Any, given: Any) -> Any:
+        """What stands for the object that a class or function would make of `given`."""
+        if not isinstance(function, Name):
+            raise refused(f"a call of a {type(function).__name__}")
+        match function.kind, given:
+            case "image", ():
+                return Made("image")
+            case "_reconstruct", (Name(kind="array"), (0,), _):
+                return Made("array")
+            case "dtype", (str(code), *_) if DTYPE.fullmatch(code):
+                return Made("dtype", np.dtype(f"<{code}"), filled=True)
+            case "scalar", (Made(kind="dtype", value=dtype), bytes(data)):
+                return array(dtype, (), data)
+            case "_frombuffer", (bytes(data), Made(kind="dtype", value=dtype), tuple(shape), "C"):
+                return self.show(array(dtype, shape, data))
+        raise refused(f"this call of a {function.kind}")
+
+    def fill(self, made: Any, state: Any) -> None:
+        """The state of an image, array or dtype, as PIL and NumPy write it."""
+        kind = made.kind if isinstance(made, Made) else type(made).__name__
+        match kind, state:
+            case "dtype", (3, "<" | "|", None, None, None, *_):
+                return
+            case ("image", [_, str(mode), (int(width), int(height)), palette, bytes(data), *_]) if not made.filled:
+                made.value = self.picture(mode, width, height, palette, data)
+            case ("array", (1, tuple(shape), Made(kind="dtype", value=dtype), False, bytes(data))) if not made.filled:
+                made.value = self.show(array(dtype, shape, data))
+            case _:
+                raise refused(f"the state of a {kind}")
+        made.filled = True
+
+    def picture(self, mode: str, width: int, height: int, palette: Any, data: bytes) -> bytes:
+        """An image's PNG, from its raw pixels."""
+        row = -(-BITS.get(mode, 0) * width // 8)
+        if not 0 < width * height <= images.MAX_PIXELS or width < 0 or row == 0 or len(data) != row * height:
+            raise refused(f"an image of mode {mode!r:.20}, {width} x {height}, with {len(data)} bytes")
+        self.spend(len(data))
+        image = Image.frombytes(mode, (width, height), data)
+        if mode == "P":
+            if not (isinstance(palette, list) and len(palette) <= 768 and set(map(type, palette)) == {int}):
+                raise refused("an image's palette")
+            image.putpalette([value & 255 for value in palette])
+        return encoded(image)
+
+    def show(self, values: np.ndarray) -> Any:
+        """Pixels, uint8 (H, W, 3) or (N, H, W, 3), as PNG; other arrays as lists."""
+        if values.dtype == np.uint8 and values.ndim in (3, 4) and values.shape[-1] == 3 and values.size:
+            self.spend(values.size)
+            if math.prod(values.shape[-3:-1]) > images.MAX_PIXELS:
+                raise refused(f"an array of shape {values.shape}")
+            shown = [encoded(Image.fromarray(pixels)) for pixels in values.reshape(-1, *values.shape[-3:])]
+            return shown[0] if values.ndim == 3 else shown
+        if values.size > MOST_NUMBERS:
+            raise refused(f"an array of {values.size} values")
+        return values.tolist()
+
+    def spend(self, size: int) -> None:
+        """The same bytes cannot become more and more images."""
+        self.pixels -= size
+        if self.pixels < 0:
+            raise PickleError("more pixels than it has bytes")
+
+
+def loads(data: bytes) -> Any:
+    """The plain values of a pickle. PickleError: it is broken, too large, or has anything else in it."""
+    try:
+        return Reader(data).read()
+    except PickleError:
+        raise
+    except (ValueError, IndexError, OverflowError, AssertionError, UnicodeError, SyntaxError, OSError) as error:
+        raise PickleError(f"it is broken: {str(error)[:200]}") from None
+
+
+def refused(what: str) -> PickleError:
+    return PickleError(f"{what} is not read: only bytes, text, numbers, lists, tuples, dicts, images and plain arrays")
+
+
+def named(name: str) -> Name:
+    if IMAGES.fullmatch(name):
+        return Name("image")
+    if name not in NUMPY:
+        raise refused(repr(name)[:100])
+    return Name(NUMPY[name])
+
+
+def set_items(target: Any, items: list[Any]) -> None:
+    if not isinstance(target, dict) or len(items) % 2:
+        raise refused(f"items of a {type(target).__name__}")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not isinstance(key, (str, int)):
+            raise refused(f"a key that is a {type(key).__name__}")
+        target[key] = value
+
+
+def array(dtype: Any, shape: tuple[Any, ...], data: bytes) -> Any:
+    """An array of the bytes that are there, or its one value where the shape is ()."""
+    if len(shape) > 4 or not all(isinstance(side, int) and 0 <= side <= len(data) for side in shape):
+        raise refused("an array of this shape")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise refused(f"an array of shape {shape} and {len(data)} bytes")
+    values = np.frombuffer(data, dtype).reshape(shape)
+    return values if shape else values.item()
+
+
+def encoded(image: Image.Image) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def plain(top: Any) -> Any:
+    """The value with what stands for images and arrays replaced. PickleError: too deep, endless, or too many values."""
+    count = 0
+
+    def copied(value: Any, depth: int) -> Any:
+        nonlocal count
+        count += 1
+        if count > MOST_VALUES or depth > DEEPEST:
+            raise PickleError(f"it is deeper than {DEEPEST}, or has more than {MOST_VALUES} values")
+        if isinstance(value, (list, tuple)):
+            return type(value)(copied(each, depth + 1) for each in value)
+        if isinstance(value, dict):
+            return {key: copied(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, Made) and value.filled and value.kind != "dtype":
+            return value.value
+        if isinstance(value, (Made, Name)):
+            raise refused(f"a bare {value.kind}")
+        return value
+
+    return copied(top, 0)

@@ -1,0 +1,84 @@
+"""A small scorer without a model, and the reward service with it in a thread."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import uvicorn
+
+from editjudge.core import images
+from editjudge.endpoints import launch
+from editjudge.scorers.protocol import Edit, Score, Unscored
+from editjudge.serving.reward_settings import RewardSetting
+from editjudge.serving.rewards import RewardService
+
+SETTING: dict[str, Any] = {
+    **{"host": "127.0.0.1", "port": 0, "batch_size": 16, "gathering": 0.005, "most_waiting": 1024, "stop_seconds": 30},
+    **{"most_megabytes": 8, "reward": "overall", "api_key_env": "none", "sources": "none", "allow_pickle": True},
+}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.005)
+
+
+class PixelScorer:
+    """Likeness: minus the mean difference of the pixels. Brightness: the edited image's mean. `go` holds it up."""
+
+    dimensions = ("likeness", "brightness")
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.begun = 0
+        self.go = threading.Event()
+        self.go.set()
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        self.begun += 1
+        self.go.wait()
+        self.batches.append(len(edits))
+        return [self.one(edit) for edit in edits]
+
+    def one(self, edit: Edit) -> Score | Unscored:
+        try:
+            source, edited = (images.decode(bytes(each)).astype(float) for each in (edit.source, edit.edited))
+        except images.ImageError as error:
+            return Unscored(f"an image cannot be used: {error}")
+        if source.shape != edited.shape:
+            return Unscored("the images have two sizes")
+        likeness, brightness = -float(np.abs(source - edited).mean()), float(edited.mean())
+        values = {"likeness": likeness, "brightness": brightness}
+        return Score(likeness + brightness, values, dict.fromkeys(values, 0.5), 0.7, brightness / 255)
+
+
+class Running:
+    """The service of a scorer, on a free port of loopback."""
+
+    def __init__(self, scorer: Any = None, **changes: Any) -> None:
+        self.scorer = scorer or PixelScorer()
+        self.service = RewardService(self.scorer, "pixels", RewardSetting(**SETTING | changes))
+        self.port = launch.free_port("127.0.0.1", 0)
+        app, stop = self.service.app(), self.service.how.stop_seconds
+        config = uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", timeout_graceful_shutdown=stop)
+        self.uvicorn = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.uvicorn.run)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pending(self) -> int:
+        return self.service.metrics.counts["pending", ""]
+
+    def __enter__(self) -> "Running":
+        self.thread.start()
+        while not launch.healthy("127.0.0.1", self.port):
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if isinstance(self.scorer, PixelScorer):
+            self.scorer.go.set()
+        self.uvicorn.should_exit = True
+        self.thread.join()
