@@ -137,7 +137,7 @@ def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | 
     if missing := [name for name, image in images.items() if not image]:
         return Unscored(f"no {missing[0]}")
     try:
-        return Edit(instruction, *(decoded(str(image)) for image in images.values()))
+        return Edit(instruction, decoded(str(source)), decoded(str(edited)))
     except (binascii.Error, ValueError) as error:
         return Unscored(f"an image is not base64: {error}")
 
