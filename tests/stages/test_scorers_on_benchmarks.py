@@ -1,6 +1,7 @@
 """Scorers as judges on reward benchmarks in their published forms: made-up files, real images, a broken one in each."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     """EditReward-Bench: a group of 2, one of 3 and one of 4."""
     rows = []
     for size in (2, 3, 4):
-        for a, b in ((a, b) for a in range(size) for b in range(a + 1, size)):
+        for a, b in combinations(range(size), 2):
             pair = f"{'ABCD'[a]}vs{'ABCD'[b]}"
             row = {
                 "id": f"g_{pair}",
