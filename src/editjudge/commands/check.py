@@ -65,8 +65,20 @@ SECTIONS: dict[str, type] = {
     "report": ReportSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena")
-ENTRIES += ("scorer_data", "train_scorer", "scorers")
+ENTRIES = (
+    "tasks",
+    "raw_pairs",
+    "editors",
+    "imported",
+    "pairwise",
+    "grounding",
+    "judges",
+    "benchmarks",
+    "arena",
+    "scorer_data",
+    "train_scorer",
+    "scorers",
+)
 
 
 class Check:
