@@ -44,6 +44,7 @@ COMMANDS = {
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
     r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
     r"dvc repro (-f -s )?report$": "tests/test_pipeline.py",
+    r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",
     r"dvc repro (train_pairs|leaderboard)$": "tests/test_own_edits.py",
     r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
     r"dvc metrics diff": RUN,

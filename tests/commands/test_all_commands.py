@@ -18,6 +18,8 @@ OPTIONS = {
     "import_gallery": ["--model", "m"],
     "judge_benchmark": ["--benchmark", "b"],
     "examples": ["--benchmark", "b"],
+    "scorer_data": ["--name", "n"],
+    "train_scorer": ["--name", "n"],
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o"],
 }
 

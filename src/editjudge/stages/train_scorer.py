@@ -90,8 +90,9 @@ def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimen
             scores += [given.get(dimension, NOWHERE) for dimension in dimensions]
             scores += [NOWHERE if whole is None else whole]
         if row["key"] not in left_out:
-            names = (row[name] for name in ("key", "prompt", "part", "instruction", "source", "edit_a"))
-            samples.append(Sample(*names, row["edit_b"] or "", tuple(scores), row["winner"] or ""))
+            given = {name: row[name] for name in ("key", "prompt", "part", "instruction", "source")}
+            edits = {"a": row["edit_a"], "b": row["edit_b"] or ""}
+            samples.append(Sample(**given, **edits, scores=tuple(scores), winner=row["winner"] or ""))
     if seen and (missing := sorted(set(dimensions) - seen)):
         near = known(missing[0], sorted(seen))
         raise FileError(f"train_scorer: the data has no score of {', '.join(missing)}; {near}")

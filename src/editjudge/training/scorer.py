@@ -181,6 +181,8 @@ class Collate:
 class Trainer(trainer.Trainer):
     """Teaches a scorer; the loss of a step is the mean over its comparisons, whichever process has them."""
 
+    objective: Objective
+
     def __init__(self, objective: Objective, **named: Any) -> None:
         self.objective = objective
         self.share: float | None = None

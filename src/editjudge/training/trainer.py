@@ -99,7 +99,8 @@ class Trainer(SFTTrainer):
         """Logs the accuracy beside the loss."""
         earlier = [entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry]
         metrics = self.losses(*arguments, **named)
-        self.state.log_history[-1]["eval_accuracy"] = self.accuracy(cast(Any, self.eval_dataset))
+        entry: dict[str, Any] = self.state.log_history[-1]
+        entry["eval_accuracy"] = self.accuracy(cast(Any, self.eval_dataset))
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
             self.best = weights_of(self.model)
         return metrics
