@@ -38,8 +38,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
 
 
 def test_what_is_published_is_pulled_and_git_sees_nothing(clone: Path) -> None:
-    resume = [str(file.relative_to(clone)) for file in clone.glob("data/resume.dvc")]
-    done = run(clone, "dvc", "pull", "-q", "-r", "published", *STAGES, *resume)
+    done = run(clone, "dvc", "pull", "-q", "-r", "published", *STAGES)
     assert done.returncode == 0, f"{done.stderr}\nafter a change of dvc.lock: make publish"
     lock = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]
     outs = [out for name, stage in lock.items() if name.partition("@")[0] in STAGES for out in stage["outs"]]
@@ -67,6 +66,13 @@ def test_then_the_pulled_judge_compares(clone: Path, photo, recolour) -> None:
     assert re.match(r"pvc_judge +(Image A|Image B|Tie)  p\(A\) 0\.\d{3}$", lines[0])
     assert [line.partition("  Image")[0].strip() for line in lines[1:3]] == ["asked as A, B", "asked as B, A"]
     assert re.match(r"image.ssim  A 1\.0000  B 0\.\d{4}  Image A$", lines[3])
+
+
+def test_then_the_pulled_scorer_scores(clone: Path) -> None:
+    words = ["--scorer", "editreward", "--source", "s.png", "--edit", "b.png", "--instruction", "Brighten"]
+    done = run(clone, sys.executable, "-m", "editjudge.commands.score", *words)
+    assert done.returncode == 0, done.stderr
+    assert {"instruction_following", "visual_quality", "overall"} <= set(done.stdout.split())
 
 
 def test_the_folder_is_small_and_has_no_images() -> None:

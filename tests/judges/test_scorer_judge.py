@@ -62,6 +62,21 @@ def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., byt
     )
 
 
+def test_it_answers_by_the_dimension_that_its_entry_names(project: Path, png: Callable[..., bytes]):
+    question = Question("q", "Remove the cup", png(0), png(1), png(2))
+    edits = [Edit("Remove the cup", png(0), png(n)) for n in (1, 2)]
+    alone = CheckpointScorer.load(project / "models/tiny").score(edits)
+    with resume.RecordCache(project / "judge.sqlite") as cache:
+        for name, about in (("visual_quality", "visual_consistency"), ("instruction_following", "visual_quality")):
+            how = JUDGE | {"dimension": name}
+            [found] = asking.ask(how, [question], {}, cache, asking.open_accounts({"judge": how})["judge"], about)
+            own = name if about == "visual_consistency" else about  # a dimension that it has is asked itself
+            assert found.scores == pytest.approx([each.dimensions[own] for each in alone], abs=1e-5)  # type: ignore[union-attr]
+        wrong = JUDGE | {"dimension": "visual_qualty"}
+        with pytest.raises(params.ParamsError, match="did you mean visual_quality"):
+            asking.ask(wrong, [question], {}, cache, asking.open_accounts({"judge": wrong})["judge"])
+
+
 def test_a_margin_makes_ties(project: Path, png: Callable[..., bytes]):
     wide = JUDGE | {"score_margin": 100.0}
     question = Question("q", "Remove the cup", png(0), png(1), png(2))

@@ -45,12 +45,12 @@ class ScorerJudge:
 
     def compare(self, questions: Sequence[Question], dimension: Dimension) -> list[BothOrders]:
         """The verdicts about a dimension, the same in both orders: by the score of that name, where the scorer has one,
-        else by its overall score.
+        else by that of the setting's dimension, else by its overall score.
         """
         scores = self.score([Edit(q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)])
         found = []
         for n, question in enumerate(questions):
-            a, b = (_said(question.key, score, dimension) for score in scores[2 * n : 2 * n + 2])
+            a, b = (self._said(question.key, score, dimension) for score in scores[2 * n : 2 * n + 2])
             winner, reason = viescore.winner_of(a, b, self.setting.score_margin)
             verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
             found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
@@ -96,10 +96,14 @@ class ScorerJudge:
         self.account.seconds += time.monotonic() - began
         return found
 
-
-def _said(key: str, score: Score | Unscored, dimension: Dimension) -> protocol.Score:
-    if isinstance(score, Unscored):
-        return protocol.Score(key, None, (), "", score.reason)
-    value = score.dimensions.get(dimension, score.overall)
-    told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
-    return protocol.Score(key, value, tuple(score.dimensions.values()), f"overall {score.overall:.6f}, {told}", None)
+    def _said(self, key: str, score: Score | Unscored, dimension: Dimension) -> protocol.Score:
+        if isinstance(score, Unscored):
+            return protocol.Score(key, None, (), "", score.reason)
+        own = self.setting.dimension
+        if own is not None and own not in score.dimensions:
+            where = f"the judge of the scorer {self.setting.scorer}: its dimension {own!r}"
+            raise params.ParamsError(f"{where} is none; {known(own, list(score.dimensions))}")
+        value = score.overall if own is None else score.dimensions[own]
+        value = score.dimensions.get(dimension, value)
+        told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
+        return protocol.Score(key, value, tuple(score.dimensions.values()), f"overall {score.overall:.6f}, {told}", None)

@@ -47,9 +47,12 @@ class MeasuresSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerSetting(MeasuresSetting):
-    """A scorer of section `scorers`. score_margin: scores that differ by at most so much, in its unit, are a Tie."""
+    """A scorer of section `scorers`. dimension: by which of its own it answers about one that it has not; its overall
+    score where none is named. score_margin: scores that differ by at most so much, in its unit, are a Tie.
+    """
 
     scorer: Text
+    dimension: Text | None = None
     score_margin: Amount = 0.0
 
 
