@@ -8,6 +8,7 @@ child processes.
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -42,6 +43,8 @@ from editjudge.probe import base_samples, photos, scenes
 from editjudge.qwen import tiny
 from editjudge.qwen.checkpoint import load_model
 from editjudge.qwen.processor import load_processor
+from editjudge.scorers.checkpoint import CheckpointScorer
+from editjudge.scorers.protocol import Edit
 from editjudge.selection import embedders
 from editjudge.selection.coreset_coverage import coverage
 from editjudge.selection.settings import FilterSetting
@@ -50,13 +53,14 @@ from editjudge.stages import (
     leaderboard,
     measure_response,
     probe_bench,
+    scorer_data,
     train_judge,
     train_pairs,
 )
 from editjudge.stages import filter as filtering
 from editjudge.statistics import agreement
-from editjudge.training import data, lora, pretrain
-from editjudge.training.settings import PretrainSettings
+from editjudge.training import data, lora, pretrain, scorer
+from editjudge.training.settings import PretrainSettings, TrainScorerSetting
 
 ROOT = Path(__file__).parents[2]
 VALUES = ROOT / "tests/golden.json"
@@ -200,6 +204,46 @@ def training() -> tuple[Path, Any]:
     return out, trained.history
 
 
+@functools.cache
+def scoring() -> Any:
+    """Three steps of a scorer on the committed base, what it then says of edits, and its folder's weights."""
+    setting = read(
+        "train_scorer.editreward", TrainScorerSetting,
+        settings()["train_scorer"]["editreward"]
+        | {"max_steps": 3, "global_batch": 4, "batch_size": 4, "held_out_share": 0.0, "log_every": 1, "calibration": 8},
+    )  # fmt: skip
+    pictures, samples = dict[str, bytes](), list[scorer.Sample]()
+    for prompt in raw_pairs()[:2]:
+        made = scorer_data.make_edits(prompt, 7)
+        names = [f"{prompt['key']}.{n}" for n in range(len(made))]
+        pictures |= {prompt["key"]: prompt["image"]} | {
+            name: image for name, (image, _) in zip(names, made, strict=True)
+        }
+        for a, b in itertools.combinations(range(len(made)), 2):
+            scores = [[*made[n][1].values(), sum(made[n][1].values()) / 2] for n in (a, b)]
+            better = "" if scores[0][2] == scores[1][2] else "Image A" if scores[0][2] > scores[1][2] else "Image B"
+            key, words = f"{names[a]}.{b}", prompt["instruction"]
+            samples.append(
+                scorer.Sample(
+                    key,
+                    prompt["key"],
+                    "train",
+                    words,
+                    prompt["key"],
+                    names[a],
+                    names[b],
+                    (*scores[0], *scores[1]),
+                    better,
+                )
+            )
+    out, checkpoints = (Path(scratch().name) / name for name in ("scorer", "scorer_checkpoints"))
+    base, table = ROOT / "models/tiny_base", scorer.dataset(samples)
+    trained, *_ = scorer.train_scorer(base, table, pictures.__getitem__, out, setting, checkpoints)
+    asked = [Edit(s.instruction, pictures[s.source], pictures[s.a]) for s in samples]
+    said = [dataclasses.asdict(each) for each in CheckpointScorer.load(out, batch_size=4, device="cpu").score(asked)]
+    return trained.history, said, (out / "head.safetensors").read_bytes(), (out / "model.safetensors").read_bytes()
+
+
 def _image(name: str) -> bytes:
     """The image that a training pair names."""
     folder, _, key = name.rpartition("/")
@@ -303,6 +347,7 @@ STAGES: dict[str, Callable[[], Any]] = {
     "base_model": pretraining,
     "train_judge": training,
     "merge_judge": merged,
+    "train_scorer": scoring,
     "judge_benchmark": verdicts,
     "judge_benchmark@measures": verdicts_by_measures,
     "judge_benchmark@report": benchmark_report,

@@ -59,7 +59,7 @@ def aggregate(
     if how == "min":
         overall, lowest = means.min(-1)
         return overall, None if stds is None else stds.gather(-1, lowest[..., None])[..., 0]
-    together = None if stds is None else stds.square().sum(-1).sqrt()
+    together = None if stds is None else torch.linalg.vector_norm(stds, dim=-1)  # torch.sqrt differs between CPUs
     if how == "sum":
         return means.sum(-1), together
     return means.mean(-1), None if together is None else together / count
