@@ -50,9 +50,9 @@ repro: setup check
 	@echo && python -m editjudge.commands.headline
 	@echo && echo "Report: report/index.html   Plots: dvc_plots/index.html   Metrics: metrics/   Judge: models/judge/"
 
-# Two processes: one runs the whole graph, the other all else.
+# Three processes: two begin with the runs of graphs, which often wait; the third with all else.
 test: setup-dev
-	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
+	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=5
 
 lint: setup-dev
 	ruff format --check .

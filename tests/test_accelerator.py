@@ -18,12 +18,9 @@ from editjudge.qwen.prompt import messages
 from editjudge.training import data
 from editjudge.training import lora as sft
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
 
 @pytest.fixture
-def accelerator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def accelerator() -> ModuleType:
     import accelerator
 
     return accelerator

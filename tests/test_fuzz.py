@@ -1,12 +1,7 @@
 """The small form of benchmarks/fuzz.py: a mutant of a file or reply ends in a value or a named error."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import fuzz
+import pytest
 
 COUNT = 60
 

@@ -14,19 +14,18 @@ import sys
 import time
 from pathlib import Path
 
+import faults
 import pytest
 from ruamel.yaml import YAML
 
 from editjudge.commands import verify
 from editjudge.core import portable
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import faults
-
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
 UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
 FOLLOWS_PAIRS = {
+    "scorer_data",
     "train_pairs",
     "train_judge",
     "merge_judge",
@@ -110,7 +109,7 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert "up to date" in repository.run("dvc", "repro")
     board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/benchmarks/probe.json")
     assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
-    assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9]
+    assert [judge["accuracy"]["n"] for judge in accuracy["judges"]] == [9, 9, 9, 9]
     assert (repository.folder / "models/judge/model.safetensors").is_file()
     assert repository.json("metrics/measure_response.json")["failed"] == 0
     shown = json.loads(repository.run("dvc", "metrics", "show", "--json"))[""]["data"]

@@ -1,11 +1,6 @@
 """The small form of benchmarks/simulations.py: intervals of every quick kind hold the truth as often as they say."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import simulations
 
 SLOW = ("Spearman", "threshold", "mean over tasks", "alpha, nominal", "alpha, ordinal")

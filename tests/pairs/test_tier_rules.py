@@ -97,7 +97,7 @@ def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[s
     assert launch.read_serving(paper).engine == "vllm"
     for section, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():
-            backend = "measures" if name == "measures" else "served"
+            backend = {"measures": "measures", "editreward": "scorer"}.get(name, "served")
             assert isinstance(settings.read_setting(f"{section}.{name}", given), settings.BACKENDS[backend])
 
 
