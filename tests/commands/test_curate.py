@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pixel_scorer import PixelScorer
 
 from editjudge.commands import curate
 from editjudge.commands.curate import Candidate, Limits
@@ -43,6 +45,24 @@ def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best(pn
     kept, dropped = curate.select(given, Limits(top=3, per_task=2))
     assert [each.key for each in kept] == ["k5", "k4", "k1"]
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
+
+
+def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second edit is brighter, the first one more like the source."""
+    shown = [np.full((8, 8, 3), grey, np.uint8) for grey in (60, 70, 200)]
+    source, *edited = map(images.encode_png, shown)
+    rows = [
+        {"key": name, "source_image": source, "edited_image": image, "instruction": name}
+        for name, image in zip("ab", edited, strict=True)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
+    monkeypatch.setattr(curate, "scorer_of", lambda *_: PixelScorer())
+    for by, best, score in (("brightness", "b", 200.0), ("likeness", "a", -10.0)):
+        command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "pixel", "--by", by, "--top", "1")
+        [kept] = pq.read_table("best/selection.parquet").to_pylist()
+        assert (kept["key"], kept["score"], kept["std"], kept["calibrated"]) == (best, score, 0.5, None)
+    with pytest.raises(SystemExit, match="--by bright: did you mean brightness"):
+        command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "pixel", "--by", "bright")
 
 
 def test_of_each_prompt_only_the_best_are_kept(png: Png) -> None:

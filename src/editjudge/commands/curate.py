@@ -34,6 +34,7 @@ from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
 from editjudge.core.progress import bar
 from editjudge.core.records import Row, Stored
+from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
 from editjudge.scorers.opening import open_scorer
 from editjudge.scorers.protocol import Edit, Score, Scorer
@@ -101,14 +102,17 @@ class Limits:
         )
 
 
-def scored(candidates: Iterable[Candidate], scorer: Scorer) -> Iterator[Candidate]:
-    """The candidates with their scores, or with the reason why there is none."""
+def scored(candidates: Iterable[Candidate], scorer: Scorer, by: str | None = None) -> Iterator[Candidate]:
+    """The candidates with their scores, or with the reason why there is none. by: the dimension that then is overall."""
     rest = iter(candidates)
     while group := list(islice(rest, AT_ONCE)):
         found = [_edit(candidate) for candidate in group]
         answers = iter(scorer.score([edit for edit in found if isinstance(edit, Edit)]))
         for candidate, edit in zip(group, found, strict=True):
             answer = edit if isinstance(edit, str) else next(answers)
+            if isinstance(answer, Score) and by is not None:
+                of_it = {"overall": answer.dimensions[by], "overall_std": answer.std.get(by), "calibrated": None}
+                answer = replace(answer, **of_it)  # type: ignore[arg-type]
             if isinstance(answer, Score) and math.isfinite(answer.overall):
                 yield replace(candidate, score=answer)
             else:
@@ -315,9 +319,11 @@ def run(options: argparse.Namespace) -> None:
     else:
         raise FileError("either --pairs, or --source, --edited and --instructions")
     scorer = scorer_of(options.scorer, options.params)
+    if options.by is not None and options.by not in scorer.dimensions:
+        raise params.ParamsError(f"--by {options.by}: {known(options.by, scorer.dimensions)}")
     asked = [candidate for candidate in candidates if candidate.reason is None]
     done = [candidate for candidate in candidates if candidate.reason is not None]
-    done += bar(len(asked), "edits scored", items=scored(asked, scorer))
+    done += bar(len(asked), "edits scored", items=scored(asked, scorer, options.by))
     limits = Limits(options.top, options.share, options.per_task, options.per_prompt, options.near_bits)
     kept, dropped = select(done, limits)
     write(options.out, kept, dropped)
@@ -341,6 +347,7 @@ def main() -> None:
     add("--edited", nargs="+", metavar="[NAME=]DIR", help="of one model each")
     add("--instructions", type=Path, metavar="FILE", help="a table of key, instruction and perhaps task")
     add("--scorer", required=True, metavar="NAME")
+    add("--by", metavar="DIMENSION", help="of the scorer's: what counts is this score, not the overall one")
     add("--top", type=int, metavar="K", help="keep at most so many")
     add("--share", type=float, metavar="S", help="keep at most this share of them, such as 0.5")
     add("--per-prompt", type=int, metavar="N", help="keep at most so many edits of each key: the best ones")

@@ -106,4 +106,6 @@ class ScorerJudge:
         value = score.overall if own is None else score.dimensions[own]
         value = score.dimensions.get(dimension, value)
         told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
-        return protocol.Score(key, value, tuple(score.dimensions.values()), f"overall {score.overall:.6f}, {told}", None)
+        return protocol.Score(
+            key, value, tuple(score.dimensions.values()), f"overall {score.overall:.6f}, {told}", None
+        )
