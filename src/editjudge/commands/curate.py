@@ -103,7 +103,7 @@ class Limits:
 
 
 def scored(candidates: Iterable[Candidate], scorer: Scorer, by: str | None = None) -> Iterator[Candidate]:
-    """The candidates with their scores, or with the reason why there is none. by: the dimension that then is overall."""
+    """The candidates with their scores, or with the reason why there is none. by: the dimension that counts."""
     rest = iter(candidates)
     while group := list(islice(rest, AT_ONCE)):
         found = [_edit(candidate) for candidate in group]
