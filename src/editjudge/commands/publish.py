@@ -38,7 +38,8 @@ tags:
 
 # {name}
 
-{desc} It is `{path}`; `dvc artifacts get . {name} -o FOLDER` copies it out of a clone.
+{desc} It is `{path}`; `dvc get . {path} -o FOLDER` copies it out of a clone, and
+`dvc artifacts get . {name} --rev vX.Y.Z -o FOLDER` a version that is registered.
 
 {figures}
 ## Where it comes from
