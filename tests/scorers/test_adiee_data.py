@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_images import KeptImages
 
 from editjudge.core import images, records, schemas
 from editjudge.core.params import ParamsError
@@ -14,19 +15,6 @@ from editjudge.scorers import adiee_data
 from editjudge.scorers.data_settings import read_source
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
-
-
-class Images:
-    """Keeps what a source adds."""
-
-    def __init__(self) -> None:
-        self.report: dict[str, Any] = {}
-        self.added: dict[str, bytes] = {}
-
-    def add(self, image: bytes) -> tuple[str, str]:
-        digest = f"{hash(image) % 2**256:064x}"
-        self.added[digest] = image
-        return f"data/scorer_images/x.parquet/{digest}", digest
 
 
 @pytest.fixture
@@ -49,7 +37,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[reco
 
 
 def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
-    to = Images()
+    to = KeptImages()
     rows = list(adiee_data.rows(read_source("scorer_data.x", GIVEN | {"others": ["unedited"]}), to))  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")
     by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee_data.adiee.RULES}
@@ -84,7 +72,7 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
     ]
     (tmp_path / "turns.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
-    to = Images()
+    to = KeptImages()
     rows = [row for row in adiee_data.rows(read_source("scorer_data.x", given), to) if row["task"] == "multi_turn"]  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")
     assert len(rows) == 3 * 4

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_images import KeptImages
 
 from editjudge.core import schemas
 from editjudge.core.tables import RowError
@@ -12,19 +13,6 @@ from editjudge.scorers import editreward_data as data
 from editjudge.scorers.data_settings import read_source
 
 PICTURES = {f"p/{name}.png": seed for seed, name in enumerate(("source", "a", "b", "c"))}
-
-
-class Images:
-    """Keeps what a source adds."""
-
-    def __init__(self) -> None:
-        self.report: dict[str, Any] = {}
-        self.added: dict[str, bytes] = {}
-
-    def add(self, image: bytes) -> tuple[str, str]:
-        digest = f"{hash(image) % 2**256:064x}"
-        self.added[digest] = image
-        return f"data/scorer_images/x.parquet/{digest}", digest
 
 
 def record(**more: Any) -> dict[str, Any]:
@@ -109,7 +97,7 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     records += [record(prompt="Another one.", path1="p/c.png", path2="p/a.png")]
     (tmp_path / "train.json").write_text(json.dumps(records))
     setting = read_source("scorer_data.x", {"source": "editreward", "path": str(tmp_path / "train.json")})
-    images = Images()
+    images = KeptImages()
     rows = list(data.rows(setting, images))  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")
     assert len(rows) == 3

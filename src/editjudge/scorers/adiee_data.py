@@ -18,7 +18,7 @@ from editjudge.scorers.adiee import Editors, Role, Sample
 from editjudge.scorers.data_settings import AdieeSource
 from editjudge.scorers.features import FeatureScorer
 from editjudge.scorers.protocol import Edit, Score
-from editjudge.scorers.rows import Shown, To, part_of, row
+from editjudge.scorers.rows import Shown, To, part_of, pictures_of, row
 from editjudge.scorers.settings import FeatureSetting
 
 DIMENSION = "overall_quality"
@@ -174,13 +174,6 @@ def _sequence(record: reading.Record) -> tuple[str, Sequence[str], tuple[bytes, 
         raise RowError("no instructions")
     if not isinstance(shown, list) or len(shown) != len(turns) + 1:
         raise RowError("not one image more than instructions")
-    pictures, failed = record.pictures(*shown)
-    if failed:
-        raise RowError("an image is missing", failed)
-    for picture in pictures:
-        try:
-            images.decode(picture)
-        except images.ImageError as error:
-            raise RowError("a broken image", str(error)) from error
+    pictures = pictures_of(record, *shown)
     key = record.values.get("key")
     return plain(str(key)) if key else reading.row_key(record), turns, pictures

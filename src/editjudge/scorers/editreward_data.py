@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from editjudge.benchmarks import reading
-from editjudge.core import images
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.resume import fingerprint
 from editjudge.core.tables import RowError
 from editjudge.scorers.data_settings import EditRewardSource
-from editjudge.scorers.rows import Shown, To, flipped, part_of, row
+from editjudge.scorers.rows import Shown, To, flipped, part_of, pictures_of, row
 
 DIMENSIONS = ("instruction_following", "visual_quality")
 PEOPLE = "people preferred it, EditReward-Data"
@@ -158,14 +157,7 @@ def _row(sample: Preference, record: reading.Record, test: float, to: To) -> Row
 
     RowError: an image is missing or broken.
     """
-    pictures, failed = record.pictures(sample.source, sample.a, sample.b)
-    if failed:
-        raise RowError("an image is missing", failed)
-    for picture in pictures:
-        try:
-            images.decode(picture)
-        except images.ImageError as error:
-            raise RowError("a broken image", str(error)) from error
+    pictures = pictures_of(record, sample.source, sample.a, sample.b)
     source, *names = [to.add(picture) for picture in pictures]
     shown = [Shown(*names[n], sample.models[n], sample.scores[n], sample.overall[n]) for n in (0, 1)]
     winner = sample.winner

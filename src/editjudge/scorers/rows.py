@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol
 
+from editjudge.benchmarks.reading import Record
+from editjudge.core import images
 from editjudge.core.records import Row
+from editjudge.core.tables import RowError
 
 
 class To(Protocol):
@@ -48,6 +51,19 @@ def row(
         found[f"model_{side}"], found[f"overall_{side}"] = (own.model, own.overall) if own else (None, None)
         found[f"scores_{side}"] = [{"dimension": name, "score": score} for name, score in sorted(scores.items())]
     return found | more
+
+
+def pictures_of(record: Record, *places: Any) -> tuple[bytes, ...]:
+    """The encoded images at these places of a record. RowError: one is missing or broken."""
+    pictures, failed = record.pictures(*places)
+    if failed:
+        raise RowError("an image is missing", failed)
+    for picture in pictures:
+        try:
+            images.decode(picture)
+        except images.ImageError as error:
+            raise RowError("a broken image", str(error)) from error
+    return pictures
 
 
 def part_of(prompt: str, test: float) -> str:
