@@ -247,6 +247,7 @@ def test_a_killed_stage_loses_no_finished_record(repository: Repository, target:
 
 def test_faults_are_survived(repository: Repository) -> None:
     """Ten of the kinds of benchmarks/faults.py; the long form tries a hundred."""
+    repository.run("dvc", "repro")  # nothing, after the tests above
     repository.commit()
     before = faults.results(repository.folder)
     tried = {
