@@ -88,9 +88,12 @@ def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:
 
 
 def kl_vae(blocks: int, latents: int) -> AutoencoderKL:
-    """A VAE that shrinks 2 ** (blocks - 1) times; more than a real one where the pipeline insists on large pictures."""
+    """A VAE that shrinks 2 ** (blocks - 1) times; more than a real one where the pipeline insists on large pictures.
+
+    Convolutions at a megapixel take all the time, so that channels are few.
+    """
     return AutoencoderKL(
-        block_out_channels=(4,) * blocks, down_block_types=("DownEncoderBlock2D",) * blocks,
+        block_out_channels=(2,) * blocks, down_block_types=("DownEncoderBlock2D",) * blocks,
         up_block_types=("UpDecoderBlock2D",) * blocks, layers_per_block=0, latent_channels=latents, norm_num_groups=1,
         sample_size=64, mid_block_add_attention=False, shift_factor=0.1, scaling_factor=0.4,
         latents_mean=[0.0] * latents, latents_std=[1.0] * latents,
@@ -165,7 +168,7 @@ def qwen_processor(tokenizer: Qwen2Tokenizer) -> Qwen2VLProcessor:
 def qwen_edit() -> Parts:
     tokenizer = qwen_tokenizer()
     vae = AutoencoderKLQwenImage(
-        base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1, 1], num_res_blocks=0, attn_scales=[],
+        base_dim=3, z_dim=4, dim_mult=[1, 1, 1, 1, 1], num_res_blocks=0, attn_scales=[],
         temperal_downsample=[False, False, False, False], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
     transformer = QwenImageTransformer2DModel(
@@ -198,7 +201,7 @@ def longcat() -> Parts:
 
 def flux2_vae() -> AutoencoderKLFlux2:
     return AutoencoderKLFlux2(
-        block_out_channels=(4,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
+        block_out_channels=(2,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=1,
         sample_size=64,
     )  # fmt: skip

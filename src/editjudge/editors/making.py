@@ -10,7 +10,7 @@ from typing import Any
 
 from editjudge.core import progress
 from editjudge.core.params import ParamsError
-from editjudge.core.workers import cores
+from editjudge.core.workers import cores, import_ahead
 from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
@@ -49,6 +49,7 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
                 editor.edit_many(requests, kept)
             return editor.report()
         if isinstance(setting, DiffusersSetting):
+            import_ahead("editjudge.editors.diffusers.editor")
             from editjudge.editors.diffusers.check import check  # needs diffusers and torch
 
             check(f"editors.{model}", setting)  # in seconds, before any worker is started
@@ -85,6 +86,10 @@ def groups(model: str, gpus: list[str], size: int) -> list[pool.Gpus]:
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. torch is asked in a process of its own:
     one that has seen the GPUs holds memory on them."""
+    import torch
+
+    if not torch.backends.cuda.is_built():
+        return []
     asked = subprocess.run([sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=True)
     count = int(asked.stdout.split()[-1])
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
