@@ -35,6 +35,7 @@ SIZES = tiny.TinySettings(
     image_size=64, hidden_size=48, text_layers=2, text_heads=2, key_value_heads=1, text_intermediate=96,
     vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
 )  # fmt: skip
+PREFERENCES = 16  # pairs of which people say which edit is better
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
 SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
 INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
@@ -114,6 +115,26 @@ def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> N
     pq.write_table(pa.Table.from_pylist(unicedit), folder / "UnicEdit-10M/data/train-00000-of-00001.parquet")
     for file, each in lines.items():
         file.write_text("".join(json.dumps(row) + "\n" for row in each))
+    write_preferences(folder / "editreward", next(numbers))
+
+
+def write_preferences(folder: Path, first: int) -> None:
+    """Records in EditReward-Data's form, every fourth a tie whose dimensions disagree."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    records = []
+    for number in range(first, first + 3 * PREFERENCES, 3):
+        names = [f"{each}.png" for each in range(number, number + 3)]
+        for each, name in enumerate(names, number):
+            (folder / "images" / name).write_bytes(picture(each))
+        tie = not number % 4
+        record = dict(zip(("path_src", "path1", "path2"), names, strict=True)) | {"prompt": INSTRUCTION.format(number)}
+        record |= {"model1": "one", "model2": "two", "tie_case": tie}
+        scores = ((4, 2), (2, 4)) if tie else ((4, 3), (2, 1))
+        for n, (following, quality) in enumerate(scores, 1):
+            record |= {f"model{n}_dim1_score": following, f"model{n}_dim2_score": quality}
+            record[f"model{n}_overall_score"] = (following + quality) / 2
+        records.append(record)
+    (folder / "train.json").write_text(json.dumps(records))
 
 
 def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:

@@ -81,7 +81,7 @@ def _data(values: Values) -> Iterator[tuple[str, Values]]:
     for task, sources in (values["raw_pairs"].get("sources") or {}).items():
         yield from ((f"raw_pairs.sources.{task}", source) for source in sources.values())
     yield "gedit_bench", values["gedit_bench"]
-    for section in ("imported", "benchmarks"):
+    for section in ("imported", "benchmarks", "scorer_data"):
         yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())
 
 
