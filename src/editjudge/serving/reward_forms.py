@@ -244,7 +244,7 @@ def with_named_source(prompt: str, image: bytes, sources: Path | None) -> Edit |
         if not (isinstance(instruction, str) and isinstance(name, str) and FILE_NAME.fullmatch(name)):
             raise ValueError("neither may be empty, and source is a file's name")
         return Edit(instruction, (sources / name).read_bytes(), image)
-    except FileNotFoundError:
+    except OSError:
         return Unscored(f"no source {name} in reward_service.sources")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         form = '{"instruction": "...", "source": "name.png"}'
