@@ -17,7 +17,12 @@ KEPT = {
         b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
     ],
     "path": [b"../secret.png", b"out.png", b"up/secret.png", b"loop.png", b"a\nb", b"\x00", b"a" * 5000, b"\xff", b""],
-    "chat": [b'{"model": "' + b"x" * 200_000 + b'"}', b"[" * 100_000, b'{"model": "\\ud800"}', b'{"seed": 1e999}'],
+    "chat": [
+        b'{"model": "' + b"x" * 200_000 + b'", "messages": [{"role": "user", "content": ""}]}',
+        b"[" * 100_000,
+        b'{"model": "\\ud800"}',
+        b'{"seed": 1e999}',
+    ],
     "reward": [b"[" * 100_000, b'{"edits": ' + b"9" * 5000 + b"}", b'{"edits": []}', b'{"requests": [{}]}'],
     "recipe": [b"[" * 30_000],
 }
