@@ -18,6 +18,7 @@ KEPT = {
     ],
     "path": [b"../secret.png", b"out.png", b"up/secret.png", b"loop.png", b"a\nb", b"\x00", b"a" * 5000, b"\xff", b""],
     "chat": [
+        b'{"model": "judge", "' + b"x" * 30_000 + b'": 1}',
         b'{"model": "' + b"x" * 200_000 + b'", "messages": [{"role": "user", "content": ""}]}',
         b"[" * 100_000,
         b'{"model": "\\ud800"}',
