@@ -98,7 +98,7 @@ audit: setup-dev
 	@test -x .audit/bin/pip-audit || $(PYTHON) -m venv .audit
 	@.audit/bin/python -m pip install -qq --no-input --disable-pip-version-check --upgrade pip-audit pip-licenses
 	@.audit/bin/pip-licenses --python $(VENV)/bin/python --from=mixed --order=license
-	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
+	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt || { echo "audit: failed. A known vulnerability: raise the version in constraints.txt. Not found on PyPI: nobody looked it up, since this network or mirror lacks pypi.org/pypi/NAME/VERSION/json; ask where it is reached."; exit 1; }
 
 clean:
 	rm -rf $(VENV) .vllm .audit work dvc_plots

@@ -1,21 +1,25 @@
 """Files and replies from strangers, mutated: each ends in a value or in an error that we name, never otherwise.
 
-python benchmarks/fuzz.py [--count 2000]: of each class, so many mutants of a good one are read in a process of its own,
-with 1 GB beyond what it has and SECONDS for each. Printed: handled of tried, and what was not.
+python benchmarks/fuzz.py [--count 2000] [--classes NAME ...]: of each class, so many mutants of a good one are read in
+a process of its own, with 1 GB beyond what it has and SECONDS for each. Printed: handled of tried, and what was not.
+hostile.py has those that come over a network or name files.
 """
 
 import argparse
 import io
 import json
 import multiprocessing
+import os
+import pickle
 import random
 import resource
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import hostile
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -26,12 +30,37 @@ from editjudge.core.errors import UserError
 from editjudge.endpoints.client import TryFailed, read_completion
 from editjudge.merging.adapter import read_config
 from editjudge.merging.tensors import read_header
+from editjudge.serving import plain_pickle
 
 SECONDS, MORE = 10, 1 << 30
-NAMED = (UserError, tables.RowError, images.ImageError, TryFailed)
+NAMED = (UserError, tables.RowError, images.ImageError, TryFailed, plain_pickle.PickleError)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 TABLE = pa.table({"key": ["a", "b"], "image": [bytes(50), b"x"], "n": [1.0, None], "l": [[1, 2], []]})
 BITS = (b"[" * 30_000, b"{" * 500, b"\x00" * 8, b"\xff" * 8, b'"', b"\n", b"&a [*a]", b"NaN", b"-1", b"1e999", b"null")
+PATHS = (
+    b"../",
+    b"/",
+    b"\\",
+    b"..\\",
+    b"\xef\xbc\x8e\xef\xbc\x8e/",
+    b"%2e%2e/",
+    b"~/",
+    b"a" * 300,
+    b"CON",
+    b"up/",
+    b"secret",
+)
+PATHS += (b"out", b"loop", b"/etc/passwd", b"\xed\xa0\x80", b"e\xcc\x81", b"file://", b".")
+HEADERS = (
+    b"\r\n",
+    b": ",
+    b"9" * 25,
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"x" * 200_000,
+)
+NUMBERS = (b"9" * 5000, b"\\ud800", b'"x":', b"a" * 20_000, b"1.0", b"{}", b"[],", b"true")
+OWN = {"path": PATHS, "download": HEADERS, "chat": NUMBERS, "reward": NUMBERS}  # what is put in, beside BITS
 
 
 def encoded(kind: str) -> bytes:
@@ -73,8 +102,9 @@ def adapter(path: Path) -> object:
 
 CONFIG = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "rank_pattern": {}}
 REPLY = {"choices": [{"message": {"content": "x"}, "logprobs": {"content": []}}], "usage": {"prompt_tokens": 1}}
-# Each class: a good one, and what reads it.
-CLASSES: dict[str, tuple[Callable[[], bytes], Callable[[Path], object]]] = {
+PICKLED = {"images": [b"x"], "prompts": ["a"], "n": (1, 2.5, None, True)}
+# Each class: a good one, or several, and what reads it.
+CLASSES: dict[str, tuple[Callable[[], bytes | list[bytes]], Callable[[Path], object]]] = {
     "PNG": (lambda: encoded("PNG"), lambda path: images.decode(path.read_bytes())),
     "JPEG": (lambda: encoded("JPEG"), lambda path: images.decode(path.read_bytes())),
     "WebP": (lambda: encoded("WEBP"), lambda path: images.decode(path.read_bytes())),
@@ -88,10 +118,16 @@ CLASSES: dict[str, tuple[Callable[[], bytes], Callable[[Path], object]]] = {
     "safetensors": (weights, read_header),
     "adapter": (lambda: json.dumps(CONFIG).encode(), adapter),
     "reply": (lambda: json.dumps(REPLY).encode(), lambda path: read_completion(path.read_bytes())),
+    "pickle": (lambda: pickle.dumps(PICKLED), lambda path: plain_pickle.loads(path.read_bytes())),
+    "path": (lambda: [b"image.png", b"image", b"in/../image.png", b"up/secret.png"], hostile.inside),
+    "download": (hostile.answers, hostile.download),
+    "chat": (hostile.chats, lambda path: hostile.asked("chat", "/v1/chat/completions", path)),
+    "reward": (hostile.rewards, lambda path: hostile.asked("reward", "/score", path)),
 }
+THREADS = ("download", "chat", "reward")  # whose memory is measured: address space is reserved for each thread
 
 
-def mutated(data: bytes, rng: random.Random) -> bytes:
+def mutated(data: bytes, rng: random.Random, bits: tuple[bytes, ...] = BITS) -> bytes:
     """One to four changes: bytes flipped, cut, doubled, or put in."""
     found = bytearray(data)
     for _ in range(rng.randint(1, 4)):
@@ -104,7 +140,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
         elif kind == 2:
             found[at:at] = found[at : at + rng.randint(1, 200)]
         elif kind == 3:
-            found[at:at] = rng.choice(BITS)
+            found[at:at] = rng.choice(bits)
         else:
             found[at : at + 4] = rng.randbytes(4)
     return bytes(found)
@@ -123,22 +159,35 @@ def handled(name: str, data: bytes, folder: Path) -> str:
     return "value"
 
 
-def _many(name: str, count: int, pipe: "multiprocessing.connection.Connection") -> None:
+def _many(name: str, count: int, more: Sequence[bytes], pipe: "multiprocessing.connection.Connection") -> None:
     good = CLASSES[name][0]()
+    goods = good if isinstance(good, list) else [good]
     with tempfile.TemporaryDirectory() as place:
-        handled(name, good, Path(place))  # imports
-        resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + MORE,) * 2)
-        for number in range(count):
+        folder = Path(place, "in")
+        folder.mkdir()
+        for each in goods:
+            handled(name, each, folder)  # imports
+        before = psutil.Process().memory_info()
+        if name not in THREADS:
+            resource.setrlimit(resource.RLIMIT_AS, (before.vms + MORE,) * 2)
+        for number in range(count + len(more)):
+            rng = random.Random(f"{name} {number}")
+            data = more[number] if number < len(more) else mutated(rng.choice(goods), rng, BITS + OWN.get(name, ()))
             signal.alarm(SECONDS)
-            pipe.send(handled(name, mutated(good, random.Random(f"{name} {number}")), Path(place)))
+            ended = handled(name, data, folder)
+            signal.alarm(0)
+            pipe.send("a file outside of its folder" if os.listdir(place) != ["in"] else ended)
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > before.rss + MORE:
+            pipe.send("more than 1 GB beyond what it had")
     pipe.close()
+    os._exit(0)  # servers in threads are not waited for
 
 
-def tried(name: str, count: int) -> Counter[str]:
-    """How so many mutants of a class ended; a signal ends the rest of them."""
+def tried(name: str, count: int, more: Sequence[bytes] = ()) -> Counter[str]:
+    """How so many mutants of a class ended, and `more` before them; a signal ends the rest of them."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_many, args=(name, count, theirs))
+    process = context.Process(target=_many, args=(name, count, more, theirs))
     process.start()
     theirs.close()
     ended: Counter[str] = Counter()
@@ -155,11 +204,18 @@ def tried(name: str, count: int) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000)
-    count = parser.parse_args().count
-    for name in CLASSES:
-        ended = tried(name, count)
+    parser.add_argument("--classes", nargs="+", choices=list(CLASSES), default=list(CLASSES))
+    given = parser.parse_args()
+    for name in given.classes:
+        more = [hostile.huge(name)] * 2 if name in ("chat", "reward") else []
+        ended = tried(name, given.count, more)
         fine = ended.pop("value", 0) + ended.pop("named", 0)
-        print(f"{name}: {fine} of {count} handled", *(f"  {n} {how}" for how, n in ended.items()), sep="\n", flush=True)
+        print(
+            f"{name}: {fine} of {given.count + len(more)} handled",
+            *(f"  {n} {how}" for how, n in ended.items()),
+            sep="\n",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

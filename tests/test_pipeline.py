@@ -251,15 +251,15 @@ def test_faults_are_survived(repository: Repository) -> None:
     repository.run("dvc", "repro")  # nothing, after the tests above
     repository.commit()
     before = faults.results(repository.folder)
-    tried = {
+    tried = {  # damages first: files that a kill has left empty would have to be made before they are damaged
+        "damaged: cut": "candidates@leaky",
+        "damaged: noise": "candidates@box",
+        "damaged: null": "annotate@color_alter",
         "kill stage": "annotate@color_alter",
         "term worker": "candidates@box",
         "kill dvc": "filter",
         "term group": "candidates@box",
         "hang": "candidates@leaky",
-        "damaged: cut": "candidates@leaky",
-        "damaged: noise": "candidates@box",
-        "damaged: null": "annotate@color_alter",
         "clock 1970": "filter",
         "kill group": "train_pairs",
     }

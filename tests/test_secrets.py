@@ -1,6 +1,9 @@
-"""A canary as the key of an endpoint that sends it back in many ways: no file, no log and no process list has it."""
+"""A canary as the key of endpoints of judges and of editors that send it back in many ways: no file, no log and no
+process list has it.
+"""
 
 import base64
+import io
 import json
 import os
 import shutil
@@ -14,8 +17,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+import pyarrow.parquet as pq
 import pytest
+import small_repro
 import yaml
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from editjudge.core import records
 from editjudge.endpoints.client import HIDDEN
@@ -25,6 +32,7 @@ from editjudge.stages import probe_bench
 ROOT = Path(__file__).parents[1]
 KEY = 'sk-canary/0123+"456'
 WAYS = ("plain", "slash", "token", "bytes", "codes", "400", "500", "page")
+EDIT_WAYS = ("header", "body", "escapes", "400", "base64", "500", "page", "address", "picture")
 JUDGE = {"backend": "endpoint", "model": "m", "rule": "probability", "api_key_env": "CANARY_KEY", "tries": 1}
 NEEDLES = [
     KEY.encode(),
@@ -32,7 +40,7 @@ NEEDLES = [
     KEY.replace("/", r"\/").encode(),
     "".join(rf"\u{ord(each):04x}" for each in KEY).encode(),
     quote(KEY, safe="").encode(),
-    base64.b64encode(KEY.encode()).rstrip(b"="),
+    *(base64.b64encode(bytes(before) + KEY.encode())[4:-4] for before in range(3)),
     KEY.encode().hex().encode(),
     json.dumps(list(KEY.encode())).encode(),
     KEY[3:9].encode(),  # a token of it
@@ -59,6 +67,24 @@ def completion(way: str) -> str:
     return f'{{"choices": [{choice}], "usage": {{"prompt_tokens": 1, "completion_tokens": 1}}}}'
 
 
+def edit(way: str) -> str:
+    """An answer for an edit, with or without an image."""
+    told, out = json.dumps(KEY)[1:-1], io.BytesIO()
+    escapes = "".join(rf"\u{ord(each):04x}" for each in KEY)
+    note = PngInfo()
+    note.add_text("key", KEY)
+    Image.new("RGB", (48, 48), "red").save(out, "PNG", pnginfo=note if way == "picture" else None)
+    image = f'"b64_json": "{base64.b64encode(out.getvalue()).decode()}"'
+    inside = {
+        "header": image,
+        "picture": image,
+        "body": f'"key": "{told}"',
+        "escapes": f'"key": "{escapes}", "again": "{told.replace("/", chr(92) + "/")}"',
+        "address": f'"url": "https://127.0.0.1:1/{quote(KEY, safe="")}"',
+    }
+    return f'{{"data": [{{{inside.get(way, "")}}}]}}'
+
+
 class Echo(BaseHTTPRequestHandler):
     """Sends the key back, the n-th time in the n-th way, and looks for it in the list of processes meanwhile."""
 
@@ -68,15 +94,21 @@ class Echo(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         assert self.headers["Authorization"] == f"Bearer {KEY}"
-        way = WAYS[len(self.asked) % len(WAYS)]
+        edits = self.path.endswith("/images/edits")
+        ways = EDIT_WAYS if edits else WAYS
+        way = ways[len(self.asked) % len(ways)]
         self.asked.append(way)
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 self.seen.extend(needle for needle in NEEDLES if needle in file.read_bytes())
-        self.send_response({"400": 400, "500": 500}.get(way, 200))
+        self.send_response({"400": 400, "base64": 400, "500": 500}.get(way, 200), KEY if way == "header" else None)
+        if way == "header":
+            self.send_header("X-Key", KEY)
+            self.send_header("Content-Type", f"application/json; key={KEY}")
         self.end_headers()
         bodies = {"400": json.dumps({"error": {"message": f"not {KEY}"}}), "500": f"no {KEY}", "page": f"<p>{KEY}"}
-        self.wfile.write(bodies.get(way, completion(way)).encode())
+        bodies["base64"] = base64.b64encode(f"Bearer {KEY}".encode()).decode()
+        self.wfile.write(bodies.get(way, edit(way) if edits else completion(way)).encode())
 
     def log_message(self, *words: Any) -> None:
         pass
@@ -84,12 +116,29 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
+    Echo.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/v1"
         server.shutdown()
         thread.join()
+
+
+def told_in(folder: Path, log: bytes) -> list[tuple[str, bytes]]:
+    """Which forms of the key are where: in a file of the folder, the rows of a table, or what was said."""
+    found = {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for name in [name for name, data in found.items() if data.startswith(b"PAR1")]:
+        found[f"rows of {name}"] = b" ".join(map(as_bytes, pq.read_table(name).to_pylist()))
+    assert len(found) > 5
+    return [(name, needle) for name, data in (found | {"log": log}).items() for needle in NEEDLES if needle in data]
+
+
+def as_bytes(value: Any) -> bytes:
+    """All that is inside a value."""
+    if isinstance(value, dict | list):
+        return b" ".join(as_bytes(each) for each in (value.values() if isinstance(value, dict) else value))
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def test_a_key_that_is_sent_back_is_in_no_file_log_or_process_list(url: str, tmp_path: Path) -> None:
@@ -112,10 +161,27 @@ def test_a_key_that_is_sent_back_is_in_no_file_log_or_process_list(url: str, tmp
     assert done.returncode == 0, done.stderr
     assert set(Echo.asked) == set(WAYS)
     assert not Echo.seen
-    files = {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    assert any(name.endswith("work/judge/echo.sqlite") for name in files)
-    files |= {"stdout": done.stdout, "stderr": done.stderr}
-    assert [(name, needle) for name, data in files.items() for needle in NEEDLES if needle in data] == []
+    assert (tmp_path / "work/judge/echo.sqlite").is_file()
+    assert told_in(tmp_path, done.stdout + done.stderr) == []
     verdicts = records.read(tmp_path / "data/verdicts/small.parquet", "verdicts")
     assert KEY not in str(verdicts)
     assert HIDDEN in str(verdicts), "what came was kept, with the key masked"
+
+
+def test_a_key_that_an_editing_model_sends_back_is_nowhere_either(url: str, tmp_path: Path) -> None:
+    """Through DVC, with its lock, its cache and the report of all candidates."""
+    plain = {"kind": "api", "base_url": url, "model": "m", "seed": 1, "api_key_env": "CANARY_KEY", "max_in_flight": 1}
+    folder = small_repro.write(tmp_path / "one", {"echo": plain | {"tries": 1, "timeout": 20.0}}, len(EDIT_WAYS) + 1)
+    run = small_repro.repro(folder, CANARY_KEY=KEY)
+    said = run.communicate(timeout=120)[0]
+    assert run.returncode == 0, said
+    assert set(Echo.asked) == set(EDIT_WAYS)
+    assert not Echo.seen
+    assert "Traceback" not in said
+    assert {"dvc.lock", "params.yaml"} <= {file.name for file in folder.iterdir()}
+    assert told_in(tmp_path, said.encode()) == []
+    rows = records.read(folder / f"data/candidates/echo/{small_repro.TASK}.parquet", "candidates")
+    assert [row["status"] for row in rows].count("done") == 1, "the one with an image in the answer"
+    reasons = " ".join(str(row["reason"]) for row in rows)
+    assert reasons.count(HIDDEN) >= 5, reasons
+    assert HIDDEN in (folder / "metrics/candidates.json").read_text()

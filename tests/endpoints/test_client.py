@@ -1,6 +1,7 @@
 """What an endpoint may send back: its size is bounded, and the key is in no form of it."""
 
 import asyncio
+import base64
 import json
 import threading
 from collections import Counter
@@ -100,6 +101,14 @@ def test_each_character_may_be_escaped_in_a_way_of_its_own(key: str, data: st.Da
     ways = [[each, rf"\u{ord(each):04x}", rf"\u{ord(each):04X}", rf"\\u{ord(each):04x}"] for each in key]
     spelled = "".join(data.draw(st.sampled_from(own)) for own in ways)
     assert masked(f'"{spelled}"'.encode(), key).count(HIDDEN.encode()) >= 1
+
+
+@given(st.binary(max_size=8), st.binary(max_size=8), st.booleans())
+def test_base64_of_a_text_with_the_key_is_masked(before: bytes, after: bytes, urlsafe: bool) -> None:
+    encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
+    text = encode(before + KEY.encode() + after)
+    for shown in (text, text.replace(b"/", rb"\/")):
+        assert HIDDEN.encode() in masked(shown, KEY)
 
 
 def test_other_text_is_left_alone() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import pickle
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from pixel_scorer import SETTING, PixelScorer, Running, until
 from editjudge.core import params
 from editjudge.core.params import ParamsError
 from editjudge.scorers.protocol import Edit, Score, Unscored
-from editjudge.serving import reward_client
+from editjudge.serving import limits, reward_client
 from editjudge.serving.reward_settings import read_setting
 from editjudge.serving.rewards import RewardService
 
@@ -248,6 +249,16 @@ async def posted_by_aiohttp(address: str, body: Any) -> int:
         return reply.status
 
 
+def test_who_sends_too_slowly_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
+    with Running() as running, socket.create_connection(("127.0.0.1", running.port), 10) as client:
+        client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{")
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert answer.endswith(b'{"error":"the request is not here after 0.2 seconds"}')
+        assert running.pending == 0
+
+
 def test_pickles_are_read_only_where_they_are_switched_on() -> None:
     with Running(allow_pickle=False) as running:
         for path in ("/", "/mode/score_continue", "/flow_grpo", "/verl_omni"):
@@ -394,6 +405,8 @@ def test_verl_omni(tmp_path: Path) -> None:
         same(unpickled(asked(named))["scores"], [(picture(1), jpeg(4))])
         assert "cannot be used" in unpickled(asked(named, b"broken"))["error"]
         assert "no source other.png" in unpickled(asked(named.replace("cup", "other")))["error"]
+        (tmp_path / "folder.png").mkdir()
+        assert "no source folder.png" in unpickled(asked(named.replace("cup", "folder")))["error"]
         for wrong in ("make it red", named.replace("cup", "../cup"), "[]", '{"instruction": 1, "source": "cup.png"}'):
             refused = asked(wrong)
             assert (refused.status_code, "prompts: not " in refused.text) == (400, True)

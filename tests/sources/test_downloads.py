@@ -104,6 +104,11 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
+    def _far(self, _time: int) -> None:
+        """A redirect to itself, each of which takes most of the time."""
+        time.sleep(0.2)
+        self._send(302, Location="/far")
+
     def _drip(self, _time: int) -> None:
         """Headers without end, a byte at a time."""
         try:
@@ -232,11 +237,16 @@ def test_what_gives_no_image_says_why_and_leaves_nothing(
     assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize("when", ["Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 2024 00:00:00 +99999999999", "x"])
+def test_a_date_that_there_is_not_is_no_wish(when: str) -> None:
+    assert downloads._seconds(when) is None
+
+
 def test_a_redirect_is_followed(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     assert fetch(server, tmp_path, "to_good") == PNG
 
 
-@pytest.mark.parametrize("path", ["slow", "drip"])
+@pytest.mark.parametrize("path", ["slow", "drip", "far"])
 def test_a_slow_answer_ends_at_the_limit(path: str, server: ThreadingHTTPServer, tmp_path: Path) -> None:
     with pytest.raises(RowError, match=r"not here after 0\.3 seconds"):
         fetch(server, tmp_path, path, seconds=0.3, attempts=2)

@@ -7,6 +7,7 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 """
 
 import asyncio
+import base64
 import email.utils
 import re
 import time
@@ -230,9 +231,11 @@ def masked(raw: bytes, key: str) -> bytes:
     """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`.
     A list of their codes, which is how the bytes of tokens are told, is taken out, too.
 
-    Escapes of escapes count, too: JSON in a JSON text.
+    Escapes of escapes count, too: JSON in a JSON text. So does base64, of the key or of a text around it.
     """
     raw = _codes(key).sub(b"0", raw)
+    for each in _base64(key) if len(key) >= REAL else ():
+        raw = raw.replace(each, HIDDEN.encode())
     if b"\\" not in raw or (b"\\u00" not in raw and not SPECIAL & set(key)):  # most replies; the pattern is slow
         return raw.replace(key.encode(), HIDDEN.encode())
     return _spellings(key).sub(HIDDEN.encode(), raw)
@@ -241,6 +244,16 @@ def masked(raw: bytes, key: str) -> bytes:
 @lru_cache
 def _codes(key: str) -> re.Pattern[bytes]:
     return re.compile(rb"\b" + rb"\s*,\s*".join(b"%d" % each for each in key.encode()) + rb"\b")
+
+
+@lru_cache
+def _base64(key: str) -> list[bytes]:
+    """What of a key's base64 is its own, wherever in three bytes of a text it begins; in all alphabets."""
+    found = []
+    for before, shared in ((0, 0), (1, 2), (2, 3)):
+        text = base64.b64encode(bytes(before) + key.encode())[shared : (before + len(key)) * 8 // 6]
+        found += [text, text.replace(b"/", rb"\/"), text.replace(b"+", b"-").replace(b"/", b"_")]
+    return sorted(set(found))
 
 
 @lru_cache

@@ -79,7 +79,9 @@ def read_request(body: bytes, most_images: int) -> ChatRequest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise Rejected(400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0] or None) from None
+        raise Rejected(
+            400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0][:200] or None
+        ) from None
     if given.top_logprobs is not None and not given.logprobs:
         raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
     encoded: list[bytes] = []

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from editjudge.core import images
 
 MAX_BODY = 128 * 2**20  # bytes of a request
+BODY_SECONDS = 120.0  # for a request's body: who sends it more slowly holds a place no longer
 MAX_DECODED = 2**30  # bytes of images that are decoded at a time, but for those of a single request
 
 
@@ -53,13 +54,18 @@ def decoded_size(encoded: Iterable[bytes]) -> int:
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """Rejected: more than `limit` bytes, of which no more are read (413); the client has hung up (499)."""
+    """Rejected: more than `limit` bytes, of which no more are read (413); not here after BODY_SECONDS (408); the client
+    has hung up (499).
+    """
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise Rejected(413, f"the request has more than {limit} bytes")
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise Rejected(413, f"the request has more than {limit} bytes")
+    except TimeoutError:
+        raise Rejected(408, f"the request is not here after {BODY_SECONDS:g} seconds") from None
     except ClientDisconnect:
         raise Rejected(499, "the client has hung up") from None
     return bytes(body)

@@ -178,7 +178,7 @@ def read_unirl(values: Any, served: Served) -> Asked:
     given = valid(UniRL, values)
     for each in given.requests:
         if unknown := set(each.required_rewards) - {served.name}:
-            raise Rejected(400, f"required_rewards: {min(unknown)!r} is not served; served is {served.name!r}")
+            raise Rejected(400, f"required_rewards: {min(unknown)!r:.200} is not served; served is {served.name!r}")
     identities = [{name: each.get(name) for name in IDENTITY} for each in values["requests"]]
     wanted = [each.required_rewards for each in given.requests]
     return Asked([unirl_edit(each.history) for each in given.requests], (wanted, identities))
@@ -244,7 +244,7 @@ def with_named_source(prompt: str, image: bytes, sources: Path | None) -> Edit |
         if not (isinstance(instruction, str) and isinstance(name, str) and FILE_NAME.fullmatch(name)):
             raise ValueError("neither may be empty, and source is a file's name")
         return Edit(instruction, (sources / name).read_bytes(), image)
-    except FileNotFoundError:
+    except OSError:
         return Unscored(f"no source {name} in reward_service.sources")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         form = '{"instruction": "...", "source": "name.png"}'

@@ -13,7 +13,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import orjson
@@ -21,7 +21,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -29,7 +29,7 @@ from editjudge.core.params import ParamsError
 from editjudge.scorers.protocol import Edit, Score, Scorer, Unscored
 from editjudge.serving import plain_pickle
 from editjudge.serving.batching import Batcher
-from editjudge.serving.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body
+from editjudge.serving.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body
 from editjudge.serving.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
 from editjudge.serving.reward_settings import RewardSetting
 
@@ -138,9 +138,11 @@ class RewardService:
             place.take(1)
         except Rejected:
             size = 0
-            async for chunk in request.stream():  # read and forgotten, so that the client gets to read why
-                if (size := size + len(chunk)) > self.limit:
-                    break
+            with suppress(ClientDisconnect, TimeoutError):
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for chunk in request.stream():  # read and forgotten, so that the client gets to read why
+                        if (size := size + len(chunk)) > self.limit:
+                            break
             raise
 
     def admit(self, request: Request) -> None:

@@ -90,7 +90,7 @@ class Server:
     async def complete(self, request: Request) -> JSONResponse:
         wanted = await run_in_threadpool(read_request, await read_body(request), self.limits.images)
         if wanted.given.model != self.name:
-            message = f"the model {wanted.given.model!r} does not exist; served is {self.name!r}"
+            message = f"the model {wanted.given.model!r:.200} does not exist; served is {self.name!r}"
             raise Rejected(404, message, "model", "model_not_found")
         async with self.room.of(decoded_size(wanted.images)):
             asked = await run_in_threadpool(self.prepare, wanted)

@@ -192,6 +192,8 @@ class Downloads:
         target = _address(url)
         try:
             for _ in range(HOPS + 1):
+                if time.monotonic() > deadline:
+                    raise _TryAgain(f"not here after {self.limits.seconds:g} seconds")
                 with self._ask(target, part) as answer:
                     if answer.status not in REDIRECTS:
                         self._take(answer, part, deadline)
@@ -310,7 +312,7 @@ def _seconds(text: str | None) -> float | None:
     if _digits(text):
         return float(str(text))
     try:
-        when = parsedate_to_datetime(text or "")
-    except ValueError:
+        when = parsedate_to_datetime(text or "").astimezone(UTC)
+    except (ValueError, OverflowError):  # of a year or a zone that there is not
         return None
-    return max((when.astimezone(UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+    return max((when - datetime.now(UTC)).total_seconds(), 0.0)

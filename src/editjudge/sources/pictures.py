@@ -74,13 +74,13 @@ def _is_address(image: bytes | str) -> TypeGuard[str]:
 
 def local(path: str, folder: Path, most: int) -> bytes:
     """A file in the folder, of at most so many bytes. Raises RowError, also where path or link leave the folder."""
-    parts = Path(path).parts
+    parts, shown = Path(path).parts, path if path.isprintable() else ascii(path)
     try:
         file = (folder / path).resolve()
         if ".." in parts or Path(path).is_absolute() or "\\" in path or not file.is_relative_to(folder.resolve()):
-            raise RowError("path leaves the folder", f"{path:.200}")
+            raise RowError("path leaves the folder", f"{shown:.200}")
         if not file.is_file() or not file.stat().st_size:
-            raise RowError("image missing", f"{path:.200}")
+            raise RowError("image missing", f"{shown:.200}")
         if file.stat().st_size > most:
             raise RowError("image too large", f"{file.stat().st_size} bytes")
         return file.read_bytes()

@@ -1,0 +1,57 @@
+"""A small DVC repository of its own: pools of one task and the stages candidates and candidates_report."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from editjudge.core import records, schemas
+from editjudge.probe import scenes
+
+ROOT = Path(__file__).parents[2]
+TASK = "color_alter"
+
+
+def write(folder: Path, editors: dict[str, Any], count: int, cache: Path | None = None) -> Path:
+    """A repository whose editors edit `count` prompts, the last of them the arena's. cache: DVC's, to be shared."""
+    (folder / ".dvc").mkdir(parents=True)
+    shared = f"[cache]\n    dir = {cache}\n" if cache else ""
+    (folder / ".dvc/config").write_text(f"[core]\n    no_scm = true\n    analytics = false\n{shared}")
+    values = {"tasks": {TASK: "x"}, "editors": editors, "unfinished": {"candidates": 1.0}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(values))
+    pairs = scenes.make_pairs(TASK, "train", count, 48, 0)
+    records.write(folder / f"data/pools/{TASK}.parquet", pairs[:-1], "pools")
+    kept = schemas.load("gedit_bench")["properties"]
+    row = pairs[-1] | {"source_image": {"bytes": pairs[-1]["image"], "path": None}}
+    arena = {name: value for name, value in row.items() if name in kept}
+    records.write(folder / "data/gedit_bench.parquet", [arena], "gedit_bench")
+    stages = {name: stage(name) for name in editors}
+    told = {"cmd": run("candidates_report"), "deps": [f"metrics/candidates/{name}.json" for name in editors]}
+    stages["report"] = told | {"metrics": [{"metrics/candidates.json": {"cache": False}}]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    return folder
+
+
+def run(words: str) -> str:
+    return f"PYTHONPATH={ROOT / 'src'} {sys.executable} -m editjudge.stages.{words}"
+
+
+def stage(model: str) -> dict[str, Any]:
+    return {
+        "cmd": run(f"candidates --model {model}"),
+        "deps": [f"data/pools/{TASK}.parquet", "data/gedit_bench.parquet"],
+        "params": [f"editors.{model}"],
+        "outs": [f"data/candidates/{model}/{TASK}.parquet", f"data/gallery/{model}.parquet"],
+        "metrics": [{f"metrics/candidates/{model}.json": {"cache": False}}],
+    }
+
+
+def repro(folder: Path, *words: str, **env: str) -> subprocess.Popen[str]:
+    """`dvc repro` that has been started."""
+    env = os.environ | {"DVC_NO_ANALYTICS": "true", "DVC_SITE_CACHE_DIR": str(folder.parent / "site")} | env
+    command = [Path(sys.executable).with_name("dvc"), "repro", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
