@@ -15,6 +15,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from editjudge.arena.settings import of_suite
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
@@ -47,7 +48,12 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
             _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
         ),
         "editor": editors,
-        "model": [*editors, *imported],
+        "model": [*editors, *of_suite(imported, None)],
+        "suite": list(values.get("suites") or {}),
+        "suite_file": _files(_mappings(values.get("suites")), SOURCE_FILES),
+        "suite_model": [name for name in imported if name not in of_suite(imported, None)],
+        "people": _files(_mappings(values.get("suites")), ("people",)),
+        "rater": _models(_mappings(values.get("raters"))),
         "stage": [stage for stage in stages if stage != "code"],
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
