@@ -34,6 +34,7 @@ from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
 from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
 from editjudge.judges import settings as judges
+from editjudge.judges.raters import read_rater
 from editjudge.pairs import rules
 from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
@@ -68,7 +69,7 @@ SECTIONS: dict[str, type] = {
     "unfinished": Shares,
 }
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena",
-           "scorer_data", "train_scorer", "scorers")  # fmt: skip
+           "scorer_data", "train_scorer", "scorers", "raters")  # fmt: skip
 
 
 class Check:
@@ -228,7 +229,7 @@ class Check:
                 self.there(f"editors.{name}.model", editor.model, local=False)
 
     def judges(self, recipes: list[Recipe]) -> None:
-        """The judges, and those of the tasks that a VLM judges."""
+        """The judges, those of the tasks that a VLM judges, and the raters."""
         for where, wanted in (("judges", True), ("pairwise.judges", any(recipe.judge for recipe in recipes))):
             found = dict(self.entries(where))
             for name, given in found.items():
@@ -237,6 +238,10 @@ class Check:
                     self.there(f"{where}.{name}.model", setting.model, local=False)
             if wanted and not found:
                 self.lines.append(f"{where} has no judge")
+        for name, given in self.entries("raters"):
+            both = self.attempt("raters", read_rater, f"raters.{name}", given)
+            if both and isinstance(both[1], judges.LocalSetting):
+                self.there(f"raters.{name}.model", both[1].model, local=False)
 
 
 def made_by(graph: Mapping[str, Any]) -> list[str]:
