@@ -1,7 +1,7 @@
 """People's yes and no about the dialogues of a suite of several turns, from a table, and how far people agree.
 
-CSV: id (the dialogue), model, rater, and content_memory, content_understanding and version_backtracking, each yes or no,
-or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275).
+CSV: id (the dialogue), model, rater, and content_memory, content_understanding and version_backtracking, each yes or
+no, or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275).
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,8 +52,9 @@ def _answer(name: str, value: str | None) -> str | None:
 
 
 def report(answers: Answers) -> dict[str, Any]:
-    """models: for each and each aspect the share of yes (the mean over a dialogue's raters, then over dialogues) with its
-    95 % interval over dialogues, and how many answers there are and lack. agreement: Krippendorff's alpha, by aspect."""
+    """models: for each and each aspect the share of yes (the mean over a dialogue's raters, then over dialogues) with
+    its 95 % interval over dialogues, and how many answers there are and lack. agreement: Krippendorff's alpha, by
+    aspect; None with one rater."""
     raters = sorted({rater for own in answers.values() for rater in own})
     models = sorted({model for _, model in answers})
     asked = sorted(answers)

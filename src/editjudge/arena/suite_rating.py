@@ -4,6 +4,7 @@ A row is one of stages/ratings.schema.json. An edit that is missing or broken is
 reply that cannot be read: neither is ever zero.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
         if setting.form != PEOPLES and not fits(setting.form, own[rater]):
-            raise params.ParamsError(f"suites.{name}.raters: {rater} has rubrics {own[rater].rubrics}, not of this form")
+            raise params.ParamsError(
+                f"suites.{name}.raters: {rater} has rubrics {own[rater].rubrics}, not of this form"
+            )
     wanted = setting.raters if setting.raters is not None else [r for r in given if fits(setting.form, own[r])]
     if not wanted and setting.people is None:
         raise params.ParamsError(f"suites.{name}: no rater of section `raters` fits the form {setting.form}")
@@ -85,8 +88,14 @@ def rate(
             for model, own in asked.items():
                 for case in cases:
                     one = own[case["key"]]
-                    said = next(answers) if isinstance(one, Case) else [Rating(case["key"], None, "", one)] * rater.own.runs
-                    about = {"model": model, "rater": name, "judge": judge, "rubric": _rubric(rater.own.rubrics, case)}
+                    nothing = [Rating(case["key"], None, "", str(one))] * rater.own.runs
+                    said = next(answers) if isinstance(one, Case) else nothing
+                    about = {
+                        "model": model,
+                        "rater": name,
+                        "judge": judge,
+                        "rubric": _rubric(rater.own.rubrics, case["type"]),
+                    }
                     rows += [_row(case, about, run, rating) for run, rating in enumerate(said)]
             accounts[name] = rater.account
     return rows, accounts
@@ -97,23 +106,23 @@ def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, Case | str]:
     turns = {(case["dialogue"], case["turn"]): case["key"] for case in cases if case["dialogue"] is not None}
     found: dict[str, Case | str] = {}
     for case in cases:
-        key, before = case["key"], None
+        key, edit, source = case["key"], edits.get(case["key"]), case["source_image"]["bytes"]
         if (case["turn"] or 1) > 1:
             before = edits.get(turns.get((case["dialogue"], case["turn"] - 1), ""))
-        edit = edits.get(key)
-        source = before["image"] if before else case["source_image"]["bytes"]
+            source = before and before["image"]
         if edit is None or edit["image"] is None:
             found[key] = f"no edit: {edit['reason'] if edit else 'the model has none of this case'}"
-        elif (case["turn"] or 1) > 1 and source is None or before is None and (case["turn"] or 1) > 1:
+        elif source is None:
             found[key] = "no edit of the turn before"
         else:
             found[key] = Case(key, case["type"], case["instruction"], source, edit["image"])
     return found
 
 
-def _rubric(name: str, case: Row) -> str:
+@functools.cache
+def _rubric(name: str, type_: str) -> str:
     """The rubric's set, type and version."""
-    return name if name in SCALES else f"{name}/{case['type']}@{rubrics.load(name, case['type']).version}"
+    return name if name in SCALES else f"{name}/{type_}@{rubrics.load(name, type_).version}"
 
 
 def _row(case: Row, about: Row, run: int, rating: Rating) -> Row:

@@ -111,4 +111,4 @@ def _of(both: tuple[Any, ...]) -> Rating:
     reason = "; ".join(f"{name}: {each.reason}" for name, each in zip(VIESCORE, both, strict=True) if each.reason)
     scores = None if reason else dict(zip(VIESCORE, (each.value for each in both), strict=True))
     reply, usage = "\n".join(each.reply for each in both), total([each.usage for each in both])
-    return Rating(both[0].key, scores, reply, reason or None, usage)
+    return Rating(both[0].key, scores, reply, reason or None, usage, both[0].asked)

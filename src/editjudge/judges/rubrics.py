@@ -100,7 +100,7 @@ class Rubric(prompts.Prompt):
         if isinstance(said, str):
             return Rating(question.key, None, "", said)
         scores, reason = self.read(said.text)
-        return Rating(question.key, scores, said.text, reason, said.usage)
+        return Rating(question.key, scores, said.text, reason, said.usage, said.asked)
 
 
 @plain_dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Rating:
     reply: str
     reason: str | None
     usage: Usage | None = None
+    asked: str | None = None  # as in `Said`
 
 
 def load(name: str, type_: str) -> Rubric:
