@@ -14,6 +14,19 @@ from typing import Any
 TYPES = ("add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose")
 DIMENSIONS = ("adherence", "quality", "preservation")
 CAPS = DIMENSIONS[0]
+OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep their name
+    "subject_add": "add",
+    "subject_remove": "remove",
+    "subject_replace": "replace",
+    "color_alter": "adjust",
+    "material_alter": "adjust",
+    "size_adjustment": "adjust",
+    "background_change": "background",
+    "style_transfer": "style",
+    "tone_transfer": "style",
+    "motion_change": "action",
+    "object_extraction": "extract",
+}
 CHANGED_MOST = 3  # of UGE where unedited areas changed
 
 
@@ -25,6 +38,11 @@ class Reading:
     key: str
     type: str
     scores: Mapping[str, float] | None
+
+
+def type_of(task: str) -> str:
+    """The type whose rubric a task is rated by; a task that has none, and a type, as it is."""
+    return OF_TASKS.get(task, task)
 
 
 def capped(scores: Mapping[str, float]) -> dict[str, float]:

@@ -33,6 +33,7 @@ from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
 from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
+from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
 from editjudge.judges.raters import read_rater
 from editjudge.pairs import rules
@@ -46,7 +47,13 @@ from editjudge.selection.settings import EmbedSetting, FilterSetting
 from editjudge.serving.reward_settings import RewardSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
-from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting, TrainScorerSetting
+from editjudge.training.settings import (
+    BaseModelSetting,
+    MergeSetting,
+    TrainJudgeSetting,
+    TrainRaterSetting,
+    read_training,
+)
 from editjudge.vision import faces_settings
 
 T = TypeVar("T")
@@ -149,9 +156,12 @@ class Check:
             self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
         for name, given in self.entries("train_scorer"):
             where = f"train_scorer.{name}"
-            if training := self.attempt("train_scorer", read, where, TrainScorerSetting, given):
+            if training := self.attempt("train_scorer", read_training, where, given):
                 self.there(f"{where}.base", training.base, local=False)
-                self.attempt(where, load_prompt, training.prompt)
+                if isinstance(training, TrainRaterSetting):
+                    self.attempt(where, rubrics.folder, training.rubrics)
+                else:
+                    self.attempt(where, load_prompt, training.prompt)
                 if training.data not in (self.values.get("scorer_data") or {}):
                     self.lines.append(f"{where}.data: scorer_data has no {training.data}")
         for name, given in self.entries("scorers"):

@@ -116,11 +116,16 @@ class Rating:
     asked: str | None = None  # as in `Said`
 
 
-def load(name: str, type_: str) -> Rubric:
-    """The rubric of a set (SETS) for a type of edits. FileError: there is none; ParamsError: it is no rubric."""
+def folder(name: str) -> str:
+    """Where a set of rubrics lies. FileError: there is none of this name."""
     if name not in SETS:
         raise FileError(f"no rubrics {name!r}; {known(name, SETS)}")
-    types = prompts.names(SETS[name])
+    return SETS[name]
+
+
+def load(name: str, type_: str) -> Rubric:
+    """The rubric of a set (SETS) for a type of edits. FileError: there is none; ParamsError: it is no rubric."""
+    types = prompts.names(folder(name))
     if type_ not in types and ANY not in types:
         raise FileError(f"{SETS[name]} has no rubric of type {type_!r}; {known(type_, types)}")
     return Rubric.load(f"{SETS[name]}/{type_ if type_ in types else ANY}.yaml")
