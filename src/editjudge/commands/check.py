@@ -19,8 +19,10 @@ import yaml
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.arena import suite_rating
 from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.benchmarks import forms
+from editjudge.benchmarks.suites import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
@@ -76,7 +78,7 @@ SECTIONS: dict[str, type] = {
     "unfinished": Shares,
 }
 ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena",
-           "scorer_data", "train_scorer", "scorers", "raters")  # fmt: skip
+           "scorer_data", "train_scorer", "scorers", "raters", "suites")  # fmt: skip
 
 
 class Check:
@@ -142,6 +144,7 @@ class Check:
             setting = self.attempt("benchmarks", forms.read_setting, f"benchmarks.{name}", given)
             for field in ("path", "images", "shuffle") if setting else ():
                 self.there(f"benchmarks.{name}.{field}", getattr(setting, field))
+        self.suites()
         self.scorers()
         if "grounding" in self.values:
             grounding = self.attempt("grounding", read_grounding, self.values["grounding"])
@@ -149,6 +152,20 @@ class Check:
                 if isinstance(role, LocalParserSetting | DetectorSetting):
                     self.there(f"grounding.{name}.model", role.model, local=False)
         return list(dict.fromkeys(self.lines))
+
+    def suites(self) -> None:
+        """The suites, their files, and their raters."""
+        given_raters = dict(self.entries("raters"))
+        for name, given in self.entries("suites"):
+            where = f"suites.{name}"
+            if setting := self.attempt("suites", read, where, SuiteSetting, given):
+                for field in ("path", "images", "people"):
+                    self.there(f"{where}.{field}", getattr(setting, field))
+                self.attempt(where, suite_rating.chosen, name, setting, given_raters)
+        for name, given in self.entries("imported"):
+            suite = given.get("suite") if isinstance(given, Mapping) else None
+            if suite is not None and suite not in (self.values.get("suites") or {}):
+                self.lines.append(f"imported.{name}.suite: {known(suite, list(self.values.get('suites') or {}))}")
 
     def scorers(self) -> None:
         """What scorers learn from, how they are trained, and those that are used."""
