@@ -3,14 +3,17 @@
 A rater is asked as judges are (judges.asking): replies are kept in work/ by their request, and read when they are used.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean, stdev
 from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as settings_class
 
+from editjudge.benchmarks.imgedit import DIMENSIONS, capped, type_of
 from editjudge.core import resume
+from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.records import Image
 from editjudge.core.settings import FORBID, Positive, Text, known, read
@@ -20,6 +23,7 @@ from editjudge.judges.protocol import PointQuestion
 from editjudge.judges.rubrics import SETS, Rating, load
 from editjudge.judges.settings import MeasuresSetting, ModelSetting, read_setting
 from editjudge.judges.viescore import ASPECTS, SCALES
+from editjudge.scorers.protocol import Edit, Score, Unscored
 
 VIESCORE = ("semantics", "quality")  # what a rater with rubrics of VIEScore says of an edit, 0..10
 OF_PAIRS = {*(field.name for field in fields(MeasuresSetting)), "prompt", "passes", "score_margin"}
@@ -104,6 +108,48 @@ class Rater:
         edits = [PointQuestion(case.key, case.instruction, case.source, case.edited) for case in cases]
         aspects = [self.judge.answers(form(self.own.rubrics, aspect), edits) for aspect in ASPECTS]
         return [[_of(both) for both in zip(*runs, strict=True)] for runs in zip(*aspects, strict=True)]
+
+
+class RaterScorer:
+    """A rater as a scorer of edits by their tasks: the dimensions as rated, and `overall` their mean, 1..5, none of
+    them counting for more than adherence; over the runs that could be read, with their standard deviation."""
+
+    dimensions = DIMENSIONS
+
+    def __init__(self, rater: Rater) -> None:
+        self.rater = rater
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """One answer an edit, in their order; Unscored: a task without a rubric, or ratings that cannot be read.
+
+        ParamsError: the rater's rubrics have other dimensions.
+        """
+        if self.rater.own.rubrics not in SETS:
+            raise ParamsError(f"raters: {self.rater.own.rubrics} has no dimensions {', '.join(DIMENSIONS)}")
+        found: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
+        cases, places = [], []
+        for n, edit in enumerate(edits):
+            case = Case(str(n), type_of(edit.task), edit.instruction, edit.source, edit.edited)
+            try:
+                known = set(load(self.rater.own.rubrics, case.type).dimensions) == set(DIMENSIONS)
+            except FileError:
+                known = False
+            if known:
+                cases.append(case)
+                places.append(n)
+        for n, runs in zip(places, self.rater.rate(cases), strict=True):
+            found[n] = _score(runs)
+        return found
+
+
+def _score(runs: Sequence[Rating]) -> Score | Unscored:
+    read_ = [run for run in runs if run.scores is not None]
+    if not read_:
+        return Unscored("; ".join(str(run.reason) for run in runs))
+    means = {name: fmean(run.scores[name] for run in read_ if run.scores) for name in DIMENSIONS}
+    overall = [fmean(capped(run.scores).values()) for run in read_ if run.scores]
+    spread = stdev(overall) if len(overall) > 1 else None
+    return Score(fmean(overall), means, overall_std=spread, said="\n".join(run.reply for run in read_))
 
 
 def _of(both: tuple[Any, ...]) -> Rating:
