@@ -93,9 +93,9 @@ def shown(photo: Photo, data: bytes, side: int) -> Shown:
 
 
 def passes(region: Region, photo: Photo, limits: Thresholds, area_least: float) -> bool:
-    scores = ((region.score, limits.score_least), (region.clip_score, limits.clip_least))
-    scores = (*scores, (region.aes_score, limits.aesthetic_least))
-    good = all(score is None or score >= least for score, least in scores)
+    scores = (region.score, region.clip_score, region.aes_score)
+    least = (limits.score_least, limits.clip_least, limits.aesthetic_least)
+    good = all(score is None or score >= each for score, each in zip(scores, least, strict=True))
     return good and region.area(photo.height, photo.width) >= area_least
 
 
@@ -104,14 +104,14 @@ def free_spots(photo: Photo) -> list[regions.FloatBox]:
     taken = np.zeros((photo.height, photo.width), bool)
     for region in photo.object:
         taken |= region.pixels(photo.height, photo.width)
-    found = []
+    found: list[regions.FloatBox] = []
     for row in range(3):
         for column in range(3):
             cx, cy = (column + 0.5) * photo.width / 3, (row + 0.5) * photo.height / 3
             dx, dy = SPOT * photo.width / 6, SPOT * photo.height / 6
-            box = regions.clip_box((cx - dx, cy - dy, cx + dx, cy + dy), photo.height, photo.width)
-            if taken[box[1] : box[3], box[0] : box[2]].mean() <= FREE:
-                found.append(tuple(map(float, box)))
+            x0, y0, x1, y1 = regions.clip_box((cx - dx, cy - dy, cx + dx, cy + dy), photo.height, photo.width)
+            if taken[y0:y1, x0:x1].mean() <= FREE:
+                found.append((float(x0), float(y0), float(x1), float(y1)))
     return found
 
 

@@ -39,7 +39,7 @@ class Found:
                 if isinstance(found, dict) and any(found.values()):
                     self.kept += 1
                     self.regions.update({role: len(each) for role, each in found.items()})
-                    yield replace(photo_of(row), **found)
+                    yield replace(photo_of(row), background=found["background"], object=found["object"])
                     continue
                 detail = found if isinstance(found, str) else ""
                 self.reasons["no region"] += 1

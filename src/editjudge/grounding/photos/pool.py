@@ -106,10 +106,9 @@ class Pool:
             height, width = rgb.shape[:2]
             if min(height, width) <= self.filters.side_above:
                 raise RowError("short side", f"{width} x {height} pixels")
-        except images.ImageError as error:
-            return self._drop(path, RowError("broken image", str(error)))
-        except RowError as error:
-            return self._drop(path, error)
+        except (images.ImageError, RowError) as error:
+            self._drop(path, error if isinstance(error, RowError) else RowError("broken image", str(error)))
+            return None
         return {"key": key_of(path), "path": path, "image": data, "height": height, "width": width}, rgb
 
     def _check(self, row: records.Row, rgb: np.ndarray, aes: float) -> None:

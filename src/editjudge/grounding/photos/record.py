@@ -114,7 +114,8 @@ def read(record: Record) -> Photo:
         None if aes is None else number(aes, "aes"),
         _tags(record.get("tags")),
     )
-    return replace(photo, **{role: tuple(_regions(found.get(role), role, height, width)) for role in ROLES})
+    background, objects = (tuple(_regions(found.get(role), role, height, width)) for role in ROLES)
+    return replace(photo, background=background, object=objects)
 
 
 def key_of(path: str) -> str:
@@ -130,7 +131,9 @@ def _list(value: Any, field: str) -> list[Any]:
 
 def _tags(value: Any) -> dict[str, Any]:
     value = value if isinstance(value, dict) else {}
-    nouns = {role: [text(each, f"tags.{role}") for each in _list(value.get(role), f"tags.{role}")] for role in ROLES}
+    nouns: dict[str, Any] = {}
+    for role in ROLES:
+        nouns[role] = [text(each, f"tags.{role}") for each in _list(value.get(role), f"tags.{role}")]
     return {**nouns, "summary": value.get("summary") if isinstance(value.get("summary"), str) else None}
 
 

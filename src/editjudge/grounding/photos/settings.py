@@ -179,6 +179,8 @@ SEGMENTERS = {"drawn": EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": Mode
 CLIPS = {"none": EmbeddedSetting, "clip": ModelSetting}
 WRITERS = {"templates": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting}
 
+MODELS = (LaionSetting, OwlSetting, ModelSetting, LocalParserSetting)  # those of this machine
+
 
 def _of_kind(where: str, kinds: dict[str, type], given: Any) -> Any:
     setting = read_kind(where, "backend", kinds, given)
