@@ -34,6 +34,7 @@ from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
+from editjudge.grounding.photos import settings as photos
 from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
 from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
@@ -77,8 +78,9 @@ SECTIONS: dict[str, type] = {
     "report": ReportSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena",
-           "scorer_data", "train_scorer", "scorers", "raters", "suites")  # fmt: skip
+ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "pairwise", "grounding",
+           "judges", "benchmarks", "arena", "scorer_data", "train_scorer", "scorers", "raters",
+           "suites")  # fmt: skip
 
 
 class Check:
@@ -137,6 +139,7 @@ class Check:
         recipes = self.recipes()
         self.paths(found)
         self.thresholds(recipes, found)
+        self.photographs()
         self.raw_pairs()
         self.models()
         self.judges(recipes)
@@ -224,6 +227,22 @@ class Check:
         for recipe in recipes:
             if recipe.judge is None:
                 self.attempt("train_pairs", rules.read_rules, recipe, setting.thresholds, missing)
+
+    def photographs(self) -> None:
+        """Photographs to raw pairs: what the three sections name."""
+        readers = {"photo_pool": photos.read_pool, "regions": photos.read_regions}
+        for name, read_section in (readers | {"instructions": photos.read_instructions}).items():
+            section = self.attempt(name, read_section, self.values[name]) if name in self.values else None
+            for field, each in vars(section).items() if section else ():
+                if isinstance(each, photos.MODELS):
+                    self.there(f"{name}.{field}.model", each.model, local=False)
+                if isinstance(each, photos.LaionSetting):
+                    self.there(f"{name}.{field}.head", each.head)
+            if isinstance(section, photos.PhotoPool) and section.photos != photos.PROBE:
+                self.there("photo_pool.photos", section.photos)
+            if isinstance(section, photos.Instructions) and section.records != photos.GRAPH:
+                self.there("instructions.records", section.records)
+                self.there("instructions.images", section.images)
 
     def raw_pairs(self) -> None:
         """Every task has raw pairs, and their sources are there."""

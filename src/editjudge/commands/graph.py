@@ -55,6 +55,8 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "people": _files(_mappings(values.get("suites")), ("people",)),
         "rater": _models(_mappings(values.get("raters"))),
         "stage": [stage for stage in stages if stage != "code"],
+        "photos": photographs(values),
+        "photo_records": photo_records(values),
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
         "measured": list(values.get("benchmarks") or {}),
@@ -64,6 +66,21 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     }
     both = [{"task": task, "pipeline": pipeline} for task, pipeline in tasks.items()]
     return {"task": both, "pipeline": both} | {name: [{name: each} for each in all_] for name, all_ in found.items()}
+
+
+def photographs(values: Mapping[str, Any]) -> list[str]:
+    """The folder or list of the pool's photographs, and the head of LAION's predictor."""
+    pool = values.get("photo_pool") or {}
+    found = _files([pool], ("photos",)) + _files([pool.get("aesthetic")], ("head",))
+    return [path for path in found if path != "probe"]
+
+
+def photo_records(values: Mapping[str, Any]) -> list[str]:
+    """What instructions are written for: the graph's own records, or published ones and their photographs."""
+    section = values.get("instructions") or {}
+    if section.get("records") in (None, "graph"):
+        return ["data/photos/pool.parquet", "data/photos/records.jsonl"]
+    return [path for path in _files([section], ("records", "images")) if path not in NO_MODEL]
 
 
 def _mappings(section: Any) -> list[Any]:
