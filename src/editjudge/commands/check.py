@@ -78,9 +78,9 @@ SECTIONS: dict[str, type] = {
     "report": ReportSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "pairwise", "grounding",
-           "judges", "benchmarks", "arena", "scorer_data", "train_scorer", "scorers", "raters",
-           "suites")  # fmt: skip
+ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "suites", "pairwise",
+           "grounding", "judges", "raters", "benchmarks", "arena", "scorer_data", "train_scorer",
+           "scorers")  # fmt: skip
 
 
 class Check:

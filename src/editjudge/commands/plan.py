@@ -58,13 +58,13 @@ def needs(values: Values) -> Iterator[Need]:
     for slot in sorted(slot_settings.torch_slots(slot_settings.SLOTS, setting)):
         name = getattr(setting, slot)
         yield Need(f"measures.{slot}", setting.insightface["folder"] if slot == "faces" else name)
-    bases = {TRAINED: values["train_judge"]["base"]}
-    bases |= {f"models/scorers/{name}": given["base"] for name, given in values["train_scorer"].items()}
     for where, given in _entries(values):
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
         elif "model" in given:
-            yield Need(where, bases.get(given["model"], given["model"]))
+            made = {TRAINED: values["train_judge"]["base"]}
+            made |= {f"models/scorers/{name}": each["base"] for name, each in values["train_scorer"].items()}
+            yield Need(where, made.get(given["model"], given["model"]))
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])
