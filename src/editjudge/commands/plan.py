@@ -57,8 +57,9 @@ def needs(values: Values) -> Iterator[Need]:
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
         elif "model" in given:
-            trained = given["model"] == TRAINED
-            yield Need(where, values["train_judge"]["base"] if trained else given["model"])
+            made = {TRAINED: values["train_judge"]["base"]}
+            made |= {f"models/scorers/{name}": each["base"] for name, each in values["train_scorer"].items()}
+            yield Need(where, made.get(given["model"], given["model"]))
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])
@@ -72,7 +73,7 @@ def needs(values: Values) -> Iterator[Need]:
 
 def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     """The entries that may name a model."""
-    for section in ("grounding", "editors", "pairwise.judges", "judges"):
+    for section in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
         for name, given in params.leaf(dict(values), section).items():
             yield f"{section}.{name}", given
 
