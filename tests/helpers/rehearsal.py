@@ -90,6 +90,7 @@ class Rehearsal:
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
+        tiny_hub.write_ratings(self.folder, 2 * ROWS)
         tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
         done.write_text(json.dumps(ports))
 

@@ -116,6 +116,24 @@ def write_sources(root: Path, tasks: Iterable[str], rows: int, images: str) -> N
         file.write_text("".join(json.dumps(row) + "\n" for row in each))
 
 
+def write_ratings(root: Path, rows: int) -> None:
+    """Ratings of single edits to train a rater on, and people's of one of them, two people each."""
+    folder = root / "data/sources/imgedit_judge"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for number in range(rows):
+        for name in ("source", "edited"):
+            (folder / f"{number}_{name}.png").write_bytes(picture(2 * number + (name == "edited")))
+        row = {"key": f"r{number}", "source": f"{number}_source.png", "edited": f"{number}_edited.png"}
+        row |= {"instruction": INSTRUCTION.format(number), "type": ("add", "remove", "style")[number % 3]}
+        made.append(row | {"scores": [1 + number % 5, 1 + number % 4, 5]})
+    lines = "".join(json.dumps(row) + "\n" for row in made)
+    (folder / "ratings.jsonl").write_text(lines)
+    columns = ["key", "source", "edited", "instruction", "type", "adherence", "quality", "preservation"]
+    people = [[*(str(made[0][name]) for name in columns[:5]), *scores] for scores in (("4", "4", "5"), ("3", "4", "4"))]
+    (folder / "people.csv").write_text("".join(",".join(row) + "\n" for row in [columns, *people]))
+
+
 def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
     """GEditBench v2, VCReward-Bench and EditScore-Bench, a prompt of each task, in their published forms."""
     arena, pairs, scored = [], [], []

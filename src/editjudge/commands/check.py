@@ -43,7 +43,7 @@ from editjudge.pairs import rules
 from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
 from editjudge.report.settings import ReportSetting
-from editjudge.scorers.data_settings import read_source
+from editjudge.scorers.data_settings import RatingsSource, read_source
 from editjudge.scorers.prompts import load_prompt
 from editjudge.scorers.settings import read_setting as read_scorer
 from editjudge.selection.settings import EmbedSetting, FilterSetting
@@ -173,7 +173,9 @@ class Check:
     def scorers(self) -> None:
         """What scorers learn from, how they are trained, and those that are used."""
         for name, given in self.entries("scorer_data"):
-            self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
+            source = self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
+            for field in ("path", "images", "people", "people_images") if isinstance(source, RatingsSource) else ():
+                self.there(f"scorer_data.{name}.{field}", getattr(source, field))
         for name, given in self.entries("train_scorer"):
             where = f"train_scorer.{name}"
             if training := self.attempt("train_scorer", read_training, where, given):

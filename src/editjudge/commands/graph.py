@@ -104,7 +104,7 @@ def labelled(entry: Any, values: Mapping[str, Any]) -> list[str]:
     if not isinstance(entry, Mapping):
         return []
     kind, tasks = entry.get("source"), entry.get("tasks") or []
-    found = _files([entry], ("path", "images", "sequences", "sequence_images"))
+    found = _files([entry], ("path", "images", "people", "people_images", "sequences", "sequence_images"))
     found += [model for model in _files([entry], ("clip", "dino")) if model not in NO_MODEL and not hub.is_id(model)]
     if kind == "annotations":
         pipelines = values.get("tasks") or {}
