@@ -149,6 +149,29 @@ def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
         pq.write_table(pa.Table.from_pylist(rows), cached(hub, name, kind="datasets") / "test.parquet")
 
 
+def write_suites(hub: Path, root: Path) -> None:
+    """ImgEdit-Bench's three suites, people's answers about the one dialogue, and GEdit-Bench v1: a case or two each."""
+    folder = root / "data/benchmarks/imgedit"
+    for n, name in enumerate(("basic", "uge", "multi_turn"), 3 * 10**6):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "1.png").write_bytes(picture(n))
+    case = {"id": "1.png", "prompt": INSTRUCTION.format(1)}
+    tables = {"basic": {"1": case | {"edit_type": "add"}, "2": case | {"edit_type": "style"}}, "UGE": {"1": case}}
+    for name, rows in tables.items():
+        (folder / f"{name}_edit.json").write_text(json.dumps(rows))
+    turns = {f"turn{n}": INSTRUCTION.format(n) for n in (1, 2, 3)}
+    (folder / "multi_turn.jsonl").write_text(json.dumps({"id": "1"} | turns) + "\n")
+    columns = "id,model,rater,content_memory,content_understanding,version_backtracking"
+    (folder / "people.csv").write_text(f"{columns}\n1,flux1_kontext_dev,a,yes,no,\n1,flux1_kontext_dev,b,yes,yes,no\n")
+    shown = {"bytes": picture(4 * 10**6), "path": None}
+    row = {"task_type": "ps_human", "input_image_raw": shown, "input_image": shown, "Intersection_exist": True}
+    both = [
+        row | {"key": f"k{each}", "instruction_language": each, "instruction": INSTRUCTION.format(2)}
+        for each in ("en", "cn")
+    ]
+    pq.write_table(pa.Table.from_pylist(both), cached(hub, "stepfun-ai/GEdit-Bench", kind="datasets") / "train.parquet")
+
+
 def write_judge_base(folder: Path) -> None:
     """A random Qwen3-VL that has learnt nothing but the form of a reply: which side it names is chance."""
     styles = [style(name) for name in (TRAINED, GENERAL)]

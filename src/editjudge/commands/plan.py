@@ -71,7 +71,7 @@ def needs(values: Values) -> Iterator[Need]:
     for name, given in values["train_scorer"].items():
         yield Need(f"train_scorer.{name}.base", given["base"])
     for where, given in _data(values):
-        for field in ("hub", "path", "images", "shuffle"):
+        for field in ("hub", "path", "images", "shuffle", "people"):
             if given.get(field):
                 yield Need(where, given[field])
 
