@@ -68,8 +68,8 @@ SECTIONS: dict[str, type] = {
     "report": ReportSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "pairwise", "grounding",
-           "judges", "benchmarks", "arena", "scorer_data", "train_scorer", "scorers")  # fmt: skip
+ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "pairwise",
+           "grounding", "judges", "benchmarks", "arena", "scorer_data", "train_scorer", "scorers")  # fmt: skip
 
 
 class Check:

@@ -119,7 +119,7 @@ def _objects(record: Record) -> list[tuple[str, list[float], float]]:
 
 
 def _photos(record: Record, source: Source, task: str) -> Draft:
-    """An edit of data/photos/edits.parquet (of a dialogue the first turn, which stands by itself), or a grounded record."""
+    """An edit of data/photos/edits.parquet, of a dialogue the first turn alone; or a grounded record."""
     if record.get("segmentation") is not None:
         return _grounded(record, source, task)
     if (record.get("turn") or 1) > 1:
