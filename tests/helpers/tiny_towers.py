@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
+import tiny_models
+import tiny_pipelines
 import torch
 import transformers as hf
 from safetensors.torch import save_file
-
-from helpers import tiny_models, tiny_pipelines
 
 SIZES = tiny_models.SIZES
 

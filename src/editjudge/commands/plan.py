@@ -21,6 +21,7 @@ from editjudge.judges.styles import CONSISTENCY
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
 TRAINED, PROBE = "models/judge", "data/probe_bench.parquet"  # which stages make
+EDITS = "data/photos/edits.parquet"  # another one
 Values = Mapping[str, Any]
 
 
@@ -57,6 +58,8 @@ def needs(values: Values) -> Iterator[Need]:
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
         elif "model" in given:
+            if "head" in given:
+                yield Need(f"{where}.head", given["head"])
             trained = given["model"] == TRAINED
             yield Need(where, values["train_judge"]["base"] if trained else given["model"])
         if "lora" in given:
@@ -66,7 +69,7 @@ def needs(values: Values) -> Iterator[Need]:
         yield Need(f"train_scorer.{name}.base", given["base"])
     for where, given in _data(values):
         for field in ("hub", "path", "images", "shuffle"):
-            if given.get(field):
+            if given.get(field) and given[field] != EDITS:
                 yield Need(where, given[field])
 
 
@@ -75,11 +78,20 @@ def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     for section in ("grounding", "editors", "pairwise.judges", "judges"):
         for name, given in params.leaf(dict(values), section).items():
             yield f"{section}.{name}", given
+    for section in ("photo_pool", "regions", "instructions"):
+        for name, given in (values.get(section) or {}).items():
+            if isinstance(given, Mapping):
+                yield f"{section}.{name}", given
 
 
 def _data(values: Values) -> Iterator[tuple[str, Values]]:
     for task, sources in (values["raw_pairs"].get("sources") or {}).items():
         yield from ((f"raw_pairs.sources.{task}", source) for source in sources.values())
+    photos, records = values.get("photo_pool") or {}, values.get("instructions") or {}
+    if photos.get("photos", "probe") != "probe":
+        yield "photo_pool", {"path": photos["photos"]}
+    if records.get("records", "graph") != "graph":
+        yield "instructions", {"path": records["records"], "images": records["images"]}
     yield "gedit_bench", values["gedit_bench"]
     for section in ("imported", "benchmarks"):
         yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())

@@ -67,7 +67,8 @@ class Locator:
     def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[Region]:
         """The surest `most` boxes with their masks, the surest first; those in which nothing is segmented left out."""
         how, (height, width) = self.setting, rgb.shape[:2]
-        boxes = [(each.score, names[each.label], each.box) for each in self._boxes(rgb, names)]
+        found = [each for each in self._boxes(rgb, names) if _is_seen(each.box, width, height)]
+        boxes = [(each.score, names[each.label], each.box) for each in found]
         chosen = sorted(boxes, key=lambda each: (-each[0], *each[1:]))[: how.most]
         corners = [[share * side for share, side in zip(box, (width, height) * 2, strict=True)] for *_, box in chosen]
         [cut] = self.segmenter.masks([rgb], [[clip_box(each, height, width) for each in corners]])
@@ -122,6 +123,11 @@ def _pixels(box: Sequence[float], rgb: np.ndarray) -> tuple[float, float, float,
     height, width = rgb.shape[:2]
     x0, y0, x1, y1 = (round(share * side, DECIMALS) for share, side in zip(box, (width, height) * 2, strict=True))
     return x0, y0, x1, y1
+
+
+def _is_seen(box: Sequence[float], width: int, height: int) -> bool:
+    """Whether a box is a pixel wide and high."""
+    return (box[2] - box[0]) * width >= 1 and (box[3] - box[1]) * height >= 1
 
 
 def _moved(found: Any, by: int) -> Any:
