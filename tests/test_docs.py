@@ -46,6 +46,7 @@ COMMANDS = {
     r"dvc repro (-f -s )?report$": "tests/test_pipeline.py",
     r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",
     r"dvc repro (train_pairs|leaderboard)$": "tests/test_own_edits.py",
+    r"dvc repro instructions$": "tests/grounding/photos/test_photo_edits.py",
     r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
     r"dvc metrics diff": RUN,
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",

@@ -81,6 +81,8 @@ class Rehearsal:
         reduce(values, few)
         for role in ("parser", "grounder"):
             values["grounding"][role]["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
+        for asked in (values["photo_pool"]["captioner"], values["instructions"]["writer"]):
+            asked["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
         for entry in values["editors"].values():
             if entry["kind"] == "api":
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
@@ -134,7 +136,19 @@ class Rehearsal:
 
     def faults(self) -> list[str]:
         """What is not as it must be after a run."""
-        return [*self.in_raw_pairs(), *self.in_candidates(), *self.in_annotations(), *self.in_the_rest()]
+        return [
+            *self.in_photographs(),
+            *self.in_raw_pairs(),
+            *self.in_candidates(),
+            *self.in_annotations(),
+            *self.in_the_rest(),
+        ]
+
+    def in_photographs(self) -> Iterator[str]:
+        for stage in ("photo_pool", "regions", "instructions"):
+            found = self.json(f"metrics/{stage}.json")
+            if not found["records"] or found["refused"]:
+                yield f"{stage}: {found}"
 
     def in_raw_pairs(self) -> Iterator[str]:
         for task in self.values()["tasks"]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 import tiny_people
+import tiny_towers
 import torch
 from PIL import Image
 from safetensors.torch import save_file
@@ -35,6 +36,7 @@ SIZES = tiny.TinySettings(
     image_size=64, hidden_size=48, text_layers=2, text_heads=2, key_value_heads=1, text_intermediate=96,
     vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
 )  # fmt: skip
+PHOTOS, PHOTOS_FROM = 3, 2 * 10**6  # photographs of the pool, and the first one's number
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
 SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
 INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
@@ -265,12 +267,27 @@ def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
     tiny_people.write_parser(cached(hub, measures["parsing"]))
     tiny_people.write_pose(cached(hub, measures["pose"]), experts=1)
     write_lpips(root / measures["lpips"])
+    write_region_models(hub, root, values)
     insightface = root / measures["insightface"]["folder"]
     insightface.mkdir(parents=True, exist_ok=True)
     tiny_people.write_buffalo(insightface, side=640, always=FACES)
     write_embedder(cached(hub, values["embed"]["model"]))
     write_judge_base(cached(hub, values["train_judge"]["base"]))
     write_editors(hub, values["editors"])
+
+
+def write_region_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
+    """The models of photographs, but SAM 2.1, which is that of the measures, and the photographs themselves."""
+    aesthetic, regions = values["photo_pool"]["aesthetic"], values["regions"]
+    assert regions["segmenter"]["model"] == values["measures"]["segmenter"]
+    for model in sorted({aesthetic["model"], regions["clip"]["model"]}):
+        tiny_towers.clip_folder(cached(hub, model))
+    tiny_towers.laion_head(root / aesthetic["head"])
+    tiny_models.save_detector(cached(hub, regions["detector"]["model"]))
+    photos = root / values["photo_pool"]["photos"]
+    photos.mkdir(parents=True)
+    for number in range(PHOTOS):
+        (photos / f"{number}.png").write_bytes(picture(PHOTOS_FROM + number))
 
 
 def write_editors(hub: Path, editors: Mapping[str, Any]) -> None:

@@ -56,6 +56,7 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "rater": _models(_mappings(values.get("raters"))),
         "stage": [stage for stage in stages if stage != "code"],
         "photos": photographs(values),
+        "region_models": region_models(values),
         "photo_records": photo_records(values),
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
@@ -69,18 +70,25 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
 
 
 def photographs(values: Mapping[str, Any]) -> list[str]:
-    """The folder or list of the pool's photographs, and the head of LAION's predictor."""
+    """The folder or list of the pool's photographs, and its models."""
     pool = values.get("photo_pool") or {}
-    found = _files([pool], ("photos",)) + _files([pool.get("aesthetic")], ("head",))
-    return [path for path in found if path != "probe"]
+    found = [path for path in _files([pool], ("photos",)) if path != "probe"]
+    return found + _files([pool.get("aesthetic")], ("head",)) + _models([pool.get("aesthetic"), pool.get("captioner")])
+
+
+def region_models(values: Mapping[str, Any]) -> list[str]:
+    """The models that find and rate regions."""
+    aesthetic = (values.get("photo_pool") or {}).get("aesthetic")
+    return _files([aesthetic], ("head",)) + _models([aesthetic, *_mappings(values.get("regions"))])
 
 
 def photo_records(values: Mapping[str, Any]) -> list[str]:
-    """What instructions are written for: the graph's own records, or published ones and their photographs."""
+    """What instructions are written for, the graph's own records or published ones with their photographs, and by."""
     section = values.get("instructions") or {}
-    if section.get("records") in (None, "graph"):
-        return ["data/photos/pool.parquet", "data/photos/records.jsonl"]
-    return [path for path in _files([section], ("records", "images")) if path not in NO_MODEL]
+    given = [path for path in _files([section], ("records", "images")) if path not in NO_MODEL]
+    own = section.get("records") in (None, "graph")
+    found = ["data/photos/pool.parquet", "data/photos/records.jsonl"] if own else given
+    return found + _models([section.get("writer")])
 
 
 def _mappings(section: Any) -> list[Any]:

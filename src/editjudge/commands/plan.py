@@ -24,8 +24,8 @@ from editjudge.judges.viescore import SCALES
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
-TRAINED = "models/judge"  # which stages make, and these:
-MADE = ("data/probe_bench.parquet", "data/photos/edits.parquet")
+TRAINED, PROBE = "models/judge", "data/probe_bench.parquet"  # which stages make
+EDITS = "data/photos/edits.parquet"  # another one
 Values = Mapping[str, Any]
 
 
@@ -44,7 +44,7 @@ class Need:
 
     def given(self) -> bool:
         """Whether nothing is fetched: a file or folder that is there, or that a stage makes."""
-        return Path(self.name).exists() or self.name in MADE
+        return Path(self.name).exists() or self.name == PROBE
 
     def by_hand(self) -> bool:
         return self.address is None and not (self.given() or hub.is_id(self.name))
@@ -62,9 +62,11 @@ def needs(values: Values) -> Iterator[Need]:
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
         elif "model" in given:
-            made = {TRAINED: values["train_judge"]["base"]}
+            if "head" in given:
+                yield Need(f"{where}.head", given["head"])
+            made: dict[str, str] = {TRAINED: values["train_judge"]["base"]}
             made |= {f"models/scorers/{name}": each["base"] for name, each in values["train_scorer"].items()}
-            yield Need(where, made.get(given["model"], given["model"]))
+            yield Need(where, made.get(given["model"]) or given["model"])
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])
@@ -72,7 +74,7 @@ def needs(values: Values) -> Iterator[Need]:
         yield Need(f"train_scorer.{name}.base", given["base"])
     for where, given in _data(values):
         for field in ("hub", "path", "images", "shuffle", "people"):
-            if given.get(field):
+            if given.get(field) and given[field] != EDITS:
                 yield Need(where, given[field])
 
 
@@ -81,11 +83,20 @@ def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     for section in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
         for name, given in params.leaf(dict(values), section).items():
             yield f"{section}.{name}", given
+    for section in ("photo_pool", "regions", "instructions"):
+        for name, given in (values.get(section) or {}).items():
+            if isinstance(given, Mapping):
+                yield f"{section}.{name}", given
 
 
 def _data(values: Values) -> Iterator[tuple[str, Values]]:
     for task, sources in (values["raw_pairs"].get("sources") or {}).items():
         yield from ((f"raw_pairs.sources.{task}", source) for source in sources.values())
+    photos, records = values.get("photo_pool") or {}, values.get("instructions") or {}
+    if photos.get("photos", "probe") != "probe":
+        yield "photo_pool", {"path": photos["photos"]}
+    if records.get("records", "graph") != "graph":
+        yield "instructions", {"path": records["records"], "images": records["images"]}
     yield "gedit_bench", values["gedit_bench"]
     for section in ("imported", "benchmarks", "suites"):
         yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())

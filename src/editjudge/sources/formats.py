@@ -23,6 +23,7 @@ GROUNDED = {
     "object_extraction": "Extract the {} onto a plain white background.",
 }
 OBJECT = "segmentation.object"
+LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 Build: TypeAlias = Callable[[Record, Source, str], Draft]
 
 
@@ -119,11 +120,9 @@ def _objects(record: Record) -> list[tuple[str, list[float], float]]:
 
 
 def _photos(record: Record, source: Source, task: str) -> Draft:
-    """An edit of data/photos/edits.parquet (of a dialogue the first turn, which stands by itself), or a grounded record."""
+    """An edit of data/photos/edits.parquet, of a dialogue the first turn alone; or a grounded record."""
     if record.get("segmentation") is not None:
         return _grounded(record, source, task)
-    if (record.get("turn") or 1) > 1:
-        raise RowError("later turn", f"turn {record.get('turn')} of {record.get('dialogue')}")
     found = record.get("regions") or []
     masks = [each.get("mask") for each in found]
     cells = {"masks": masks} if found and all(masks) else {"boxes": [each["box"] for each in found]}
@@ -140,7 +139,9 @@ def _photos(record: Record, source: Source, task: str) -> Draft:
 
 
 def _edit_task(record: Record) -> str | None:
-    """Our task of an adjustment; else the type of the edit. A grounded record says none."""
+    """Our task of an adjustment; else the type of the edit. A grounded record says none, a later turn none of ours."""
+    if (record.get("turn") or 1) > 1:
+        return LATER_TURN
     return record.text("task" if record.get("type") == "adjust" else "type") if record.get("type") else None
 
 

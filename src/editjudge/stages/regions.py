@@ -22,7 +22,7 @@ def run() -> None:
         records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as refused,
         models.Models(work("photos.sqlite")) as given,
     ):
-        found = finding.Found(given.finder(setting, given.aesthetic(aesthetic)), refused.add)
+        found = finding.Found(given.finder(setting, given.aesthetic(aesthetic), aesthetic), refused.add)
         rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
         record.write(RECORDS, found.take(rows))
         records.write_details(Path("metrics/regions.json"), found.report())

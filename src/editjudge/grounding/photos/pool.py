@@ -15,8 +15,6 @@ import numpy as np
 from PIL import Image
 
 from editjudge.core import images, records, resume
-from editjudge.core.code import upstream
-from editjudge.core.code import version as code_version
 from editjudge.core.errors import FileError
 from editjudge.core.tables import RowError
 from editjudge.grounding.photos import drawn
@@ -136,7 +134,3 @@ def remembered(cache: resume.RecordCache, names: Sequence[str], compute: Callabl
         for n, value in zip(missing, compute(missing), strict=True):
             known[n] = cache.keep(names[n], {"value": value})["value"]
     return [known[n] for n in range(len(names))]
-
-
-def code_of(module: str) -> str:
-    return code_version(upstream(module))

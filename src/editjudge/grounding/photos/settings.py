@@ -8,7 +8,6 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, Whole, Wrong, read, read_kind
 from editjudge.grounding.settings import (
-    DetectorSetting,
     EmbeddedSetting,
     LocalParserSetting,
     ParserSetting,
@@ -95,9 +94,6 @@ class OwlSetting:
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class DinoSetting(OwlSetting):
     """A Grounding DINO, a folder or hub id."""
-
-    def detector(self, model: str) -> DetectorSetting:
-        return DetectorSetting(model=model, dtype=self.dtype, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
