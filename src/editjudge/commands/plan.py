@@ -66,7 +66,7 @@ def needs(values: Values) -> Iterator[Need]:
                 yield Need(f"{where}.head", given["head"])
             made: dict[str, str] = {TRAINED: values["train_judge"]["base"]}
             made |= {f"models/scorers/{name}": each["base"] for name, each in values["train_scorer"].items()}
-            yield Need(where, made.get(given["model"]) or given["model"])
+            yield Need(where, str(made.get(given["model"], given["model"])))
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])

@@ -122,10 +122,8 @@ def probe_ratings(setting: ProbeRatingsSource, to: ImageFile) -> Iterator[record
 Rated: TypeAlias = Sequence[tuple[bytes, dict[str, float]]]
 
 
-def probe_edits(
-    setting: ProbeSource, make: Callable[[records.Row, int], Rated]
-) -> Iterator[tuple[str, records.Row, Rated]]:
-    """Part, prompt and edits, by `make`, of the training photos and of the held-out ones."""
+def probe_edits(setting: ProbeSource, make: Callable[..., Rated]) -> Iterator[tuple[str, records.Row, Rated]]:
+    """Part, prompt and edits, by `make` (of a prompt and `seed`), of the training photos and of the held-out ones."""
     for role, part, count in (("train", "train", setting.per_task), ("benchmark", "test", setting.test_per_task)):
         prompts = [p for t in setting.tasks for p in scenes.make_pairs(t, role, count, setting.side, setting.seed)]
         made = workers.spread(partial(make, seed=setting.seed), prompts, f"edits of the probe set, {part}")
