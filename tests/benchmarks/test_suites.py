@@ -11,10 +11,11 @@ import suite_files
 from pictures import picture
 
 from editjudge.benchmarks import suites
-from editjudge.core import schemas
+from editjudge.core import records, schemas
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
+from editjudge.probe import scenes
 
 SHARED = os.environ.get("EDITJUDGE_SHARED")
 COUNTS = {"extract": 117, "style": 100, "add": 95, "adjust": 94, "background": 94, "replace": 92, "remove": 86}
@@ -107,3 +108,20 @@ def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_told(fields: dict) -> None:
     with pytest.raises(ParamsError, match=r"suites\.x\."):
         read("suites.x", suites.SuiteSetting, {"form": "imgedit_uge"} | fields)
+
+
+def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
+    pairs = scenes.make_pairs("color_alter", "benchmark", 3, 48, 0)
+    turns: list[dict[str, Any]] = [{"dialogue": None, "turn": None}, *({"dialogue": "d", "turn": n} for n in (1, 2))]
+    kept = schemas.load("photo_edits")["properties"]
+    rows = [
+        {name: value for name, value in (pair | {"type": "adjust"} | turn).items() if name in kept}
+        for pair, turn in zip(pairs, turns, strict=True)
+    ]
+    records.write(tmp_path / "edits.parquet", rows, "photo_edits")
+    cases = suite_files.load("photos", tmp_path / "edits.parquet")
+    schemas.check("suites", cases, "x")
+    assert [(case["key"], case["type"], case["turn"]) for case in cases] == [
+        (row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)
+    ]
+    assert [records.prompt_of(case)["edit"] for case in cases] == [row["edit"] for row in rows]
