@@ -25,6 +25,7 @@ from editjudge.sources.duplicates import Seen
 from editjudge.sources.pictures import local
 
 GROUP = 16  # photographs in memory at a time, decoded
+ASKED = 128  # as they are stored, whose captions are asked for together
 ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 MOST_BYTES = 1 << 28
 REFUSED = ("photo", "reason", "detail")
@@ -79,23 +80,26 @@ class Pool:
 
     def take(self, source: Source, paths: Iterable[str]) -> Iterator[records.Row]:
         """Rows of the contract photo_pool, in the order of the paths."""
-        rest = iter(paths)
-        while group := list(islice(rest, GROUP)):
-            loaded = [found for path in group if (found := self._loaded(source, path)) is not None]
-            rows = []
-            for (row, rgb), aes in zip(loaded, self.score([rgb for _, rgb in loaded]), strict=True):
-                try:
-                    self._check(row, rgb, aes)
-                except RowError as error:
-                    self._drop(row["path"], error)
-                else:
-                    rows.append(row | {"aes": aes})
+        for rows in records.in_groups(self._filtered(source, paths), ASKED):
             for row, said in zip(rows, self.caption(rows), strict=True):
                 if isinstance(said, str):
                     self._drop(row["path"], RowError("no caption", said))
                 else:
                     self.kept += 1
                     yield row | said
+
+    def _filtered(self, source: Source, paths: Iterable[str]) -> Iterator[records.Row]:
+        """Rows without caption."""
+        rest = iter(paths)
+        while group := list(islice(rest, GROUP)):
+            loaded = [found for path in group if (found := self._loaded(source, path)) is not None]
+            for (row, rgb), aes in zip(loaded, self.score([rgb for _, rgb in loaded]), strict=True):
+                try:
+                    self._check(row, rgb, aes)
+                except RowError as error:
+                    self._drop(row["path"], error)
+                else:
+                    yield row | {"aes": aes}
 
     def _loaded(self, source: Source, path: str) -> tuple[records.Row, np.ndarray] | None:
         try:
