@@ -23,7 +23,8 @@ from editjudge.core import portable
 
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
-UPSTREAM = {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
+PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
+UPSTREAM = PHOTOGRAPHS | {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
 FOLLOWS_PAIRS = {
     "scorer_data",
     "train_pairs",

@@ -20,6 +20,8 @@ OPTIONS = {
     "examples": ["--benchmark", "b"],
     "scorer_data": ["--name", "n"],
     "train_scorer": ["--name", "n"],
+    "suite": ["--suite", "s"],
+    "rate": ["--suite", "s"],
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o"],
 }
 

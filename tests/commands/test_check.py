@@ -141,3 +141,22 @@ def test_a_lock_that_was_cut_is_named(values: dict[str, Any], capsys: pytest.Cap
 def test_a_stage_whose_results_are_committed_is_frozen() -> None:
     """So that DVC neither deletes nor makes them anew, whatever its lock says."""
     assert yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["base_model"]["frozen"] is True
+
+
+def test_suites_are_looked_at(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    own = {"form": "imgedit_basic", "path": "data/sources/none"}
+    values["suites"] = {
+        "a": own,
+        "b": own | {"raters": ["no"]},
+        "c": {"form": "gedit"},
+        "d": own | {"form": "gedit_v1"},
+    }
+    values["imported"] = {"x": {"path": "models/tiny_base", "suite": "e"}}
+    lines = [line for line in found(values, capsys) if "sources/none not found" not in line]
+    rater = next(iter(values["raters"]))
+    assert sorted(lines) == [
+        "imported.x.suite: known: a, b, c, d",
+        "suites.b.raters has 'no'; " + f"known: {rater}",
+        "suites.c.form must be imgedit_basic, imgedit_uge, imgedit_multi_turn, gedit_v1 or photos, not 'gedit'",
+        "suites.d: no rater of section `raters` fits the form gedit_v1",
+    ]

@@ -213,3 +213,19 @@ def test_embedded_features_are_no_folder() -> None:
     assert "embedded" not in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
     judges["dino"] = {"backend": "scorer", "scorer": "dino_i"}
     assert "models/dino" in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
+
+
+def test_a_suite_is_a_dep_of_what_edits_and_rates_it() -> None:
+    suites = {"b": {"form": "imgedit_basic", "path": "b.json", "images": "photos", "people": "people.csv"}}
+    imported = {"theirs": {"path": "theirs", "suite": "b"}, "nano": {"path": "nano"}}
+    raters = {"r": {"model": "models/r"}, "gpt": {"backend": "endpoint", "model": "models/gpt"}}
+    stale, dvc = mended(suites=suites, imported=imported, raters=raters)
+    assert {"candidates.outs", "suite.deps", "rate.deps"} <= set(stale)
+    assert "data/suite_gallery/${key}/b.parquet" in body("candidates", dvc)["outs"]
+    assert body("suite", dvc)["deps"] == ["data/code/suite.json", "b.json", "photos"]
+    deps = body("rate", dvc)["deps"]
+    assert {"data/gallery/theirs.parquet", "models/r", "people.csv"} <= set(deps)
+    assert not {"data/gallery/nano.parquet", "models/gpt"} & set(deps)
+    arena = body("compare_models", dvc)["deps"]
+    assert "data/gallery/nano.parquet" in arena
+    assert "data/gallery/theirs.parquet" not in arena

@@ -123,9 +123,9 @@ def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: 
     assert "accept it at huggingface.co/facebook/dinov3-vitb16-pretrain-lvd1689m" in said
     assert "by hand: hf download xiaotanhua/UnicEdit-10M" in said
     assert "http://127.0.0.1:25932/v1" in said
-    assert "images of glm_image                    28,200  hours unknown" in said
+    assert "images of glm_image                         30,286  hours unknown" in said
     # 1,200 prompts, 78 pairs of 13 models, both orders, one judge
-    assert "questions of the arena                187,200  hours 7.9" in said
+    assert "questions of the arena                     187,200  hours 7.9" in said
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:

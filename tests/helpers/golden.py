@@ -34,6 +34,10 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, params
 from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
+from editjudge.grounding.photos import drawn, templates
+from editjudge.grounding.photos import edits as photo_edits
+from editjudge.grounding.photos.record import Photo
+from editjudge.grounding.photos.settings import read_instructions
 from editjudge.judges import measures_judge, report
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.transformers_judge import TransformersJudge
@@ -61,6 +65,7 @@ from editjudge.stages import filter as filtering
 from editjudge.statistics import agreement
 from editjudge.training import data, lora, pretrain, scorer
 from editjudge.training.settings import PretrainSettings, TrainScorerSetting
+from editjudge.vision import aesthetics
 
 ROOT = Path(__file__).parents[2]
 VALUES = ROOT / "tests/golden.json"
@@ -104,6 +109,25 @@ def recipe(task: str) -> Recipe:
 @functools.cache
 def raw_pairs(role: str = "train") -> Rows:
     return [pair for task in TASKS for pair in scenes.make_pairs(task, role, 2, SIDE, 1)]
+
+
+def photograph_edits() -> Any:
+    """Two of the probe's photos: their scores, their records, and the edits that templates write."""
+    setting, found = read_instructions(settings()["instructions"] | {"side": SIDE}), []
+    for name in ("chelsea", "flower"):
+        rgb = photos.load(name)
+        height, width = rgb.shape[:2]
+        score = aesthetics.colour_sharpness(rgb)
+        own = drawn.find(name, height, width)
+        photo = Photo(name, name, height, width, (), score, {}, own["background"], own["object"])
+        shown = photo_edits.shown(photo, images.encode_png(rgb), setting.side)
+        asked = list(photo_edits.asked(photo, shown, setting, lambda _: None))
+        written = templates.write(asked, setting.seed, "benchmark")
+        rows = [
+            photo_edits.row(edit, said) for edit, said in zip(asked, written, strict=True) if not isinstance(said, str)
+        ]
+        found.append((photo.row(), rows))
+    return found
 
 
 @functools.cache
@@ -335,6 +359,7 @@ def pretraining() -> Any:
 
 
 STAGES: dict[str, Callable[[], Any]] = {
+    "instructions": photograph_edits,
     "raw_pairs": raw_pairs,
     "gedit_bench": lambda: raw_pairs("benchmark"),
     "embed": embedded,

@@ -78,6 +78,18 @@ def names(instruction: str, text: str) -> dict:
     return {"objects": things}
 
 
+def of_photos(text: str) -> dict | None:
+    """The truth of what captions photographs and writes instructions; None for another question."""
+    if '"caption"' in text:
+        nouns = {"objects": ["red square", "green square"], "background": ["blue square"]}
+        return {"caption": "Squares on a wall.", "summary": "Squares.", **nouns}
+    edit = {"object": "red square", "instruction": "Please edit the red square in this photograph."}
+    if '"turns"' in text:
+        lines = re.findall(r"^(\d)\. (.*)$", text, re.MULTILINE)
+        return {"turns": [edit | {"instruction": f"Turn {n}, as was told: {line}."} for n, line in lines]}
+    return edit if '"instruction"' in text else None
+
+
 def spoilt(kind: str, truth: dict) -> str:
     """A reply that must not be believed."""
     text = json.dumps(truth)
@@ -125,8 +137,9 @@ async def chat(request: Request) -> Response:
     [turn] = body["messages"]
     text = "".join(part.get("text", "") for part in turn["content"])
     urls = [part["image_url"]["url"] for part in turn["content"] if part["type"] == "image_url"]
-    instruction = re.search(r"^Instruction: (.*)$", text, re.MULTILINE)[1]
-    truth = boxes(text, urls[0]) if urls else names(instruction, text)
+    said = re.search(r"^Instruction: (.*)$", text, re.MULTILINE)
+    instruction = said[1] if said else ""
+    truth = of_photos(text) or (boxes(text, urls[0]) if urls else names(instruction, text))
     name = hashlib.sha256(json.dumps(turn).encode()).hexdigest()[:16]
     came[name] += 1
     kind = fate(name, instruction)

@@ -81,6 +81,8 @@ class Rehearsal:
         reduce(values, few)
         for role in ("parser", "grounder"):
             values["grounding"][role]["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
+        for asked in (values["photo_pool"]["captioner"], values["instructions"]["writer"]):
+            asked["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"
         for entry in values["editors"].values():
             if entry["kind"] == "api":
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
@@ -90,7 +92,9 @@ class Rehearsal:
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")
+        tiny_hub.write_ratings(self.folder, 2 * ROWS)
         tiny_hub.write_benchmarks(self.hub, list(values["tasks"])[:ARENA])
+        tiny_hub.write_suites(self.hub, self.folder)
         done.write_text(json.dumps(ports))
 
     @contextlib.contextmanager
@@ -132,7 +136,19 @@ class Rehearsal:
 
     def faults(self) -> list[str]:
         """What is not as it must be after a run."""
-        return [*self.in_raw_pairs(), *self.in_candidates(), *self.in_annotations(), *self.in_the_rest()]
+        return [
+            *self.in_photographs(),
+            *self.in_raw_pairs(),
+            *self.in_candidates(),
+            *self.in_annotations(),
+            *self.in_the_rest(),
+        ]
+
+    def in_photographs(self) -> Iterator[str]:
+        for stage in ("photo_pool", "regions", "instructions"):
+            found = self.json(f"metrics/{stage}.json")
+            if not found["records"] or found["refused"]:
+                yield f"{stage}: {found}"
 
     def in_raw_pairs(self) -> Iterator[str]:
         for task in self.values()["tasks"]:
@@ -174,9 +190,29 @@ class Rehearsal:
             for judge in found["judges"]:
                 if judge["accuracy"]["n"] != found["benchmark"][0]["items"] or judge["accuracy"]["unparsed"]:
                     yield f"judge_benchmark: {name}: {judge}"
+        for name in self.values()["suites"]:
+            yield from self.in_suite(name)
         arena = self.json("metrics/compare_models.json")
         if not arena["records"] or arena["failed"] or arena["pairs_without_image"] != [0]:
             yield f"compare_models: {arena}"
+
+    def in_suite(self, name: str) -> Iterator[str]:
+        """Every case has an edit of every model, and every edit a rating, read or with the reason why it is not."""
+        found, cases = self.json(f"metrics/suites/{name}.json"), self.json(f"metrics/suite_cases/{name}.json")
+        if not cases["records"] or cases["refused"]:
+            yield f"suite: {name}: {cases}"
+        for model in self.values()["editors"]:
+            for told in self.json(f"metrics/suite_candidates/{model}.json")["suites"]:
+                if told["suite"] == name and (told["failed"] or told["records"] != cases["records"]):
+                    yield f"suite: {name}: {model}: {told}"
+        for rater in found["raters"]:
+            for model in rater["models"]:
+                if model["ratings"] != cases["records"] or any(
+                    "no edit" in each["reason"] for each in model["reasons"]
+                ):
+                    yield f"suite: {name}: {rater['rater']}: {model}"
+        if not (found["raters"] or found["people"]):
+            yield f"suite: {name}: nobody said anything"
 
 
 def reduce(values: Any, few: bool) -> None:

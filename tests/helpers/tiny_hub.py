@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 import tiny_people
+import tiny_towers
 import torch
 from PIL import Image
 from safetensors.torch import save_file
@@ -36,6 +37,7 @@ SIZES = tiny.TinySettings(
     vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
 )  # fmt: skip
 PREFERENCES = 16  # pairs of which people say which edit is better
+PHOTOS, PHOTOS_FROM = 3, 2 * 10**6  # photographs of the pool, and the first one's number
 TAUGHT, QUESTIONS = 72, 4  # lessons, and questions in each
 SHOWN = ((64, 64), (64, 96), (96, 128))  # heights and widths at which a judge is shown the pictures below
 INSTRUCTION = "Number {}: put the red square behind the blue square and look at it"
@@ -137,6 +139,24 @@ def write_preferences(folder: Path, first: int) -> None:
     (folder / "train.json").write_text(json.dumps(records))
 
 
+def write_ratings(root: Path, rows: int) -> None:
+    """Ratings of single edits to train a rater on, and people's of one of them, two people each."""
+    folder = root / "data/sources/imgedit_judge"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for number in range(rows):
+        for name in ("source", "edited"):
+            (folder / f"{number}_{name}.png").write_bytes(picture(2 * number + (name == "edited")))
+        row = {"key": f"r{number}", "source": f"{number}_source.png", "edited": f"{number}_edited.png"}
+        row |= {"instruction": INSTRUCTION.format(number), "type": ("add", "remove", "style")[number % 3]}
+        made.append(row | {"scores": [1 + number % 5, 1 + number % 4, 5]})
+    lines = "".join(json.dumps(row) + "\n" for row in made)
+    (folder / "ratings.jsonl").write_text(lines)
+    columns = ["key", "source", "edited", "instruction", "type", "adherence", "quality", "preservation"]
+    people = [[*(str(made[0][name]) for name in columns[:5]), *scores] for scores in (("4", "4", "5"), ("3", "4", "4"))]
+    (folder / "people.csv").write_text("".join(",".join(row) + "\n" for row in [columns, *people]))
+
+
 def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
     """GEditBench v2, VCReward-Bench and EditScore-Bench, a prompt of each task, in their published forms."""
     arena, pairs, scored = [], [], []
@@ -150,6 +170,29 @@ def write_benchmarks(hub: Path, tasks: Iterable[str]) -> None:
     sets = {"GEditBench-v2/GEditBench-v2": arena, "GEditBench-v2/VCReward-Bench": pairs}
     for name, rows in (sets | {"EditScore/EditReward-Bench": scored}).items():
         pq.write_table(pa.Table.from_pylist(rows), cached(hub, name, kind="datasets") / "test.parquet")
+
+
+def write_suites(hub: Path, root: Path) -> None:
+    """ImgEdit-Bench's three suites, people's answers about the one dialogue, and GEdit-Bench v1: a case or two each."""
+    folder = root / "data/benchmarks/imgedit"
+    for n, name in enumerate(("basic", "uge", "multi_turn"), 3 * 10**6):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "1.png").write_bytes(picture(n))
+    case = {"id": "1.png", "prompt": INSTRUCTION.format(1)}
+    tables = {"basic": {"1": case | {"edit_type": "add"}, "2": case | {"edit_type": "style"}}, "UGE": {"1": case}}
+    for name, rows in tables.items():
+        (folder / f"{name}_edit.json").write_text(json.dumps(rows))
+    turns = {f"turn{n}": INSTRUCTION.format(n) for n in (1, 2, 3)}
+    (folder / "multi_turn.jsonl").write_text(json.dumps({"id": "1"} | turns) + "\n")
+    columns = "id,model,rater,content_memory,content_understanding,version_backtracking"
+    (folder / "people.csv").write_text(f"{columns}\n1,flux1_kontext_dev,a,yes,no,\n1,flux1_kontext_dev,b,yes,yes,no\n")
+    shown = {"bytes": picture(4 * 10**6), "path": None}
+    row = {"task_type": "ps_human", "input_image_raw": shown, "input_image": shown, "Intersection_exist": True}
+    both = [
+        row | {"key": f"k{each}", "instruction_language": each, "instruction": INSTRUCTION.format(2)}
+        for each in ("en", "cn")
+    ]
+    pq.write_table(pa.Table.from_pylist(both), cached(hub, "stepfun-ai/GEdit-Bench", kind="datasets") / "train.parquet")
 
 
 def write_judge_base(folder: Path) -> None:
@@ -245,12 +288,27 @@ def write_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
     tiny_people.write_parser(cached(hub, measures["parsing"]))
     tiny_people.write_pose(cached(hub, measures["pose"]), experts=1)
     write_lpips(root / measures["lpips"])
+    write_region_models(hub, root, values)
     insightface = root / measures["insightface"]["folder"]
     insightface.mkdir(parents=True, exist_ok=True)
     tiny_people.write_buffalo(insightface, side=640, always=FACES)
     write_embedder(cached(hub, values["embed"]["model"]))
     write_judge_base(cached(hub, values["train_judge"]["base"]))
     write_editors(hub, values["editors"])
+
+
+def write_region_models(hub: Path, root: Path, values: Mapping[str, Any]) -> None:
+    """The models of photographs, but SAM 2.1, which is that of the measures, and the photographs themselves."""
+    aesthetic, regions = values["photo_pool"]["aesthetic"], values["regions"]
+    assert regions["segmenter"]["model"] == values["measures"]["segmenter"]
+    for model in sorted({aesthetic["model"], regions["clip"]["model"]}):
+        tiny_towers.clip_folder(cached(hub, model))
+    tiny_towers.laion_head(root / aesthetic["head"])
+    tiny_models.save_detector(cached(hub, regions["detector"]["model"]))
+    photos = root / values["photo_pool"]["photos"]
+    photos.mkdir(parents=True)
+    for number in range(PHOTOS):
+        (photos / f"{number}.png").write_bytes(picture(PHOTOS_FROM + number))
 
 
 def write_editors(hub: Path, editors: Mapping[str, Any]) -> None:

@@ -57,6 +57,25 @@ def test_all_pairs_of_each_prompt_with_their_images_once(tmp_path: Path, monkeyp
     assert records.read_details(Path("metrics/scorer_data/made.json"))["rows"] == 36
 
 
+def test_ratings_of_the_probe_are_those_of_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump({"scorer_data": {"made": SETTING | {"source": "probe_ratings"}}}))
+    scorer_data.run("made")
+    rows = records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
+    assert len(rows) == (2 * 2 + 2 * 1) * 4
+    assert {row["part"] for row in rows} == {"train", "test"}
+    for prompt in {row["prompt"] for row in rows}:
+        done, damaged, harmed, left = (
+            {each["dimension"]: each["score"] for each in row["scores_a"]} for row in rows if row["prompt"] == prompt
+        )
+        assert done == {"adherence": 5.0, "quality": 5.0, "preservation": 5.0}
+        assert left == {"adherence": 1.0, "quality": 5.0, "preservation": 5.0}
+        for scores, adherence in ((damaged, 5.0), (harmed, 1.0)):
+            assert scores["adherence"] == adherence
+            assert {scores["quality"], scores["preservation"]} <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert all(row["edit_b"] is None and row["winner"] is None for row in rows)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"source": "prob"}, "did you mean probe"), ({"per_task": 0}, "per_task must be at least 1")],

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ import tiny_scorer
 import torch
 import yaml
 
-from editjudge.core import images, records
+from editjudge.core import images, params, records
 from editjudge.core.errors import UserError
 from editjudge.stages import train_scorer
 from editjudge.training import scorer
+from editjudge.training.settings import TrainRaterSetting
 from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +129,72 @@ def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(pro
     np.testing.assert_allclose(losses(two), losses(whole), rtol=0, atol=1e-4)
     told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (whole, two)]
     assert told[0]["agreement"] == told[1]["agreement"]
+
+
+def rated(count: int) -> list[records.Row]:
+    """The same edits, one a row, with ratings; the last quarter to test, people having rated the half of it."""
+    known = [(n, {"adherence": 5.0 - 4 * (n % 2), "quality": 3.4, "preservation": 1.6}) for n in range(count)]
+    own = [row | {"edit_b": None, "sha256_b": None, "scores_b": [], "winner": None} for row in rows(count)[0]]
+    return [
+        row | {"scores_a": [{"dimension": name, "score": score} for name, score in scores.items()]}
+        | {"rule": "people" if n % 4 == 3 else "probe", "task": "subject_remove"}
+        for row, (n, scores) in zip(own, known, strict=True)
+    ]  # fmt: skip
+
+
+def rater_project(project: Project, name: str, **settings: object) -> Path:
+    folder = project(name)
+    given = params.load(ROOT / "params.yaml")["train_scorer"]["imgedit_judge"]
+    small = {key: value for key, value in SMALL.items() if key in given} | settings
+    (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": given | small}}))
+    records.write(folder / "data/scorer_data/made.parquet", rated(20), "scorer_data")
+    return folder
+
+
+def test_a_rater_is_trained_and_asked_beside_its_base(project: Project, monkeypatch: pytest.MonkeyPatch):
+    folder = rater_project(project, "one")
+    monkeypatch.setattr(train_scorer, "train", failing := Failing(train_scorer.train))
+    with pytest.raises(RuntimeError, match="killed"):
+        train_scorer.train_alone_or_launch("tiny")
+    failing.killed = False
+    train_scorer.train_alone_or_launch("tiny")
+    [found] = json.loads((folder / "metrics/train_scorer/tiny.json").read_text())
+    assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
+    assert {(row["truth"], row["dimension"]) for row in found["agreement"]} == {
+        (truth, name) for truth in ("people", "probe") for name in ("adherence", "quality", "preservation", "overall")
+    }
+    assert [row["test"]["n"] for row in found["agreement"]] == [2] * 4 + [3] * 4
+    assert found["details"][0]["unscored_untrained"] == 5, "the base has never seen the question"
+    assert (folder / "models/scorers/tiny/model.safetensors").is_file()
+    assert not any((folder / "work/train_scorer").iterdir())
+
+
+class Failing:
+    """A training that is killed after it has ended, before its tests."""
+
+    def __init__(self, train: Callable[..., None]) -> None:
+        self.train, self.killed = train, True
+
+    def __call__(self, *arguments: Any) -> None:
+        self.train(*arguments)
+        if self.killed:
+            raise RuntimeError("killed")
+
+
+def test_rows_that_no_rater_can_learn_from_are_named(project: Project):
+    rater_project(project, "rows")
+    setting = train_scorer.read_setting(params.load(), "tiny")
+    assert isinstance(setting, TrainRaterSetting)
+    every = rated(4)
+    made = train_scorer.ratings_of(every, [{"key": "k1", "reason": "broken"}], setting)
+    assert [(sample.key, sample.type, sample.scores) for sample in made] == [
+        ("k0", "remove", (5, 3, 2)), ("k2", "remove", (5, 3, 2)), ("k3", "remove", (1, 3, 2)),
+    ]  # fmt: skip
+    every[0]["scores_a"][0]["score"] = 5.5
+    with pytest.raises(UserError, match=r"k0: scores .* are not in 1\.\.5"):
+        train_scorer.ratings_of(every, [], setting)
+    with pytest.raises(UserError, match="no single edit with a score of each of"):
+        train_scorer.ratings_of(rows(4)[0], [], setting)
 
 
 def test_images_that_cannot_be_used_stop_the_run_or_are_left_out_and_listed(project: Project):

@@ -37,9 +37,18 @@ class ArenaSetting:
 
 @dataclass(frozen=True, config=FORBID)
 class ImportedSetting:
-    """`imported.<model>` of params.yaml. path: a folder of images named by key, a gallery or a table, see `given`."""
+    """`imported.<model>` of params.yaml. path: a folder of images named by key, a gallery or a table, see `given`.
+
+    suite: of whose cases they are edits, in the place of the arena's prompts.
+    """
 
     path: Text
+    suite: Text | None = None
+
+
+def of_suite(imported: Any, suite: str | None) -> list[str]:
+    """The imported models that have edits of this suite; None: of the arena."""
+    return [name for name, given in (imported or {}).items() if (given or {}).get("suite") == suite]
 
 
 @dataclass(frozen=True, config=FORBID)

@@ -19,8 +19,10 @@ import yaml
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
+from editjudge.arena import suite_rating
 from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.benchmarks import forms
+from editjudge.benchmarks.suites import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
@@ -32,20 +34,29 @@ from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
+from editjudge.grounding.photos import settings as photos
 from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
+from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
+from editjudge.judges.raters import read_rater
 from editjudge.pairs import rules
 from editjudge.probe import scenes
 from editjudge.probe.settings import MeasureResponseSetting, ProbeBenchSetting
 from editjudge.report.settings import ReportSetting
-from editjudge.scorers.data_settings import read_source
+from editjudge.scorers.data_settings import RatingsSource, read_source
 from editjudge.scorers.prompts import load_prompt
 from editjudge.scorers.settings import read_setting as read_scorer
 from editjudge.selection.settings import EmbedSetting, FilterSetting
 from editjudge.serving.reward_settings import RewardSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
-from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting, TrainScorerSetting
+from editjudge.training.settings import (
+    BaseModelSetting,
+    MergeSetting,
+    TrainJudgeSetting,
+    TrainRaterSetting,
+    read_training,
+)
 from editjudge.vision import faces_settings
 
 T = TypeVar("T")
@@ -67,8 +78,9 @@ SECTIONS: dict[str, type] = {
     "report": ReportSetting,
     "unfinished": Shares,
 }
-ENTRIES = ("tasks", "raw_pairs", "editors", "imported", "pairwise", "grounding", "judges", "benchmarks", "arena",
-           "scorer_data", "train_scorer", "scorers")  # fmt: skip
+ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "suites", "pairwise",
+           "grounding", "judges", "raters", "benchmarks", "arena", "scorer_data", "train_scorer",
+           "scorers")  # fmt: skip
 
 
 class Check:
@@ -127,6 +139,7 @@ class Check:
         recipes = self.recipes()
         self.paths(found)
         self.thresholds(recipes, found)
+        self.photographs()
         self.raw_pairs()
         self.models()
         self.judges(recipes)
@@ -134,6 +147,7 @@ class Check:
             setting = self.attempt("benchmarks", forms.read_setting, f"benchmarks.{name}", given)
             for field in ("path", "images", "shuffle") if setting else ():
                 self.there(f"benchmarks.{name}.{field}", getattr(setting, field))
+        self.suites()
         self.scorers()
         if "grounding" in self.values:
             grounding = self.attempt("grounding", read_grounding, self.values["grounding"])
@@ -142,15 +156,34 @@ class Check:
                     self.there(f"grounding.{name}.model", role.model, local=False)
         return list(dict.fromkeys(self.lines))
 
+    def suites(self) -> None:
+        """The suites, their files, and their raters."""
+        given_raters = dict(self.entries("raters"))
+        for name, given in self.entries("suites"):
+            where = f"suites.{name}"
+            if setting := self.attempt("suites", read, where, SuiteSetting, given):
+                for field in ("path", "images", "people"):
+                    self.there(f"{where}.{field}", getattr(setting, field))
+                self.attempt(where, suite_rating.chosen, name, setting, given_raters)
+        for name, given in self.entries("imported"):
+            suite = given.get("suite") if isinstance(given, Mapping) else None
+            if suite is not None and suite not in (self.values.get("suites") or {}):
+                self.lines.append(f"imported.{name}.suite: {known(suite, list(self.values.get('suites') or {}))}")
+
     def scorers(self) -> None:
         """What scorers learn from, how they are trained, and those that are used."""
         for name, given in self.entries("scorer_data"):
-            self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
+            source = self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
+            for field in ("path", "images", "people", "people_images") if isinstance(source, RatingsSource) else ():
+                self.there(f"scorer_data.{name}.{field}", getattr(source, field))
         for name, given in self.entries("train_scorer"):
             where = f"train_scorer.{name}"
-            if training := self.attempt("train_scorer", read, where, TrainScorerSetting, given):
+            if training := self.attempt("train_scorer", read_training, where, given):
                 self.there(f"{where}.base", training.base, local=False)
-                self.attempt(where, load_prompt, training.prompt)
+                if isinstance(training, TrainRaterSetting):
+                    self.attempt(where, rubrics.folder, training.rubrics)
+                else:
+                    self.attempt(where, load_prompt, training.prompt)
                 if training.data not in (self.values.get("scorer_data") or {}):
                     self.lines.append(f"{where}.data: scorer_data has no {training.data}")
         for name, given in self.entries("scorers"):
@@ -197,6 +230,22 @@ class Check:
             if recipe.judge is None:
                 self.attempt("train_pairs", rules.read_rules, recipe, setting.thresholds, missing)
 
+    def photographs(self) -> None:
+        """Photographs to raw pairs: what the three sections name."""
+        readers = {"photo_pool": photos.read_pool, "regions": photos.read_regions}
+        for name, read_section in (readers | {"instructions": photos.read_instructions}).items():
+            section = self.attempt(name, read_section, self.values[name]) if name in self.values else None
+            for field, each in vars(section).items() if section else ():
+                if isinstance(each, photos.MODELS):
+                    self.there(f"{name}.{field}.model", each.model, local=False)
+                if isinstance(each, photos.LaionSetting):
+                    self.there(f"{name}.{field}.head", each.head)
+            if isinstance(section, photos.PhotoPool) and section.photos != photos.PROBE:
+                self.there("photo_pool.photos", section.photos)
+            if isinstance(section, photos.Instructions) and section.records != photos.GRAPH:
+                self.there("instructions.records", section.records)
+                self.there("instructions.images", section.images)
+
     def raw_pairs(self) -> None:
         """Every task has raw pairs, and their sources are there."""
         for task, _ in self.entries("tasks") if "raw_pairs" in self.values else ():
@@ -228,7 +277,7 @@ class Check:
                 self.there(f"editors.{name}.model", editor.model, local=False)
 
     def judges(self, recipes: list[Recipe]) -> None:
-        """The judges, and those of the tasks that a VLM judges."""
+        """The judges, those of the tasks that a VLM judges, and the raters."""
         for where, wanted in (("judges", True), ("pairwise.judges", any(recipe.judge for recipe in recipes))):
             found = dict(self.entries(where))
             for name, given in found.items():
@@ -237,6 +286,10 @@ class Check:
                     self.there(f"{where}.{name}.model", setting.model, local=False)
             if wanted and not found:
                 self.lines.append(f"{where} has no judge")
+        for name, given in self.entries("raters"):
+            both = self.attempt("raters", read_rater, f"raters.{name}", given)
+            if both and isinstance(both[1], judges.LocalSetting):
+                self.there(f"raters.{name}.model", both[1].model, local=False)
 
 
 def made_by(graph: Mapping[str, Any]) -> list[str]:

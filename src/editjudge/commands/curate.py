@@ -1,14 +1,16 @@
-"""The best edits of a data set, by a scorer: a selection with its scores, and why each other edit was left out.
+"""The best edits of a data set, by a scorer or a rater: a selection with its scores, and why the others were left out.
 
     python -m editjudge.commands.curate --pairs pairs.parquet --scorer editreward --share 0.5 --out best
     python -m editjudge.commands.curate --source photos --edited flux kontext --instructions prompts.csv \\
         --scorer clip_d --top 20000 --per-task 2000 --per-prompt 1 --out best
+    python -m editjudge.commands.curate --pairs pairs.parquet --rater imgedit_judge --share 0.8 --out best
 
 --pairs is a Parquet file with source_image, edited_image and instruction, and perhaps key, task, model and damage. Or
 edits lie in folders, galleries or tables by key, as `commands.measure` takes them, and --instructions is a table of key
 and instruction, and perhaps task; NAME=PATH gives a model's edits another name than their folder's. A scorer is an
-entry of `scorers` in params.yaml; clip_t, clip_d, clip_i and dino_i need none. OUT gets selection.parquet, dropped.csv
-and report.json. An edit without a score is never kept, and never a 0.
+entry of `scorers` in params.yaml; clip_t, clip_d, clip_i and dino_i need none. A rater is an entry of `raters`: a VLM
+that rates each edit by the rubric of its task, 1 to 5, as ImgEdit's pairs were filtered. OUT gets selection.parquet,
+dropped.csv and report.json. An edit without a score is never kept, and never a 0.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -28,7 +31,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from editjudge.arena.given import Given
-from editjudge.core import images, params, records
+from editjudge.core import images, params, records, resume
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
@@ -36,6 +39,7 @@ from editjudge.core.progress import bar
 from editjudge.core.records import Row, Stored
 from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
+from editjudge.judges.raters import Rater, RaterScorer
 from editjudge.scorers.opening import open_scorer
 from editjudge.scorers.protocol import Edit, Score, Scorer
 from editjudge.scorers.settings import BASELINES
@@ -126,7 +130,7 @@ def _edit(candidate: Candidate) -> Edit | str:
         return f"source: {source}"
     if isinstance(edited, str):
         return f"edit: {edited}"
-    return Edit(candidate.instruction, source, edited)
+    return Edit(candidate.instruction, source, edited, task=candidate.task)
 
 
 def select(candidates: Sequence[Candidate], limits: Limits) -> tuple[list[Candidate], list[Candidate]]:
@@ -206,10 +210,11 @@ def write(out: Path, kept: Sequence[Candidate], dropped: Sequence[Candidate]) ->
     with replacing(out / "selection.parquet") as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
         for group in records.in_groups(map(_row, kept)):
             file.write_table(pa.Table.from_pylist(group, schema=FORM))
-    with records.TableWriter(out / "dropped.csv", ("key", "model", "task", "score", "reason")) as table:
+    with records.TableWriter(out / "dropped.csv", ("key", "model", "task", "score", "reason", "said")) as table:
         for each in sorted(dropped, key=lambda c: c.name):
-            score = each.score.overall if each.score else None
-            table.add({"key": each.key, "model": each.model, "task": each.task, "score": score, "reason": each.reason})
+            score, said = (each.score.overall, each.score.said) if each.score else (None, None)
+            own = {name: getattr(each, name) for name in ("key", "model", "task", "reason")}
+            table.add(own | {"score": score, "said": said})
     records.write_json(out / "report.json", report(kept, dropped))
 
 
@@ -308,6 +313,22 @@ def scorer_of(name: str, file: Path) -> Scorer:
     return open_scorer(f"scorers.{name}", given[name])
 
 
+@contextmanager
+def opened(options: argparse.Namespace) -> Iterator[Scorer]:
+    """The scorer or rater that is asked for. ParamsError."""
+    if options.rater is None:
+        yield scorer_of(options.scorer, options.params)
+        return
+    raters = (params.load(options.params) if options.params.is_file() else {}).get("raters") or {}
+    if options.rater not in raters:
+        raise params.ParamsError(f"--rater {options.rater}: {options.params} has raters {', '.join(raters) or 'none'}")
+    with (
+        resume.RecordCache(work("judge", "curate.sqlite")) as cache,
+        Rater(options.rater, raters[options.rater], cache) as rater,
+    ):
+        yield RaterScorer(rater)
+
+
 def run(options: argparse.Namespace) -> None:
     """The command. Raises ParamsError, GalleryError, TableError and FileError before anything is scored."""
     if options.share is not None and not 0 < options.share <= 1:
@@ -318,12 +339,12 @@ def run(options: argparse.Namespace) -> None:
         candidates = of_folders(options.source, options.edited, options.instructions)
     else:
         raise FileError("either --pairs, or --source, --edited and --instructions")
-    scorer = scorer_of(options.scorer, options.params)
-    if options.by is not None and options.by not in scorer.dimensions:
-        raise params.ParamsError(f"--by {options.by}: {known(options.by, scorer.dimensions)}")
     asked = [candidate for candidate in candidates if candidate.reason is None]
     done = [candidate for candidate in candidates if candidate.reason is not None]
-    done += bar(len(asked), "edits scored", items=scored(asked, scorer, options.by))
+    with opened(options) as scorer:
+        if options.by is not None and options.by not in scorer.dimensions:
+            raise params.ParamsError(f"--by {options.by}: {known(options.by, scorer.dimensions)}")
+        done += bar(len(asked), "edits scored", items=scored(asked, scorer, options.by))
     limits = Limits(options.top, options.share, options.per_task, options.per_prompt, options.near_bits)
     kept, dropped = select(done, limits)
     write(options.out, kept, dropped)
@@ -346,7 +367,9 @@ def main() -> None:
     add("--source", type=Path, metavar="DIR", help="with --edited and --instructions")
     add("--edited", nargs="+", metavar="[NAME=]DIR", help="of one model each")
     add("--instructions", type=Path, metavar="FILE", help="a table of key, instruction and perhaps task")
-    add("--scorer", required=True, metavar="NAME")
+    by = parser.add_mutually_exclusive_group(required=True)
+    by.add_argument("--scorer", metavar="NAME", help="an entry of `scorers`")
+    by.add_argument("--rater", metavar="NAME", help="an entry of `raters`: a VLM with a rubric a task")
     add("--by", metavar="DIMENSION", help="of the scorer's: what counts is this score, not the overall one")
     add("--top", type=int, metavar="K", help="keep at most so many")
     add("--share", type=float, metavar="S", help="keep at most this share of them, such as 0.5")
@@ -360,7 +383,13 @@ def main() -> None:
         help="of 64: edits that differ in fewer are one; -1: equal bytes",
     )
     add("--out", type=Path, required=True, metavar="DIR")
-    add("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="with the section `scorers`")
+    add(
+        "--params",
+        type=Path,
+        default=Path("params.yaml"),
+        metavar="FILE",
+        help="with the sections `scorers` and `raters`",
+    )
     guarded("curate", run, parser.parse_args())
 
 

@@ -3,6 +3,8 @@
     python -m editjudge.commands.gallery export --model M... --out gallery    data/gallery as files and metadata.jsonl
     python -m editjudge.commands.gallery merge --model M... --metadata gallery/metadata.jsonl --out gallery/new.jsonl
     python -m editjudge.commands.gallery import --gallery gallery --out data/sources/gallery    one Parquet file a model
+    python -m editjudge.commands.gallery write --suite NAME --model M... --out folder    KEY.png, as ImgEdit has them
+    python -m editjudge.commands.gallery read --suite NAME --model M --gallery folder/M --out M.parquet
 
 Nothing that is there is overwritten unless --overwrite says so, and the file of --metadata never is.
 """
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from editjudge.arena import metadata, pictures
+from editjudge.arena import metadata, pictures, suite_gallery
 from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
 from editjudge.core.files import write_bytes
@@ -141,6 +143,44 @@ def imported(lines: Iterable[Line], model: str, tasks: dict[str, str], folder: P
         yield pictures.candidate(line.key, tasks[line.key], plain(model), found)
 
 
+def write_suite(options: argparse.Namespace) -> str:
+    """Writes models' edits of a suite's cases, as the suite's public evaluation expects them. Raises GalleryError."""
+    files, told = {case["key"]: case["file"] for case in _cases(options.suite)}, []
+    for model in options.model:
+        pictures.check_name(model, "model")
+        check_free(options.out / model, options.overwrite)
+    for model in options.model:
+        count = suite_gallery.write(
+            _rows(Path(f"data/suite_gallery/{model}"), options.suite), files, options.out / model
+        )
+        told.append(f"{model}: {count} images of {len(files)} cases")
+    return "; ".join(told)
+
+
+def read_suite(options: argparse.Namespace) -> str:
+    """Looks a folder of edits of a suite's cases through. Raises GalleryError.
+
+    With --out it becomes a Parquet file, and what is missing, broken and of no case stands by name in a CSV beside it.
+    """
+    pictures.check_name(options.model, "model")
+    report = suite_gallery.Report()
+    rows = suite_gallery.read(options.gallery, _cases(options.suite), options.model, report)
+    if options.out is None:
+        for _ in rows:
+            pass
+    else:
+        check_free(options.out, options.overwrite)
+        records.write(options.out, rows, "candidates")
+        with records.TableWriter(options.out.with_suffix(".csv"), ("kind", "name", "reason")) as table:
+            for row in report.rows():
+                table.add(row)
+    return "\n".join(f"{options.model}: {line}" for line in report.lines())
+
+
+def _cases(suite: str) -> Iterator[records.Row]:
+    return records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")
+
+
 def arguments_of(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="editjudge.commands.gallery", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
@@ -167,6 +207,18 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
         else:
             add("--form", choices=WRITERS, default="png")
             add("--images-only", action="store_true", help="write no metadata.jsonl")
+    for name, run, what in (
+        ("write", write_suite, "models' edits of a suite's cases as KEY.png"),
+        ("read", read_suite, "what of a suite's cases a folder of KEY.png has, lacks and has besides"),
+    ):
+        add = (command := commands.add_parser(name, help=what, description=what)).add_argument
+        command.set_defaults(run=run)
+        add("--suite", required=True, metavar="NAME", help="of params.yaml; its cases are in data/suites")
+        add("--model", nargs=None if name == "read" else "+", required=True, metavar="M")
+        add("--out", type=Path, required=name == "write")
+        add("--overwrite", action="store_true", help="what is there may be overwritten")
+        if name == "read":
+            add("--gallery", type=Path, required=True, metavar="FOLDER", help="the model's images")
     return parser.parse_args(words)
 
 

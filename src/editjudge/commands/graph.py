@@ -15,6 +15,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from editjudge.arena.settings import of_suite
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
@@ -47,8 +48,16 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
             _mappings((values.get("pairwise") or {}).get("judges")) + _mappings(values.get("grounding"))
         ),
         "editor": editors,
-        "model": [*editors, *imported],
+        "model": [*editors, *of_suite(imported, None)],
+        "suite": list(values.get("suites") or {}),
+        "suite_file": _files(_mappings(values.get("suites")), SOURCE_FILES),
+        "suite_model": [name for name in imported if name not in of_suite(imported, None)],
+        "people": _files(_mappings(values.get("suites")), ("people",)),
+        "rater": _models(_mappings(values.get("raters"))),
         "stage": [stage for stage in stages if stage != "code"],
+        "photos": photographs(values),
+        "region_models": region_models(values),
+        "photo_records": photo_records(values),
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
         "measured": list(values.get("benchmarks") or {}),
@@ -58,6 +67,28 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     }
     both = [{"task": task, "pipeline": pipeline} for task, pipeline in tasks.items()]
     return {"task": both, "pipeline": both} | {name: [{name: each} for each in all_] for name, all_ in found.items()}
+
+
+def photographs(values: Mapping[str, Any]) -> list[str]:
+    """The folder or list of the pool's photographs, and its models."""
+    pool = values.get("photo_pool") or {}
+    found = [path for path in _files([pool], ("photos",)) if path != "probe"]
+    return found + _files([pool.get("aesthetic")], ("head",)) + _models([pool.get("aesthetic"), pool.get("captioner")])
+
+
+def region_models(values: Mapping[str, Any]) -> list[str]:
+    """The models that find and rate regions."""
+    aesthetic = (values.get("photo_pool") or {}).get("aesthetic")
+    return _files([aesthetic], ("head",)) + _models([aesthetic, *_mappings(values.get("regions"))])
+
+
+def photo_records(values: Mapping[str, Any]) -> list[str]:
+    """What instructions are written for, the graph's own records or published ones with their photographs, and by."""
+    section = values.get("instructions") or {}
+    given = [path for path in _files([section], ("records", "images")) if path not in NO_MODEL]
+    own = section.get("records") in (None, "graph")
+    found = ["data/photos/pool.parquet", "data/photos/records.jsonl"] if own else given
+    return found + _models([section.get("writer")])
 
 
 def _mappings(section: Any) -> list[Any]:
@@ -81,7 +112,7 @@ def labelled(entry: Any, values: Mapping[str, Any]) -> list[str]:
     if not isinstance(entry, Mapping):
         return []
     kind, tasks = entry.get("source"), entry.get("tasks") or []
-    found = _files([entry], ("path", "images", "sequences", "sequence_images"))
+    found = _files([entry], ("path", "images", "people", "people_images", "sequences", "sequence_images"))
     found += [model for model in _files([entry], ("clip", "dino")) if model not in NO_MODEL and not hub.is_id(model)]
     if kind == "annotations":
         pipelines = values.get("tasks") or {}

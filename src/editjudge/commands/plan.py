@@ -13,14 +13,19 @@ from typing import Any
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import load_recipe
+from editjudge.arena import suite_rating
+from editjudge.benchmarks.suites import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
+from editjudge.core.settings import read
 from editjudge.endpoints.settings import NO_KEY
 from editjudge.judges.styles import CONSISTENCY
+from editjudge.judges.viescore import SCALES
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
 TRAINED, PROBE = "models/judge", "data/probe_bench.parquet"  # which stages make
+EDITS = "data/photos/edits.parquet"  # another one
 Values = Mapping[str, Any]
 
 
@@ -57,31 +62,43 @@ def needs(values: Values) -> Iterator[Need]:
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
         elif "model" in given:
-            trained = given["model"] == TRAINED
-            yield Need(where, values["train_judge"]["base"] if trained else given["model"])
+            if "head" in given:
+                yield Need(f"{where}.head", given["head"])
+            made: dict[str, str] = {TRAINED: values["train_judge"]["base"]}
+            made |= {f"models/scorers/{name}": each["base"] for name, each in values["train_scorer"].items()}
+            yield Need(where, str(made.get(given["model"], given["model"])))
         if "lora" in given:
             yield Need(f"{where}.lora", given["lora"]["model"])
     yield Need("train_judge.base", values["train_judge"]["base"])
     for name, given in values["train_scorer"].items():
         yield Need(f"train_scorer.{name}.base", given["base"])
     for where, given in _data(values):
-        for field in ("hub", "path", "images", "shuffle"):
-            if given.get(field):
+        for field in ("hub", "path", "images", "shuffle", "people"):
+            if given.get(field) and given[field] != EDITS:
                 yield Need(where, given[field])
 
 
 def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     """The entries that may name a model."""
-    for section in ("grounding", "editors", "pairwise.judges", "judges"):
+    for section in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
         for name, given in params.leaf(dict(values), section).items():
             yield f"{section}.{name}", given
+    for section in ("photo_pool", "regions", "instructions"):
+        for name, given in (values.get(section) or {}).items():
+            if isinstance(given, Mapping):
+                yield f"{section}.{name}", given
 
 
 def _data(values: Values) -> Iterator[tuple[str, Values]]:
     for task, sources in (values["raw_pairs"].get("sources") or {}).items():
         yield from ((f"raw_pairs.sources.{task}", source) for source in sources.values())
+    photos, records = values.get("photo_pool") or {}, values.get("instructions") or {}
+    if photos.get("photos", "probe") != "probe":
+        yield "photo_pool", {"path": photos["photos"]}
+    if records.get("records", "graph") != "graph":
+        yield "instructions", {"path": records["records"], "images": records["images"]}
     yield "gedit_bench", values["gedit_bench"]
-    for section in ("imported", "benchmarks", "scorer_data"):
+    for section in ("imported", "benchmarks", "suites", "scorer_data"):
         yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())
 
 
@@ -101,6 +118,9 @@ def questions(values: Values) -> dict[str, int | None]:
     paid = {name for name, given in values["judges"].items() if given["backend"] != "measures"}
     ranking = {(name, CONSISTENCY) for name in paid if values["judges"][name].get("arena")}
     ranking |= {(judge, dimension) for dimension, judge in values["arena"].items() if judge in paid}
+    for name, given in (values.get("suites") or {}).items():
+        cases = suite_cases(given)
+        asked[f"suite {name}"] = None if cases is None else cases * models * _ratings(name, given, values)
     prompts, arena = arena_prompts(values), len(ranking)
     asked["arena"] = None if prompts is None else 2 * prompts * comb(models, 2) * arena
     return asked
@@ -111,6 +131,17 @@ def arena_prompts(values: Values) -> int | None:
     given = values["gedit_bench"]
     published = given.get("hub") or given.get("path")
     return _rows(given) if published else given["per_task"] * len(values["tasks"])
+
+
+def suite_cases(given: Values) -> int | None:
+    """How many cases a suite has, and so edits of each model."""
+    return FACTS["suites"].get(given["form"], _rows(given))
+
+
+def _ratings(name: str, given: Values, values: Values) -> int:
+    """How many replies an edit takes: of each rater and run one, or two by VIEScore."""
+    asked = suite_rating.chosen(name, read(f"suites.{name}", SuiteSetting, given), values["raters"])
+    return sum(each.get("runs", 1) * (1 + (each["rubrics"] in SCALES)) for each in asked.values())
 
 
 def _rows(given: Values) -> int | None:
@@ -173,7 +204,7 @@ def work(values: Values) -> list[str]:
     rate, arena = FACTS["rates"]["question"], arena_prompts(values)
     pool = len(values["tasks"]) * values["filter"]["sample_num"]
     rows = [("prompts of the pools", f"{pool:,}", "")]
-    images = pool + (arena or 0)
+    images = pool + (arena or 0) + sum(suite_cases(each) or 0 for each in (values.get("suites") or {}).values())
     for name, given in values["editors"].items():
         price = given.get("price")
         money = f"money {images * price:,.2f}" if price else "its price is not set" if given["kind"] == "api" else ""

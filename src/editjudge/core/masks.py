@@ -49,6 +49,27 @@ def _unpacked(text: str) -> list[int]:
     return runs
 
 
+def run_lengths(mask: np.ndarray) -> list[int]:
+    """A mask as COCO's runs of False and True in turn, column by column; the first run may be 0."""
+    flat = np.asarray(mask, bool).T.ravel()
+    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    runs = np.diff([0, *edges.tolist(), len(flat)]).tolist()
+    return [0, *runs] if len(flat) and flat[0] else runs
+
+
+def packed(runs: Sequence[int]) -> str:
+    """COCO's packed text of runs, which `rle_mask` reads."""
+    found = []
+    for n, run in enumerate(runs):
+        value, more = run - (runs[n - 2] if n > 2 else 0), True
+        while more:
+            bits = value & 31
+            value >>= 5
+            more = value != (-1 if bits & 16 else 0)
+            found.append(chr(bits + 32 * more + 48))
+    return "".join(found)
+
+
 def mask_png(mask: np.ndarray) -> bytes:
     """A mask as a PNG of one channel, 0 and 255."""
     return cv2.imencode(".png", mask.astype(np.uint8) * 255)[1].tobytes()

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.errors import UserError
 from editjudge.core.settings import FORBID, Share, read
 
-Stage: TypeAlias = Literal["raw_pairs", "candidates", "annotate", "judge_benchmark", "compare_models"]
+Stage: TypeAlias = Literal["raw_pairs", "candidates", "annotate", "judge_benchmark", "compare_models", "rate"]
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -22,6 +22,7 @@ class Shares:
     annotate: Share = 0.05
     judge_benchmark: Share = 0.05
     compare_models: Share = 0.05
+    rate: Share = 0.05
 
 
 class Unfinished(UserError, RuntimeError):

@@ -72,27 +72,28 @@ def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges"
     if not (isinstance(judges, Mapping) and judges):
         why = f"`{where}` has none, or the arena takes none of them"
         raise params.ParamsError(f"params.yaml: there is no judge to ask: {why}")
-    accounts = {}
-    for name, given in judges.items():
-        setting = _read(f"{where}.{name}", given)
-        if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
-            raise params.ParamsError(f"{where}.{name}.model: no model in {setting.model}")
-        if (
-            isinstance(setting, LocalSetting)
-            and setting.lora
-            and not Path(setting.lora, "adapter_config.json").is_file()
-        ):
-            raise params.ParamsError(f"{where}.{name}.adapter: no adapter in {setting.lora}")
-        if isinstance(setting, ScorerSetting):
-            check_scorer(*scorer_judge.entry(setting))
-        limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
-        accounts[name] = Account(name, *limits)
-    return accounts
+    return {name: open_account(f"{where}.{name}", _read(f"{where}.{name}", given)) for name, given in judges.items()}
+
+
+def open_account(where: str, setting: Setting) -> Account:
+    """An account for the judge at `where`, by its last name, after its folders were checked. ParamsError."""
+    if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
+        raise params.ParamsError(f"{where}.model: no model in {setting.model}")
+    if isinstance(setting, LocalSetting) and setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
+        raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
+    if isinstance(setting, ScorerSetting):
+        check_scorer(*scorer_judge.entry(setting))
+    limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
+    return Account(where.rpartition(".")[2], *limits)
 
 
 def _read(where: str, given: Any) -> Setting:
     """The judge's setting, its model being a folder that is there. ParamsError."""
-    setting = read_setting(where, given)
+    return at_hand(where, read_setting(where, given))
+
+
+def at_hand(where: str, setting: Setting) -> Setting:
+    """The setting with its model's folder in the place of a hub id. ParamsError."""
     if isinstance(setting, LocalSetting):
         return replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
     return setting

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ from editjudge.endpoints.spending import Account, Usage
 from editjudge.judges.logprobs import essential
 from editjudge.judges.protocol import Form, Said
 from editjudge.judges.request import Task, answered, read, record_name, sampling, shown, write_body
-from editjudge.judges.settings import ChatSetting
+from editjudge.judges.settings import ChatSetting, EndpointSetting
 
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
 DOWN = 100  # questions in a row without an answer after which no more are asked
@@ -188,4 +189,5 @@ class EndpointJudge:
         reply, usage = came.value, None
         if reply.tokens_in is not None and reply.tokens_out is not None:
             usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)
-        return Said(reply.text, essential(reply.tokens), usage)
+        asked = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
+        return Said(reply.text, essential(reply.tokens), usage, asked)

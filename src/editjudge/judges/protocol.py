@@ -49,12 +49,13 @@ class Said:
     """A model's reply as it came, before it is read. This is what is kept.
 
     tokens: as far as a confidence is read from them; none where the model gave none. usage: what the reply cost; None
-    where nobody knows.
+    where nobody knows. asked: the day (UTC, ISO 8601) on which an endpoint gave it; None for a model on this machine.
     """
 
     text: str
     tokens: Tokens = ()
     usage: Usage | None = None
+    asked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Score:
 
     value: in 0..10 whatever the prompt's own scale; None when there is none, and `reason` says why.
     parts: the numbers as the reply gave them, in the prompt's own scale.
-    reply, usage: as in `Verdict`.
+    reply, usage: as in `Verdict`. asked: as in `Said`.
     """
 
     key: str
@@ -90,6 +91,7 @@ class Score:
     reply: str
     reason: str | None
     usage: Usage | None = None
+    asked: str | None = None
 
 
 class Asked(Protocol):

@@ -60,7 +60,7 @@ class PointStyle(prompts.Prompt):
         if isinstance(said, str):
             return Score(question.key, None, (), "", said)
         parts, value, reason = self.read(said.text)
-        return Score(question.key, value, parts or (), said.text, reason, said.usage)
+        return Score(question.key, value, parts or (), said.text, reason, said.usage, said.asked)
 
 
 def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:

@@ -1,9 +1,9 @@
 """What models are asked: YAML files, one a way of asking, with its texts, its version and where it comes from.
 
-judges/ compare two edits, scores/ rate one, scorers/ ask models that are trained to, parsers/ name what an instruction
-edits, grounders/ find it in an image. dimensions/ has what judges and scores are told of each dimension, instructions/
-what the probe set asks of editing models, base/ what the tiny base is asked while it learns to look. A stage runs again
-when the content of a file that it uses changes (`core.code`).
+judges/ compare two edits, scores/ and rubrics/ rate one, scorers/ ask models that are trained to, parsers/ name what an
+instruction edits, grounders/ find it in an image. dimensions/ has what judges and scores are told of each dimension,
+instructions/ what the probe set asks of editing models, base/ what the tiny base is asked while it learns to look. A
+stage runs again when the content of a file that it uses changes (`core.code`).
 """
 
 import re

@@ -25,6 +25,29 @@ class ProbeSource:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
+class ProbeRatingsSource(ProbeSource):
+    """Single edits of the probe set with ratings 1..5 from known damage and known success; fields as of ProbeSource."""
+
+    source: Literal["probe_ratings"]  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class RatingsSource:
+    """Ratings of single edits, as JSON lines, CSV or Parquet: see ratings_data.py.
+
+    people: a second table of the same form, people's, whose rows only test. images, people_images: the folders of their
+    image paths, the table's own if left out.
+    """
+
+    source: Literal["ratings"]
+    path: Text
+    images: Text | None = None
+    people: Text | None = None
+    people_images: Text | None = None
+    test_share: Share = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class AnnotationsSource:
     """Pairs of the pipeline's own annotations; all else is as `train_pairs` says. test_share: of prompts, 0..1."""
 
@@ -85,9 +108,13 @@ class AdieeSource:
         return [self.truth, *self.bad, *self.good, *self.others]
 
 
-Source: TypeAlias = ProbeSource | AnnotationsSource | EditRewardSource | AdieeSource
+Source: TypeAlias = (
+    ProbeSource | ProbeRatingsSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource
+)
 KINDS: dict[str, type] = {
     "probe": ProbeSource,
+    "probe_ratings": ProbeRatingsSource,
+    "ratings": RatingsSource,
     "annotations": AnnotationsSource,
     "editreward": EditRewardSource,
     "adiee": AdieeSource,

@@ -12,7 +12,7 @@ class Edit:
     """One edit to be scored: the images encoded (PNG, JPEG or WebP).
 
     truth: the edit as it should be; captions: of the source and of the edit wanted. Few data have them, and only the
-    baselines of features.py look at them.
+    baselines of features.py look at them. task: what kind of edit it is; only raters, who have a rubric a type, ask.
     """
 
     instruction: str
@@ -20,6 +20,7 @@ class Edit:
     edited: Image
     truth: Image | None = None
     captions: tuple[str, str] | None = None
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Score:
     std: the standard deviation of each dimension, in the same unit; empty where the scorer knows none.
     overall_std: that of `overall`; None where it knows none.
     calibrated: 0..1, the share of the edits of its own training data that score lower; None where that is not known.
+    said: the words of a rater that gives its reasons.
     """
 
     overall: float
@@ -38,6 +40,7 @@ class Score:
     std: Mapping[str, float] = field(default_factory=dict)
     overall_std: float | None = None
     calibrated: float | None = None
+    said: str | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ GROUNDED = {
     "object_extraction": "Extract the {} onto a plain white background.",
 }
 OBJECT = "segmentation.object"
+LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 Build: TypeAlias = Callable[[Record, Source, str], Draft]
 
 
@@ -118,6 +119,32 @@ def _objects(record: Record) -> list[tuple[str, list[float], float]]:
     return found
 
 
+def _photos(record: Record, source: Source, task: str) -> Draft:
+    """An edit of data/photos/edits.parquet, of a dialogue the first turn alone; or a grounded record."""
+    if record.get("segmentation") is not None:
+        return _grounded(record, source, task)
+    found = record.get("regions") or []
+    masks = [each.get("mask") for each in found]
+    cells = {"masks": masks} if found and all(masks) else {"boxes": [each["box"] for each in found]}
+    own = cells | {"labels": [each["label"] for each in found]} if found else {}
+    shown = picture(record.get("image"), "image")
+    return Draft(
+        record.text("key"),
+        record.text("instruction"),
+        shown,
+        own=own,
+        edit=record.get("edit"),
+        origin=record.get("origin"),
+    )
+
+
+def _edit_task(record: Record) -> str | None:
+    """Our task of an adjustment; else the type of the edit. A grounded record says none, a later turn none of ours."""
+    if (record.get("turn") or 1) > 1:
+        return LATER_TURN
+    return record.text("task" if record.get("type") == "adjust" else "type") if record.get("type") else None
+
+
 def _plain(record: Record, source: Source, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names."""
     image = picture(record.get(source.image or "image"), source.image or "image")
@@ -162,6 +189,7 @@ LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": table
 TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
 CELLS = partial(tables.delimited, errors="surrogateescape")  # `record.text` refuses what is no UTF-8
 PLAIN: Mapping[str, tables.Reader] = {".csv": CELLS, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
+PHOTOS: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl, ".parquet": tables.parquet}
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
 FORMATS: dict[str, Format] = {
@@ -173,6 +201,7 @@ FORMATS: dict[str, Format] = {
     "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, (), LISTS),
     "unicbench": Format(_held("key", "en", "image_path"), _field("subtask"), (), LINES),
     "gedit": Format(_held("key", "prompt", "id"), _field("edit_type"), (), {".json": tables.json_map}),
+    "photos": Format(_photos, _edit_task, (), PHOTOS),
     "plain": Format(_plain, _optional_task, (), PLAIN),
     "datasets": Format(_plain, lambda _: None, (), {}),
 }

@@ -94,8 +94,9 @@ class Intake:
         key = plain(f"{self.task}.{self.name}.{draft.key}", LONGEST_KEY)
         seen.add(key, draft.instruction, picture.data, picture.hashed)
         origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
-        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data, "edit": None}
-        return row | {"origin": origin, "regions": list(picture.regions), "source": self.name}
+        origin = draft.origin or origin
+        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data}
+        return row | {"edit": draft.edit, "origin": origin, "regions": list(picture.regions), "source": self.name}
 
     def _count_other(self, name: str | None) -> None:
         if name is None or self.source.names is not None or task_of(name) is not None:

@@ -38,7 +38,8 @@ class Draft:
     """A pair before its image is had.
 
     image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
-    of the image's width and height. own: cells of a user's own regions, see `own_regions`.
+    of the image's width and height. own: cells of a user's own regions, see `own_regions`. edit: what the embedded
+    editors carry out, JSON. origin: where the image came from, if not from `image` or the row.
     """
 
     key: str
@@ -46,6 +47,8 @@ class Draft:
     image: bytes | str
     regions: tuple[dict[str, Any], ...] = ()
     own: Mapping[str, Any] = field(default_factory=dict)
+    edit: str | None = None
+    origin: str | None = None
 
 
 def text(value: Any, field: str) -> str:

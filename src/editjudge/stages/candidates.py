@@ -1,13 +1,15 @@
-"""Stage candidates: one editing model's edits of all pools, a file a task, and of the arena's prompts.
+"""Stage candidates: one editing model's edits of all pools, a file a task, of the arena's prompts and of the suites.
 
 A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
 reason, and the run goes on. Images are in memory a row group at a time. A model whose images a user has (kind folder)
-makes none: they are taken by key, as they are.
+makes none: they are taken by key, as they are. Of a suite's dialogue, each turn edits what the model made of the one
+before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,17 +32,24 @@ REASONS = 20  # of the failures, the most frequent, that metrics list
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked for; `row` has key, task, instruction, image and edit."""
+    """What a model is asked for; `row` has key, task, instruction, image and edit. suite: of its case.
+
+    turn: (suite, dialogue, number) of a dialogue's turn, whose image is what came of the turn before.
+    """
 
     use: Literal["data", "benchmark"]
     row: records.Row
+    suite: str | None = None
+    turn: tuple[str, str, int] | None = None
 
 
 class Prompts:
-    """All pools and then the arena, read from their files anew each time: a row group is in memory at a time."""
+    """All pools, the arena and the suites' cases, but for later turns; read from their files anew each time: a row
+    group is in memory at a time."""
 
-    def __init__(self, tasks: Iterable[str], data: Path) -> None:
+    def __init__(self, tasks: Iterable[str], data: Path, suites: Iterable[str] = ()) -> None:
         self._pools, self._arena = [data / f"pools/{task}.parquet" for task in tasks], data / "gedit_bench.parquet"
+        self._suites = {name: data / f"suites/{name}.parquet" for name in suites}
 
     def __iter__(self) -> Iterator[Prompt]:
         for pool in self._pools:
@@ -48,6 +57,55 @@ class Prompts:
                 yield Prompt("data", row)
         for row in records.iterate(self._arena, "gedit_bench"):
             yield Prompt("benchmark", records.prompt_of(row))
+        yield from self._cases(lambda turn: turn == 1)
+
+    def every(self) -> Iterator[Prompt]:
+        """Those, and the later turns with their dialogue's photo."""
+        yield from self
+        yield from self._cases(lambda turn: turn > 1)
+
+    def later(self) -> list[list[Prompt]]:
+        """The prompts of all second turns, of all third ones and so on, without an image."""
+        turns: dict[int, list[Prompt]] = {}
+        for prompt in self._cases(lambda turn: turn > 1):
+            light = replace(prompt, row=prompt.row | {"image": None, "source_image": None})
+            turns.setdefault(prompt.row["turn"], []).append(light)
+        return [turns[number] for number in sorted(turns)]
+
+    def _cases(self, wanted: Callable[[int], bool]) -> Iterator[Prompt]:
+        for name, file in self._suites.items():
+            for row in records.iterate(file, "suites"):
+                if wanted(number := row["turn"] or 1):
+                    turn = None if row["dialogue"] is None else (name, row["dialogue"], number)
+                    yield Prompt("benchmark", records.prompt_of(row), name, turn)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Prompts that can be asked: a later turn's with the image that came of the turn before, where there is one."""
+
+    prompts: Iterable[Prompt]
+    done: dict[tuple[str, str, int], "Candidate"]
+    image_of: Callable[[str], Any]
+
+    def __iter__(self) -> Iterator[Prompt]:
+        for prompt in self.prompts:
+            if prompt.turn is None or prompt.turn[2] == 1:
+                yield prompt
+            elif (before := self.before(prompt)) and before.meta["status"] == "done":
+                yield replace(prompt, row=prompt.row | {"image": self.image_of(before.name)})
+
+    def before(self, prompt: Prompt) -> "Candidate | None":
+        suite, dialogue, number = prompt.turn or ("", "", 1)
+        return self.done.get((suite, dialogue, number - 1))
+
+    def lost(self, prompt: Prompt) -> "Candidate":
+        """The candidate of a turn that has no image to edit; it has failed as the turn before."""
+        before = self.before(prompt)
+        meta: dict[str, Any] = before.meta if before else {"kind": "no_edit", "reason": "the suite has no such case"}
+        reason = f"the turn before: {meta['reason']}"
+        failed = {"status": "failed", "kind": meta["kind"], "reason": reason, "damage": None}
+        return Candidate(prompt.row["key"], prompt.row["task"], prompt.use, "", failed, prompt.suite)
 
 
 @dataclass(frozen=True)
@@ -59,6 +117,7 @@ class Candidate:
     use: Literal["data", "benchmark"]
     name: str
     meta: dict[str, Any]
+    suite: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,16 +128,22 @@ class Made:
     figures: dict[str, Any]
 
 
-def edit_all(prompts: Iterable[Prompt], model: str, setting: Making, cache: resume.RecordCache) -> Made:
+def edit_all(
+    prompts: Iterable[Prompt],
+    model: str,
+    setting: Making,
+    cache: resume.RecordCache,
+    later: Sequence[Sequence[Prompt]] = (),
+) -> Made:
     """One candidate for each prompt; `prompts` is read twice, and the images are in the cache.
 
+    later: the prompts of second turns, of third ones and so on, whose images are what came of the turns before.
     A failure that another try would only repeat is in the cache too; the others are tried again by the next run.
     """
     code = settings.code(setting)
-    places = [(p.row["key"], p.row["task"], p.use, name_of(p, model, setting, code)) for p in prompts]
-    names = [name for *_, name in places]
-    metas = {name: meta for name in dict.fromkeys(names) if (meta := cache.meta(name)) is not None}
-    missing = set(names) - set(metas)
+    metas: dict[str, dict[str, Any]] = {}
+    candidates: list[Candidate] = []
+    names: list[str] = []
 
     def keep(name: str, outcome: Outcome) -> None:
         status = "done" if outcome.kind is None else "failed"
@@ -89,11 +154,26 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Making, cache: resu
             cache.release([name])
 
     def rounds() -> Iterator[Requests]:
-        """What no other run is at; then what those that were at the rest have left, if they have left any."""
-        while left := [name for name in names if name not in metas]:
-            yield _requests(prompts, names, set(left), model, setting, mine)
-            if others := [name for name in left if name not in metas]:
-                cache.wait(others[0])
+        """Turn by turn: what no other run is at; then what those that were at the rest have left, if anything."""
+        done: dict[tuple[str, str, int], Candidate] = {}
+        for group in (prompts, *later):
+            turn = _Turn(group, done, cache.data)
+            asked = [
+                (p.row["key"], p.row["task"], p.use, name_of(p, model, setting, code), p.suite, p.turn) for p in turn
+            ]
+            names[:] = [each[3] for each in asked]
+            metas.update({name: meta for name in dict.fromkeys(names) if (meta := cache.meta(name)) is not None})
+            while left := [name for name in names if name not in metas]:
+                yield _requests(turn, names, set(left), model, setting, mine)
+                if others := [name for name in left if name not in metas]:
+                    cache.wait(others[0])
+            for key, task, use, name, suite, place in asked:
+                candidates.append(candidate := Candidate(key, task, use, name, metas[name], suite))
+                done |= {} if place is None else {place: candidate}
+            for prompt in group if group is not prompts else ():
+                if prompt.turn not in done and prompt.turn is not None:
+                    candidates.append(lost := turn.lost(prompt))
+                    done[prompt.turn] = lost
 
     def mine(name: str) -> bool:
         """Whether this run is to make an edit, of which there is none then."""
@@ -105,9 +185,11 @@ def edit_all(prompts: Iterable[Prompt], model: str, setting: Making, cache: resu
         return kept is None
 
     figures: dict[str, Any] = {}
-    if missing:
-        figures = making.make(model, setting, rounds(), len(missing), keep)
-    return Made([Candidate(*place, metas[place[-1]]) for place in places], figures)
+    asked = rounds()
+    if first := next(asked, None):
+        count = len({name for name in names if name not in metas}) + sum(map(len, later))
+        figures = making.make(model, setting, chain([first], asked), count, keep)
+    return Made(candidates, figures)
 
 
 def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
@@ -148,7 +230,7 @@ def take_all(prompts: Iterable[Prompt], given: Given) -> Made:
     An image is named by the prompt's key, or by the key that the prompt has in the user's own table, if no other prompt
     has that one. What is missing or cannot be decoded has failed with its reason.
     """
-    found = [Candidate(p.row["key"], p.row["task"], p.use, *_taken(p, given)) for p in prompts]
+    found = [Candidate(p.row["key"], p.row["task"], p.use, *_taken(p, given), p.suite) for p in prompts]
     asked = Counter(c.name for c in found if c.name != c.key)
     twice = {"status": "failed", "kind": "ambiguous", "damage": None}
     candidates = []
@@ -183,12 +265,17 @@ def rows(candidates: Iterable[Candidate], model: str, image_of: Callable[[str], 
         yield row | {field: c.meta[field] for field in ("status", "reason", "damage")}
 
 
-def files(candidates: Iterable[Candidate], model: str, tasks: Iterable[str]) -> dict[Path, list[Candidate]]:
-    """Where candidates are written: those of each task's pool, and those of the arena."""
+def files(
+    candidates: Iterable[Candidate], model: str, tasks: Iterable[str], suites: Iterable[str] = ()
+) -> dict[Path, list[Candidate]]:
+    """Where candidates are written: those of each task's pool, those of the arena, and those of each suite."""
     found = {Path(f"data/candidates/{model}/{task}.parquet"): list[Candidate]() for task in tasks}
     found[gallery := Path(f"data/gallery/{model}.parquet")] = []
+    found |= {Path(f"data/suite_gallery/{model}/{suite}.parquet"): [] for suite in suites}
     for c in candidates:
-        found[gallery if c.use == "benchmark" else Path(f"data/candidates/{model}/{c.task}.parquet")].append(c)
+        pool = Path(f"data/candidates/{model}/{c.task}.parquet")
+        own = gallery if c.suite is None else Path(f"data/suite_gallery/{model}/{c.suite}.parquet")
+        found[own if c.use == "benchmark" else pool].append(c)
     return found
 
 
@@ -221,13 +308,21 @@ def lacking(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
     return [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
 
 
-def write(made: Made, model: str, tasks: Iterable[str], image_of: Callable[[str], Any]) -> dict[str, Any]:
-    """The files of a model's candidates; what metrics say of them."""
-    for file, part in files(made.candidates, model, tasks).items():
+def write(
+    made: Made, model: str, tasks: Iterable[str], image_of: Callable[[str], Any], suites: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The files of a model's candidates; what metrics say of those of the pools and the arena.
+
+    What is said of the suites' goes to metrics/suite_candidates/<model>.json.
+    """
+    for file, part in files(made.candidates, model, tasks, suites).items():
         with RowWriter(file, "candidates") as out:
             for row in rows(part, model, image_of):
                 out.add(row)
-    return counts(made.candidates)
+    of = {suite: [c for c in made.candidates if c.suite == suite] for suite in suites}
+    told = [{"suite": suite, **counts(own)} for suite, own in of.items()]
+    records.write_details(Path(f"metrics/suite_candidates/{model}.json"), {"suites": told})
+    return counts([c for c in made.candidates if c.suite is None])
 
 
 def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
@@ -238,17 +333,18 @@ def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
 def run(model: str) -> None:
     values = params.load()
     setting = settings.read(values, model)
-    tasks = params.leaf(values, "tasks")
-    prompts = Prompts(tasks, Path("data"))
+    tasks, suites = params.leaf(values, "tasks"), [*(values.get("suites") or {})]
+    prompts = Prompts(tasks, Path("data"), suites)
     report = Path(f"metrics/candidates/{model}.json")
     if isinstance(setting, FolderSetting):
         given = Given(Path(setting.path), setting.model or model)
-        made = take_all(prompts, given)
-        records.write_details(report, write(made, model, tasks, given) | {"lacking": lacking(made.candidates)})
+        made = take_all(prompts.every(), given)
+        told = write(made, model, tasks, given, suites) | {"lacking": lacking(made.candidates)}
+        records.write_details(report, told)
         return
     with resume.RecordCache(work("candidates", f"{model}.sqlite")) as cache:
-        made = edit_all(prompts, model, setting, cache)
-        told = write(made, model, tasks, cache.data)
+        made = edit_all(prompts, model, setting, cache, prompts.later())
+        told = write(made, model, tasks, cache.data, suites)
         records.write_json(Path(f"metrics/resume/candidates_{model}.json"), made.figures | cache.counts())
     records.write_details(report, told)
     unfinished.check(values, "candidates", f"candidates@{model}", [gap(made.candidates, model)])

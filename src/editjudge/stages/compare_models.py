@@ -21,7 +21,7 @@ from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.annotation.slot_settings import SlotSetting
 from editjudge.arena import choosing
 from editjudge.arena.matches import numbered
-from editjudge.arena.settings import ArenaPlan, read_panel
+from editjudge.arena.settings import ArenaPlan, of_suite, read_panel
 from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
@@ -244,7 +244,7 @@ def run() -> None:
     dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
     accounts = asking.open_accounts({judge: judges[judge] for judge in dimensions})
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
-    every = read_gallery([*params.leaf(values, "editors"), *(values.get("imported") or {})])
+    every = read_gallery([*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)])
     models = presence(prompts, every, plan)
     gallery = taking_part(every, models)
     pairs, without_image = pairs_of(prompts, gallery)

@@ -1,17 +1,19 @@
-"""Stage import_gallery: edits of the arena's prompts that were made elsewhere, as one more model of the arena.
+"""Stage import_gallery: edits of the arena's prompts, or of a suite's cases, that were made elsewhere.
 
-A prompt without an image, and an image that cannot be used, is a failed candidate with its reason.
+A prompt without an image, and an image that cannot be used, is a failed candidate with its reason; files that are of no
+case of a suite are named in metrics/gallery/<model>.json.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from editjudge.arena import pictures
+from editjudge.arena import pictures, suite_gallery
 from editjudge.arena.given import Given
 from editjudge.arena.settings import ImportedSetting
-from editjudge.core import params, records
+from editjudge.core import params, progress, records
 from editjudge.core.main import stage
-from editjudge.core.progress import progress
 from editjudge.core.settings import read
 
 REASONS = 20  # that metrics list, the most frequent first
@@ -26,17 +28,27 @@ def run(model: str) -> None:
         raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")
     if not path.exists():
         raise params.ParamsError(f"imported.{model}.path: {path} not found")
-    prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
-    tasks = {row["key"]: row["task"] for row in prompts}
-    given = Given(path, model)
-    rows = (pictures.candidate(key, task, model, given(key)) for key, task in tasks.items())
+    found = suite_gallery.Report()
+    rows = _of_suite(path, setting.suite, model, found) if setting.suite else _of_arena(path, model)
     with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
-        for row in progress(rows, len(tasks), f"images of {model}"):
+        for row in progress.bar(None, f"images of {model}", "image", rows):
             out.add(row)
             counts.update([row["reason"]] if row["reason"] is not None else [])
     reasons = [{"reason": reason, "records": number} for reason, number in counts.most_common(REASONS)]
-    report = {"records": len(tasks), "failed": counts.total(), "reasons": reasons}
+    report: dict[str, Any] = {"records": out.count, "failed": counts.total(), "reasons": reasons}
+    report |= {"lacking": [*found.rows()]} if setting.suite else {}
     records.write_details(Path(f"metrics/gallery/{model}.json"), report)
+
+
+def _of_arena(path: Path, model: str) -> Iterator[records.Row]:
+    prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
+    tasks, given = {row["key"]: row["task"] for row in prompts}, Given(path, model)
+    return (pictures.candidate(key, task, model, given(key)) for key, task in tasks.items())
+
+
+def _of_suite(path: Path, suite: str, model: str, found: suite_gallery.Report) -> Iterator[records.Row]:
+    cases = records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")
+    return suite_gallery.read(path, cases, model, found)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 
 from editjudge.annotation import slot_settings
 from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.arena.settings import of_suite
 from editjudge.benchmarks import forms
 from editjudge.benchmarks.item import Item
 from editjudge.core import params
@@ -134,7 +135,7 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
     for row in files.rows("data/gedit_bench.parquet", "gedit_bench") if arena else ():
         if prompt := arena.get(row["key"]):
             prompt.show(row["instruction"], row["source_image"]["bytes"], row["regions"], pictures)
-    for model in [*values["editors"], *(values.get("imported") or {})] if arena else ():
+    for model in [*values["editors"], *of_suite(values.get("imported"), None)] if arena else ():
         for row in files.rows(f"data/gallery/{model}.parquet", "candidates"):
             _edit(arena.get(row["key"]), row, pictures)
     for name, listed in items.items():

@@ -6,8 +6,10 @@ answers with the name and the SHA-256 that a row needs; others are named where t
 """
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,8 +24,8 @@ from editjudge.editors.procedural import edits as procedural
 from editjudge.pairs import rules as tier_rules
 from editjudge.pairs import scored
 from editjudge.probe import scenes
-from editjudge.scorers import adiee_data, editreward_data
-from editjudge.scorers.data_settings import AnnotationsSource, ProbeSource, read_source
+from editjudge.scorers import adiee_data, editreward_data, ratings_data, rows
+from editjudge.scorers.data_settings import AnnotationsSource, ProbeRatingsSource, ProbeSource, read_source
 
 
 class ImageFile:
@@ -49,6 +51,8 @@ FOLLOWING, QUALITY = "instruction_following", "visual_quality"
 WAYS = ((True, False), (True, True), (False, True), (False, False))  # carried out?, damaged?
 BEST, RANGE = 4.0, 3.0  # scores are in 1..4, as EditReward's are
 WORST = 12.0  # mean ΔE at and above which an edit has the worst quality
+RATED_BEST, RATED_RANGE = 5, 4  # ratings are whole numbers in 1..5, as ImgEdit's are
+KNOWN = "known truth of the probe set"
 
 
 def make_edits(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, float]]]:
@@ -57,6 +61,30 @@ def make_edits(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, fl
     What was carried out has the highest score of the first dimension, what was not the lowest; the second falls with
     the damage, mean ΔE outside of what was asked for, whose kind and strength are drawn for each edit.
     """
+    made = []
+    for scene, image, carried_out in known_edits(prompt, seed):
+        quality = BEST - RANGE * min(procedural.damage_of(scene, image) / WORST, 1.0)
+        scores = {FOLLOWING: BEST if carried_out else BEST - RANGE, QUALITY: round(quality, 4)}
+        made.append((images.encode_png(image), scores))
+    return made
+
+
+def make_ratings(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, float]]]:
+    """The same edits rated 1..5: adherence 5 where the edit was carried out and 1 where not; preservation by the damage
+    to what had to stay; quality by that to the whole image, against the same edit without damage."""
+    made = []
+    for scene, image, carried_out in known_edits(prompt, seed):
+        everywhere = replace(scene, preserve=np.ones_like(scene.preserve))
+        scores = {"adherence": float(RATED_BEST if carried_out else RATED_BEST - RATED_RANGE)}
+        for name, seen in (("preservation", scene), ("quality", everywhere)):
+            lost = min(procedural.damage_of(seen, image) / WORST, 1.0)
+            scores[name] = float(math.floor(RATED_BEST - RATED_RANGE * lost + 0.5))
+        made.append((images.encode_png(image), scores))
+    return made
+
+
+def known_edits(prompt: records.Row, seed: int) -> list[tuple[procedural.Scene, np.ndarray, bool]]:
+    """An edit of each of WAYS: the scene that it is of, its pixels, and whether it was carried out."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source = images.decode(prompt["image"])
     done = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
@@ -68,10 +96,7 @@ def make_edits(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, fl
         if damaged:
             kind = str(rng.choice(["leaky", "regenerated", "shifted"]))  # `box` would carry the edit out
             image = procedural.DAMAGES[kind](scene, float(rng.uniform(0.2, 1.0)), rng)
-        damage = procedural.damage_of(scene, image)
-        quality = BEST - RANGE * min(damage / WORST, 1.0)
-        scores = {FOLLOWING: BEST if carried_out else BEST - RANGE, QUALITY: round(quality, 4)}
-        made.append((images.encode_png(image), scores))
+        made.append((scene, image, carried_out))
     return made
 
 
@@ -80,11 +105,29 @@ def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
 
     The better edit as a whole is the one with the higher mean of its two scores.
     """
+    for part, prompt, edits in probe_edits(setting, make_edits):
+        yield from pairs_of(prompt, edits, part, to)
+
+
+def probe_ratings(setting: ProbeRatingsSource, to: ImageFile) -> Iterator[records.Row]:
+    """Each prompt's edits, one a row, with their ratings; photos as in `probe`."""
+    for part, prompt, edits in probe_edits(setting, make_ratings):
+        source = to.add(prompt["image"])
+        for n, (image, scores) in enumerate(edits):
+            a, more = rows.Shown(*to.add(image), scores=scores), {"origin": prompt["origin"], "part": part}
+            named = (f"{prompt['key']}.{n}", prompt["key"], prompt["task"], prompt["instruction"])
+            yield rows.row(*named, source, a, rule=KNOWN, **more)
+
+
+Rated: TypeAlias = Sequence[tuple[bytes, dict[str, float]]]
+
+
+def probe_edits(setting: ProbeSource, make: Callable[..., Rated]) -> Iterator[tuple[str, records.Row, Rated]]:
+    """Part, prompt and edits, by `make` (of a prompt and `seed`), of the training photos and of the held-out ones."""
     for role, part, count in (("train", "train", setting.per_task), ("benchmark", "test", setting.test_per_task)):
         prompts = [p for t in setting.tasks for p in scenes.make_pairs(t, role, count, setting.side, setting.seed)]
-        made = workers.spread(partial(make_edits, seed=setting.seed), prompts, f"edits of the probe set, {part}")
-        for prompt, edits in zip(prompts, made, strict=True):
-            yield from pairs_of(prompt, edits, part, to)
+        made = workers.spread(partial(make, seed=setting.seed), prompts, f"edits of the probe set, {part}")
+        yield from ((part, *both) for both in zip(prompts, made, strict=True))
 
 
 def pairs_of(
@@ -119,7 +162,7 @@ def pairs_of(
                 "overall_a": overall_a,
                 "overall_b": overall_b,
                 "winner": winner(overall_a, overall_b),
-                "rule": "known truth of the probe set",
+                "rule": KNOWN,
             }
 
 
@@ -151,17 +194,19 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
 
 SOURCES: dict[str, Source] = {
     "probe": probe,
+    "probe_ratings": probe_ratings,
+    "ratings": ratings_data.rows,
     "annotations": annotations,
     "editreward": editreward_data.rows,
     "adiee": adiee_data.rows,
 }
 
 
-def report(rows: Iterable[records.Row]) -> dict[str, Any]:
+def report(found: Iterable[records.Row]) -> dict[str, Any]:
     """How many rows there are of each part, task, winner and rule."""
     counts = {name: Counter[str]() for name in ("part", "task", "winner", "rule")}
     number = 0
-    for row in rows:
+    for row in found:
         number += 1
         for name, counter in counts.items():
             counter[str(row[name])] += 1
@@ -173,12 +218,12 @@ def report(rows: Iterable[records.Row]) -> dict[str, Any]:
 
 def run(name: str) -> None:
     setting = read_source(f"scorer_data.{name}", params.leaf(params.load(), "scorer_data")[name])
-    rows, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
-    with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(rows, "scorer_data") as out:
+    table, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
+    with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(table, "scorer_data") as out:
         to = ImageFile(pictures, images_out)
         for row in SOURCES[setting.source](setting, to):
             out.add(row)
-    told = report(records.iterate(rows, "scorer_data")) | to.report
+    told = report(records.iterate(table, "scorer_data")) | to.report
     records.write_details(Path(f"metrics/scorer_data/{name}.json"), told)
 
 

@@ -10,45 +10,50 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from editjudge.benchmarks.imgedit import type_of
 from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
-from editjudge.core.settings import known, read
+from editjudge.core.settings import known
+from editjudge.judges import rubrics
 from editjudge.pairs.pictures import Pictures, faults
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
 from editjudge.training.runs import ENVIRONMENT
-from editjudge.training.settings import TrainScorerSetting
+from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from editjudge.training.rater import Sample as RatedSample
     from editjudge.training.scorer import Answers, Sample
     from editjudge.training.trainer import Trained
 
-SKIPPED = "skipped.json"
+SKIPPED, TRAINED = "skipped.json", "trained.json"
 PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 CODE = (
     *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.pairs.pictures"),
     *("editjudge.training.data", "editjudge.training.scorer", "editjudge.training.trainer"),
+    *("editjudge.training.lora", "editjudge.training.rater", "editjudge.judges.rubrics"),
     *("editjudge.scorers.asking", "editjudge.scorers.heads", "editjudge.scorers.losses", "editjudge.scorers.model"),
     *("editjudge.scorers.checkpoint", "editjudge.scorers.prompts", "editjudge.qwen.processor"),
 )
 
 
-def read_setting(values: dict[str, Any], name: str) -> TrainScorerSetting:
+def read_setting(values: dict[str, Any], name: str) -> TrainScorerSetting | TrainRaterSetting:
     every = params.leaf(values, "train_scorer")
     if name not in every:
         raise params.ParamsError(f"train_scorer has no {name}; {known(name, every)}")
-    return read(f"train_scorer.{name}", TrainScorerSetting, every[name])
+    return read_training(f"train_scorer.{name}", every[name])
 
 
-def data_of(setting: TrainScorerSetting) -> Path:
+def data_of(setting: TrainScorerSetting | TrainRaterSetting) -> Path:
     return Path(f"data/scorer_data/{setting.data}.parquet")
 
 
@@ -99,12 +104,64 @@ def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimen
     return samples
 
 
-def train(setting: TrainScorerSetting, name: str, run: Path) -> None:
+def ratings_of(
+    rows: Sequence[records.Row], skipped: Sequence[dict[str, str]], setting: TrainRaterSetting
+) -> list["RatedSample"]:
+    """Single edits of scorer_data whose scores are all known, as whole numbers of their rubric. FileError: a score
+    outside of the rubric's range, and no such row."""
+    from editjudge.training.rater import Sample
+
+    left_out, samples = {row["key"] for row in skipped}, []
+    for row in rows:
+        type_ = type_of(row["task"])
+        rubric, given = rubrics.load(setting.rubrics, type_), {s["dimension"]: s["score"] for s in row["scores_a"]}
+        if row["edit_b"] or row["key"] in left_out or not set(rubric.dimensions) <= set(given):
+            continue
+        scores = tuple(math.floor(given[name] + 0.5) for name in rubric.dimensions)
+        if not all(rubric.least <= score <= rubric.most for score in scores):
+            raise FileError(f"train_scorer: {row['key']}: scores {given} are not in {rubric.least}..{rubric.most}")
+        names = {name: row[name] for name in ("key", "prompt", "part", "instruction", "source")}
+        samples.append(Sample(**names, type=type_, a=row["edit_a"], scores=scores, rubrics=setting.rubrics))
+    if not samples:
+        raise FileError(
+            f"train_scorer: {setting.data} has no single edit with a score of each of the rubric's dimensions"
+        )
+    return samples
+
+
+def train(setting: TrainScorerSetting | TrainRaterSetting, name: str, run: Path) -> None:
     """One process of the training: all train, the first one writes the results."""
+    if isinstance(setting, TrainRaterSetting):
+        train_rater(setting, name, run)
+    else:
+        train_scorer(setting, name, run)
+
+
+def train_rater(setting: TrainRaterSetting, name: str, run: Path) -> None:
+    from editjudge.training import launch, rater
+
+    device = runs.repeatable()
+    samples = ratings_of(records.read(data_of(setting), "scorer_data"), skipped_of(run), setting)
+    fetch = Pictures(each for sample in samples for each in (sample.source, sample.a))
+    with launch.alone(run) if launch.first() else nullcontext():
+        base = hub.checkpoint(f"train_scorer.{name}.base", setting.base)
+        out, live = Path("models/scorers", name), drawing(name)
+        made = rater.train_rater(base, samples, fetch, out, setting, run / "checkpoints", device, live)
+        if launch.first():
+            drawing(name)(made.history)
+            records.write_json(run / TRAINED, vars(made))
+
+
+def skipped_of(run: Path) -> list[dict[str, str]]:
+    skipped: list[dict[str, str]] = json.loads((run / SKIPPED).read_text())
+    return skipped
+
+
+def train_scorer(setting: TrainScorerSetting, name: str, run: Path) -> None:
     from editjudge.training import launch, scorer
 
     device = runs.repeatable()
-    skipped = json.loads((run / SKIPPED).read_text())
+    skipped = skipped_of(run)
     rows = records.read(data_of(setting), "scorer_data")
     samples = samples_of(rows, skipped, setting.dimensions)
     fetch = Pictures(each for sample in samples for each in (sample.source, sample.a, sample.b) if each)
@@ -139,6 +196,10 @@ def write(
     """The plots, the metrics, and the figures of this run alone."""
     drawing(name)(trained.history)
     found = report(trained, tested, answers, setting, base, skipped, clusters)
+    write_metrics(name, found, trained)
+
+
+def write_metrics(name: str, found: dict[str, Any], trained: "Trained") -> None:
     records.write_details(Path(f"metrics/train_scorer/{name}.json"), found)
     now = {
         "resumed_from": trained.resumed_from,
@@ -159,6 +220,13 @@ def report(
     base with an untrained head, each with a 95 % interval over photos; gain: the first less the second on the same
     pairs. None where nothing of it was tested.
     """
+    agreement = [figures(name, n, tested, answers, setting, clusters) for n, name in enumerate(named(setting))]
+    return reported(trained, agreement, base, skipped)
+
+
+def reported(
+    trained: "Trained", agreement: list[dict[str, Any]], base: str, skipped: list[dict[str, str]], **more: Any
+) -> dict[str, Any]:
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     evaluated = [row for row in trained.history if row["eval_loss"] is not None]
     kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
@@ -170,11 +238,24 @@ def report(
         "rows": dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
         "kept_step": kept["step"] if kept else None,
     }
-    return {
-        "loss": losses[-1] if losses else None,
-        "agreement": [figures(name, n, tested, answers, setting, clusters) for n, name in enumerate(named(setting))],
-        "details": [details],
-    }
+    return {"loss": losses[-1] if losses else None, "agreement": agreement, "details": [details | more]}
+
+
+def rate_tests(setting: TrainRaterSetting, name: str, run: Path, base: Path) -> None:
+    """The metrics of a trained rater: what it and its base say of the rows that test it, asked as raters are."""
+    from editjudge.training import raters_tested
+    from editjudge.training.trainer import Trained
+
+    rows, skipped = records.read(data_of(setting), "scorer_data"), skipped_of(run)
+    tested = [sample for sample in ratings_of(rows, skipped, setting) if sample.part == "test"]
+    trained = Trained(**json.loads((run / TRAINED).read_text()))
+    trained = replace(trained, rows=(trained.rows[0], trained.rows[1], len(tested)))
+    fetch = Pictures(each for sample in tested for each in (sample.source, sample.a))
+    said = [raters_tested.rated(setting, tested, fetch, model) for model in (base, Path("models/scorers", name))]
+    truths = {row["key"]: (row["rule"], row["origin"] or row["prompt"]) for row in rows}
+    unread = dict(zip(("unscored_untrained", "unscored"), map(raters_tested.unread, said), strict=True))
+    near = raters_tested.near(tested, said, truths)
+    write_metrics(name, reported(trained, near, hub.name_of(base) or setting.base, skipped, **unread), trained)
 
 
 def named(setting: TrainScorerSetting) -> list[str]:
@@ -228,6 +309,7 @@ def train_alone_or_launch(name: str) -> None:
         ["-m", "editjudge.stages.train_scorer", "--name", name],
         lambda: prepare(rows, run, name, setting.skip_failed),
         lambda: train(setting, name, run),
+        lambda: rate_tests(setting, name, run, base) if isinstance(setting, TrainRaterSetting) else None,
     )
 
 

@@ -40,10 +40,15 @@ def started(launch: LaunchSetting) -> LaunchSetting:
 
 
 def carry_out(
-    setting: TrainingSetting, run: Path, command: Sequence[str], prepare: Callable[[], None], train: Callable[[], None]
+    setting: TrainingSetting,
+    run: Path,
+    command: Sequence[str],
+    prepare: Callable[[], None],
+    train: Callable[[], None],
+    after: Callable[[], None] = lambda: None,
 ) -> None:
     """Prepares the training and carries it out, here or in processes of its own, which `command` is of; at the end its
-    folder goes away."""
+    folder goes away. after: what is done with what it gave, in this process, before that."""
     import torch
 
     from editjudge.training import launch
@@ -57,6 +62,7 @@ def carry_out(
     else:
         train()
     if launch.node() == 0:
+        after()
         shutil.rmtree(run)
 
 

@@ -1,12 +1,13 @@
 """Sections `train_judge`, `train_scorer` and `base_model` of params.yaml, which are read without torch."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong
+from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong, read
 from editjudge.qwen.settings import TinySettings
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
@@ -113,15 +114,33 @@ class TrainJudgeSetting(TrainingSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class TrainScorerSetting(TrainingSetting):
-    """An entry of section `train_scorer`, whose comments say what the fields mean.
-
-    lora_rank: 0: all parameters. What has a default here is as most trainings have it.
-    """
+class SingleEditsSetting(TrainingSetting):
+    """What entries of section `train_scorer` share. lora_rank: 0: all parameters. What has a default here is as most
+    trainings have it."""
 
     where: ClassVar[str] = "train_scorer"
 
     data: Text
+
+    augmentation: Literal["none", "mirror"] = "none"
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+    skip_failed: Flag = False
+    workers: Count = 0
+    bf16: Flag = False
+    gradient_checkpointing: Flag = False
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
+    liger: Flag = False
+    keep_checkpoints: Annotated[Whole, Field(ge=2)] = 2
+    launch: LaunchSetting = LaunchSetting(
+        launcher="torchrun", nodes=1, processes=1, address="localhost", port=29400, hostfile="hostfile"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TrainScorerSetting(SingleEditsSetting):
+    """An entry of section `train_scorer` with a head, whose comments say what the fields mean."""
+
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
     prompt: Text
     token: Annotated[Text, Field(pattern=r"^<\|\w+\|>$")]
@@ -136,21 +155,7 @@ class TrainScorerSetting(TrainingSetting):
     score_weight: Amount = 1.0
     language_weight: Amount = 0.0
     calibration: Positive = 2000
-
-    augmentation: Literal["none", "mirror"] = "none"
-    min_pixels: Count = 0
-    max_pixels: Count = 0
-    skip_failed: Flag = False
-    workers: Count = 0
-    bf16: Flag = False
-    gradient_checkpointing: Flag = False
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
-    liger: Flag = False
     deepspeed: Literal["none", "zero2", "zero2_offload"] = "none"
-    keep_checkpoints: Annotated[Whole, Field(ge=2)] = 2
-    launch: LaunchSetting = LaunchSetting(
-        launcher="torchrun", nodes=1, processes=1, address="localhost", port=29400, hostfile="hostfile"
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,6 +165,23 @@ class TrainScorerSetting(TrainingSetting):
             raise Wrong("dimensions", "names one twice")
         if self.score_weight + self.language_weight == 0:
             raise Wrong("score_weight", "and language_weight are 0: nothing is learnt")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TrainRaterSetting(SingleEditsSetting):
+    """An entry of section `train_scorer` that says its scores in words: it has `rubrics`, the set whose questions and
+    replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all."""
+
+    rubrics: Text
+    most: Count = 0
+    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"] = "none"
+
+
+def read_training(where: str, given: Any) -> TrainScorerSetting | TrainRaterSetting:
+    """The entry at `where` (train_scorer.<name>): a rater's where it has `rubrics`, else a scorer's. ParamsError."""
+    if isinstance(given, Mapping) and "rubrics" in given:
+        return read(where, TrainRaterSetting, given)
+    return read(where, TrainScorerSetting, given)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

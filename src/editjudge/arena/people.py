@@ -1,0 +1,86 @@
+"""People's yes and no about the dialogues of a suite of several turns, from a table, and how far people agree.
+
+CSV: id (the dialogue), model, rater, and content_memory, content_understanding and version_backtracking, each yes or
+no, or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from editjudge.core import tables
+from editjudge.core.tables import RowError, TableError
+from editjudge.statistics import clustered
+from editjudge.statistics.comparison import krippendorff_alpha
+
+ASPECTS = ("content_memory", "content_understanding", "version_backtracking")
+WORDS = {"yes": "yes", "y": "yes", "1": "yes", "true": "yes", "no": "no", "n": "no", "0": "no", "false": "no"}
+VALUES = ("no", "yes")
+Answers = dict[tuple[str, str], dict[str, dict[str, str | None]]]  # (dialogue, model) -> rater -> aspect -> answer
+
+
+def read(path: Path, dialogues: Sequence[str]) -> Answers:
+    """The table's answers. Raises TableError that names file, row and field."""
+    if not path.is_file():
+        raise TableError(f"{path} not found: no such file")
+    found: Answers = {}
+    for number, row in enumerate(tables.delimited(path)):
+        try:
+            if isinstance(row, RowError):
+                raise row
+            if missing := [name for name in ("id", "model", "rater", *ASPECTS) if name not in row]:
+                raise RowError(f"no column {', '.join(missing)}")
+            if row["id"] not in dialogues:
+                raise RowError(f"field id: the suite has no dialogue {row['id']!r:.80}")
+            if not row["model"] or not row["rater"]:
+                raise RowError("field model or rater: is empty")
+            raters = found.setdefault((row["id"], row["model"]), {})
+            if row["rater"] in raters:
+                raise RowError(f"{row['rater']} has answered already about {row['id']} by {row['model']}")
+            raters[row["rater"]] = {name: _answer(name, row[name]) for name in ASPECTS}
+        except RowError as error:
+            raise TableError(f"{path}: row {number}: {error}") from error
+    return found
+
+
+def _answer(name: str, value: str | None) -> str | None:
+    word = (value or "").strip().lower()
+    if word and word not in WORDS:
+        raise RowError(f"field {name}: yes or no expected, not {value!r:.40}")
+    return WORDS.get(word)
+
+
+def report(answers: Answers) -> dict[str, Any]:
+    """models: for each and each aspect the share of yes (the mean over a dialogue's raters, then over dialogues) with
+    its 95 % interval over dialogues, and how many answers there are and lack. agreement: Krippendorff's alpha, by
+    aspect; None with one rater."""
+    raters = sorted({rater for own in answers.values() for rater in own})
+    models = sorted({model for _, model in answers})
+    asked = sorted(answers)
+    agreement = []
+    for aspect in ASPECTS:
+        said = [[answers[each].get(rater, {}).get(aspect) for each in asked] for rater in raters]
+        alpha = krippendorff_alpha(said, VALUES, [dialogue for dialogue, _ in asked]) if len(raters) > 1 else None
+        agreement.append({"aspect": aspect, **_nominal(alpha)})
+    return {
+        "raters": raters,
+        "models": [{"model": model, "aspects": [_share(answers, model, name) for name in ASPECTS]} for model in models],
+        "agreement": agreement,
+    }
+
+
+def _nominal(alpha: Mapping[str, Any] | None) -> dict[str, Any]:
+    names = ("alpha", "low", "high", "n", "scored", "unscored", "answers")
+    return {name: None if alpha is None else alpha[name] for name in names}
+
+
+def _share(answers: Answers, model: str, aspect: str) -> dict[str, Any]:
+    said = {dialogue: [each[aspect] for each in own.values()] for (dialogue, by), own in answers.items() if by == model}
+    known = {dialogue: [word == "yes" for word in words if word is not None] for dialogue, words in said.items()}
+    shares = {dialogue: fmean(words) for dialogue, words in sorted(known.items()) if words}
+    found = clustered.share(list(shares.values()), list(shares)) if shares else None
+    counts = {"answers": sum(map(len, known.values())), "unanswered": sum(map(len, said.values()))}
+    counts["unanswered"] -= counts["answers"]
+    value = {"yes": None, "low": None, "high": None} if found is None else {"yes": found.value, **found.ends()}
+    return {"aspect": aspect, **value, "dialogues": len(shares), **counts}

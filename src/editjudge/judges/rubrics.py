@@ -1,0 +1,153 @@
+"""Rubrics: single edits rated on named dimensions by whole numbers, as ImgEdit-Bench has it (arXiv 2505.20275).
+
+A reply is a brief reason and one `Name: N` line for each dimension; or, where an endpoint has structured outputs, an
+object of the same. Replies are read as a person would read them, and no further: the public scripts take any line that
+ends in a number for a score, an average too, leave out dimensions that are missing, and cannot read
+`Score: 3 (Acceptable)`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic.dataclasses import dataclass
+
+from editjudge import prompts
+from editjudge.core.errors import FileError
+from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
+from editjudge.endpoints.replies import END_OF_THINKING, QUOTED
+from editjudge.endpoints.spending import Usage
+from editjudge.judges.protocol import PointQuestion, Said
+
+SETS = {"imgedit": "prompts/rubrics/imgedit", "brief": "prompts/rubrics/brief"}  # brief: what the tiny base can read
+ANY = "any"  # the rubric of types that a set has no file of
+REASON = "Brief reasoning"
+YES_NO = {"yes": 1, "no": 0}
+MARKS = r"[\s*_`\"'\[\]]{0,9}"  # of Markdown and JSON, around a name and a number
+BETWEEN = rf"{MARKS}(?:score|rating)?{MARKS}(?:\([^()\n]{{0,60}}\))?{MARKS}(?:[:=|\u2013\u2014]|-(?=\s)){MARKS}"
+UNIT = r"(?:/\s?5\b|out of 5\b|(?:points?|stars?)\b)?"
+STATED = rf"(?<!\w)(?:NAMES){BETWEEN}(-?\d+(?:\.\d+)?|yes\b|no\b){MARKS}{UNIT}{MARKS}"
+LINE = r"^[^\w\n]{0,20}(?:\d[.)][^\w\n]{0,9})?STATED[.,;|}]?\s{0,9}(?:[-\u2013\u2014|(](?!\s*\d).*)?$"
+SENTENCE = r"STATED(?=$|[\n}]|\.(?!\d)|[;,)|(](?!\s*\d))"
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Dimension:
+    """name: as the prompt and a reply have it. also: other names, those of the published prompts, that are read too."""
+
+    name: Text
+    also: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Rubric(prompts.Prompt):
+    """How edits of one type are rated (see protocol.Form).
+
+    dimensions: by key, in the order of the lines, each a whole number in least..most. caps: the dimension that no other
+    may surpass. flag: the name of a yes or no beside them, which a reply may leave out.
+    """
+
+    dimensions: Mapping[str, Dimension]
+    least: Whole = 1
+    most: Whole = 5
+    caps: str | None = None
+    flag: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.images != ("source", "edited"):
+            raise Wrong("user", "must show {source} and then {edited}, on lines of their own")
+        if self.caps is not None and self.caps not in self.dimensions:
+            raise Wrong("caps", f"is {self.caps!r}; {known(self.caps, list(self.dimensions))}")
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        whole = {"type": "integer", "minimum": self.least, "maximum": self.most}
+        fields: dict[str, Any] = {REASON: {"type": "string"}}
+        fields |= {self.flag: {"enum": list(YES_NO)}} if self.flag else {}
+        fields |= {dimension.name: whole for dimension in self.dimensions.values()}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+    def read(self, reply: str) -> tuple[dict[str, int] | None, str | None]:
+        """The whole numbers by dimension (and `flag`, 1 or 0, where the reply has it), or None with the reason why not.
+
+        Words before and after count for nothing, a line of a name and a number for more than a sentence with both. A
+        dimension without a number, with two that differ, with one that is not whole or lies outside the range, or with
+        a span of them leaves the edit unscored.
+        """
+        body = unicodedata.normalize("NFKC", reply.rpartition(END_OF_THINKING)[2])
+        if "<think>" in body:
+            return None, "the reply ends before its thinking does"
+        found: dict[str, int] = {}
+        for key, dimension in self.dimensions.items():
+            value, reason = _number(_said(body, (dimension.name, *dimension.also)), self.least, self.most)
+            if value is None:
+                return None, f"{dimension.name}: {reason}: {reply[:QUOTED]!r}"
+            found[key] = value
+        flag = _said(body, (self.flag,)) if self.flag else set()
+        return found | ({"flag": YES_NO[flag.pop()]} if len(flag) == 1 and flag <= set(YES_NO) else {}), None
+
+    def write(self, scores: Mapping[str, int], reason: str = "") -> str:
+        """The reply that says these scores, in the form that `read` reads and the prompt asks for."""
+        flag = {self.flag: "yes" if scores["flag"] else "no"} if self.flag and "flag" in scores else {}
+        lines = flag | {dimension.name: scores[key] for key, dimension in self.dimensions.items()}
+        head = [f"{REASON}: {reason}"] if reason else []
+        return "\n".join([*head, *(f"{name}: {value}" for name, value in lines.items())])
+
+    def answer(self, question: PointQuestion, said: Said | str) -> "Rating":
+        if isinstance(said, str):
+            return Rating(question.key, None, "", said)
+        scores, reason = self.read(said.text)
+        return Rating(question.key, scores, said.text, reason, said.usage, said.asked)
+
+
+@plain_dataclass(frozen=True)
+class Rating:
+    """What a judge said of one edit. scores: whole numbers by dimension (and `flag`, 0 or 1); None where `reason` says
+    why there are none. reply: as it came, empty where it was not asked."""
+
+    key: str
+    scores: Mapping[str, float] | None
+    reply: str
+    reason: str | None
+    usage: Usage | None = None
+    asked: str | None = None  # as in `Said`
+
+
+def folder(name: str) -> str:
+    """Where a set of rubrics lies. FileError: there is none of this name."""
+    if name not in SETS:
+        raise FileError(f"no rubrics {name!r}; {known(name, SETS)}")
+    return SETS[name]
+
+
+def load(name: str, type_: str) -> Rubric:
+    """The rubric of a set (SETS) for a type of edits. FileError: there is none; ParamsError: it is no rubric."""
+    types = prompts.names(folder(name))
+    if type_ not in types and ANY not in types:
+        raise FileError(f"{SETS[name]} has no rubric of type {type_!r}; {known(type_, types)}")
+    return Rubric.load(f"{SETS[name]}/{type_ if type_ in types else ANY}.yaml")
+
+
+def _number(said: set[str], least: int, most: int) -> tuple[int | None, str | None]:
+    """The one whole number among what was said, or None with the reason why there is none."""
+    if not said:
+        return None, "no clear number"
+    if said & set(YES_NO) or len(values := {float(word) for word in said}) > 1:
+        return None, f"{' and '.join(sorted(said))}"
+    value = values.pop()
+    if not value.is_integer() or not least <= value <= most:
+        return None, f"{value:g} is no whole number in {least}..{most}"
+    return int(value), None
+
+
+def _said(body: str, names: tuple[str, ...]) -> set[str]:
+    """What stands behind one of the names: of lines with nothing else, or, where there are none, of sentences."""
+    start = STATED.replace("NAMES", "|".join(re.escape(name) for name in names))
+    for pattern in (LINE.replace("STATED", start), SENTENCE.replace("STATED", start)):
+        found = {match[1].lower() for match in re.finditer(pattern, body, re.IGNORECASE | re.MULTILINE)}
+        if found:
+            return found
+    return set()

@@ -1,0 +1,48 @@
+"""Stage rate: every model's edits of a suite's cases rated by the suite's raters, and the suite's board.
+
+data/ratings/<suite>.parquet keeps every reply with the judge's name and the day of asking, data/suite_boards/<suite>
+has the board beside the published figures.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from editjudge.arena import people, suite_rating, suite_report
+from editjudge.arena.settings import of_suite
+from editjudge.benchmarks.suites import SuiteSetting
+from editjudge.core import params, records, unfinished
+from editjudge.core.main import stage
+from editjudge.core.settings import read
+from editjudge.endpoints.spending import cost_rows, run_report
+
+
+def galleries(values: dict[str, Any], name: str) -> dict[str, Path]:
+    """Where each model's edits of the suite lie."""
+    found = {model: Path(f"data/suite_gallery/{model}/{name}.parquet") for model in params.leaf(values, "editors")}
+    return found | {model: Path(f"data/gallery/{model}.parquet") for model in of_suite(values.get("imported"), name)}
+
+
+def run(name: str) -> None:
+    values = params.load()
+    setting = read(f"suites.{name}", SuiteSetting, params.leaf(values, "suites").get(name))
+    raters = suite_rating.chosen(name, setting, params.leaf(values, "raters"))
+    cases = suite_rating.stored_cases(Path(f"data/suites/{name}.parquet"))
+    edits = {model: suite_rating.stored_edits(file) for model, file in galleries(values, name).items()}
+    dialogues = [case["dialogue"] for case in cases]
+    said = people.report(people.read(Path(setting.people), dialogues)) if setting.people else None
+    rows, accounts = suite_rating.rate(cases, edits, raters)
+    records.write(Path(f"data/ratings/{name}.parquet"), rows, "ratings")
+    told = suite_report.summary(setting.form, rows)
+    suite = {"name": name, "form": setting.form, "cases": len(cases)}
+    found = {"suite": suite, "raters": told, "people": said, "cost": cost_rows(accounts)}
+    records.write_details(Path(f"metrics/suites/{name}.json"), found)
+    records.write_json(Path(f"metrics/resume/rate_{name}.json"), run_report(accounts))
+    board = suite_report.board_rows(setting.form, told, said)
+    suite_report.write(Path(f"data/suite_boards/{name}"), board)
+    suite_report.plot(Path(f"plots/suites/{name}.csv"), board)
+    gaps = [account.gap(f"raters.{rater}") for rater, account in accounts.items()]
+    unfinished.check(values, "rate", f"rate@{name}", gaps)
+
+
+if __name__ == "__main__":
+    stage(__doc__, run, "suite")

@@ -1,0 +1,35 @@
+"""Stage regions: what can be edited in each photograph: boxes, masks and their scores, as ImgEdit's records.
+
+A photograph without a region is counted in metrics/regions.json, and stands with its reason in
+data/refused/regions.csv.
+"""
+
+from pathlib import Path
+
+from editjudge.core import params, progress, records
+from editjudge.core.files import work
+from editjudge.core.main import stage
+from editjudge.core.tables import TableError
+from editjudge.grounding.photos import finding, models, record, settings
+from editjudge.grounding.photos.reading import POOL, RECORDS
+
+
+def run() -> None:
+    values = params.load()
+    setting = settings.read_regions(params.leaf(values, "regions"))
+    aesthetic = settings.read_aesthetic(params.leaf(values, "photo_pool.aesthetic"))
+    with (
+        records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as refused,
+        models.Models(work("photos.sqlite")) as given,
+    ):
+        found = finding.Found(given.finder(setting, given.aesthetic(aesthetic), aesthetic), refused.add)
+        rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
+        record.write(RECORDS, found.take(rows))
+        records.write_details(Path("metrics/regions.json"), found.report())
+        if not found.kept:
+            raise TableError("no photograph has a region; data/refused/regions.csv says why")
+    given.write_run("regions")
+
+
+if __name__ == "__main__":
+    stage(__doc__, run)

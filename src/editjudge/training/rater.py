@@ -1,0 +1,169 @@
+"""Training of a rater: a Qwen3-VL that says its scores in words, by the language-model loss on a rubric's replies."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import get_peft_model
+from PIL import Image
+from transformers import Qwen3VLProcessor, set_seed
+
+from editjudge.core import hub
+from editjudge.core.errors import FileError
+from editjudge.judges import rubrics
+from editjudge.merging.folder import whole as whole_folder
+from editjudge.qwen.checkpoint import Precision, load_model
+from editjudge.training import lora, trainer
+from editjudge.training.data import FILLER, Fetch, Prepare, split
+from editjudge.training.settings import TrainRaterSetting
+from editjudge.training.trainer import Device, Live, Trained, Training, processor_of
+
+VIDEO = "video_preprocessor_config.json"  # which a processor without torchvision does not write
+CARD = Path(__file__).with_name("rater_card.md")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A rated edit. source, a: the names of its images. scores: of the rubric's dimensions, in their order."""
+
+    key: str
+    prompt: str
+    part: str
+    type: str
+    instruction: str
+    source: str
+    a: str
+    scores: tuple[int, ...]
+    rubrics: str
+    winner: str = ""  # FILLER where a row only fills a batch
+
+
+class Shown(Prepare):
+    """The dataset's transform: rows to the rubric's question, its reply, and the images."""
+
+    def __call__(self, batch: dict[str, list]) -> dict[str, list]:
+        rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+        asked = [_rubric(row["rubrics"], row["type"]) for row in rows]
+        said = [
+            rubric.write(dict(zip(rubric.dimensions, row["scores"], strict=True)))
+            for rubric, row in zip(asked, rows, strict=True)
+        ]
+        return {
+            "images": [[Image.fromarray(image) for image in self.shown(row)] for row in rows],
+            "prompt": [rubric.messages(row["instruction"]) for rubric, row in zip(asked, rows, strict=True)],
+            "completion": [[{"role": "assistant", "content": [{"type": "text", "text": text}]}] for text in said],
+            "filler": [row["winner"] == FILLER for row in rows],
+        }
+
+    def sides(self, row: dict) -> Sequence[str]:
+        return ("source", "a")
+
+
+_rubric = cache(rubrics.load)
+
+
+def balanced(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """At most so many samples, as evenly as there are any over the types, and within one over the mean scores; which
+    ones of equals the hash of their keys decides. 0: all of them. In the order that they had."""
+    if not most or most >= len(samples):
+        return list(samples)
+    types: dict[str, dict[int, list[Sample]]] = {}
+    for each in sorted(samples, key=lambda sample: sha256(sample.key.encode()).digest()):
+        types.setdefault(each.type, {}).setdefault(sum(each.scores), []).append(each)
+    turns = [
+        (turn, type_, sample.key)
+        for type_, scores in types.items()
+        for turn, (_, _, sample) in enumerate(
+            sorted((n, score, each) for score, own in scores.items() for n, each in enumerate(own))
+        )
+    ]
+    kept = {key for *_, key in sorted(turns)[:most]}
+    return [sample for sample in samples if sample.key in kept]
+
+
+def build(base_dir: Path, setting: TrainRaterSetting, precision: Precision, place: str) -> tuple[Any, dict[str, Any]]:
+    """The model of a base and what trl is told of its adapters; none where all parameters are trained."""
+    model = load_model(base_dir, precision, place, setting.attn_implementation)
+    return model, {"peft_config": lora.lora(setting)} if setting.lora_rank else {}
+
+
+def train_rater(
+    base_dir: Path,
+    samples: Sequence[Sample],
+    fetch: Fetch,
+    out_dir: Path,
+    setting: TrainRaterSetting,
+    checkpoints: Path,
+    device: Device = "cpu",
+    live: Live = lambda _: None,
+) -> Trained:
+    """Trains a rater on the samples that are not of the part `test` and saves it in out_dir, whole; see
+    `lora.train_adapter`. FileError: there are none."""
+    learnt = balanced([sample for sample in samples if sample.part != "test"], setting.most)
+    if not learnt:
+        raise FileError(f"train_scorer: {setting.data} has no row that a rater could learn from")
+    rows = Dataset.from_list([asdict(sample) for sample in learnt])
+    trainer.check_keys(rows)
+    began = time.perf_counter()
+    whole = trainer.whole_checkpoints(checkpoints)
+    last = whole[-1] if whole else None
+    parts = split(rows, 0.0, setting.held_out_share, setting.seed)
+
+    def make(_processor: Qwen3VLProcessor, precision: Precision, place: Device) -> dict[str, Any]:
+        model, more = build(base_dir, setting, precision, place)
+        return {"model": model, **more}
+
+    made, _ = trainer.assemble(
+        base_dir, parts, fetch, setting, checkpoints, device, last, live, Shown, make, lora.Trainer
+    )
+    training = Training(made, whole, last)
+    weights = training.run()
+    if made.is_world_process_zero():
+        save(base_dir, out_dir, setting, weights, (len(parts[0]), made.state.global_step))
+    return training.trained(parts, [], began)
+
+
+def save(
+    base_dir: Path,
+    out_dir: Path,
+    setting: TrainRaterSetting,
+    weights: dict[str, torch.Tensor],
+    numbers: tuple[int, int],
+) -> None:
+    """Writes the rater as a plain checkpoint, from the base and the trained weights alone: so under ZeRO-3, too.
+
+    Adapters are merged in float32. numbers: of rows and steps.
+    """
+    model, more = build(base_dir, setting, "float32", "cpu")
+    set_seed(setting.seed)
+    made: Any = get_peft_model(model, more["peft_config"]) if more else model
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            if weight.requires_grad or not more:
+                weight.copy_(weights[name])
+    merged: Any = made.merge_and_unload() if more else made
+    merged = torch.nn.Module.to(merged, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
+    card = {
+        "base": hub.name_of(base_dir) or setting.base,
+        "rubrics": setting.rubrics,
+        "data": setting.data,
+        "trained": str(numbers[0]),
+        "steps": str(numbers[1]),
+        "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
+    }
+    text = CARD.read_text()
+    for field, value in card.items():
+        text = text.replace(f"{{{field}}}", value)
+    with whole_folder(out_dir) as folder:
+        merged.save_pretrained(folder)
+        processor_of(base_dir, setting).save_pretrained(folder)
+        (folder / "README.md").write_text(text)
+        if (base_dir / VIDEO).is_file():
+            shutil.copyfile(base_dir / VIDEO, folder / VIDEO)

@@ -1,0 +1,100 @@
+"""A model is ranked on ImgEdit-Bench with one command; two months are compared with another."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import suite_files
+from chat_client import chat_server
+from suite_files import reply
+
+from editjudge.commands import gallery
+from editjudge.core import records
+
+
+def run(command: str, *words: str) -> subprocess.CompletedProcess:
+    given = [sys.executable, "-m", f"editjudge.commands.{command}", *words]
+    return subprocess.run(given, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
+    return tmp_path
+
+
+def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> None:
+    file = suite_files.basic(Path("b"), 4)
+    cases = suite_files.load("imgedit_basic", file)
+    for n, name in enumerate(("mine", "theirs")):
+        suite_files.gallery(Path("edits") / name, cases, 100 * (n + 1))
+    Path("edits/theirs/4.png").unlink()
+    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/mine", "edits/theirs"]
+    words += ["--model", "gpt-4.1"]
+    for month, numbers in (("old", (4, 4, 4)), ("new", (5, 4, 3))):
+        replies = {f"edit {n}": [reply(*numbers) if n < 3 else reply(2, 2, 2)] for n in range(1, 5)}
+        with chat_server(replies=replies) as server:
+            done = run("suite", *words, "--base-url", server.url, "--out", month)
+        assert done.returncode == 0, done.stderr
+        (work / "work/raters/vlm.sqlite").unlink()
+    assert "suite: theirs: 1 missing: 4" in done.stderr
+    assert "| vlm | theirs | here |" in done.stdout
+    assert "| GPT-4.1 | GPT-4o | published:" in done.stdout
+    [lacking] = csv.DictReader(Path("new/gallery.csv").read_text().splitlines())
+    assert lacking == {"model": "theirs", "kind": "missing", "name": "4", "reason": "no image for this key"}
+    rows = records.read(Path("new/ratings.parquet"), "ratings")
+    assert len(rows) == 8
+    assert sum(row["scores"] is None for row in rows) == 1
+    models = json.loads(Path("new/metrics.json").read_text())["raters"][0]["models"]
+    assert [model["unscored"] for model in models] == [0, 1]
+    told = run("drift", "old/ratings.parquet", "new/ratings.parquet", "--json", "drift.json")
+    assert told.returncode == 0, told.stderr
+    found = {row["dimension"]: row for row in json.loads(Path("drift.json").read_text())}
+    assert (found["score"]["change"], found["score"]["changed"]) == (0.0, 0.0)
+    assert (found["adherence"]["edits"], found["adherence"]["changed"]) == (7, pytest.approx(4 / 7, abs=1e-6))
+    assert "vlm: gpt-4.1 (20" in told.stdout
+
+
+def test_a_mistake_is_one_line(work: Path) -> None:
+    file = suite_files.basic(Path("b"), 1)
+    whole = ["--suite", "imgedit_basic", "--cases", str(file)]
+    for words, said in (
+        (whole, "suite: who rates? --rater"),
+        ([*whole, "--rater", "x"], "suite: params.yaml not found"),
+        ([*whole[:3], "nowhere", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"], "suite: nowhere not found"),
+        (
+            [*whole, "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "--gallery", "a/m", "b/m"],
+            "suite: a/m not found",
+        ),
+    ):
+        done = run("suite", *words)
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+        assert done.stderr.startswith(said)
+    done = run("drift", "a", "b")
+    assert done.stderr.startswith("drift: a not found")
+
+
+def test_a_suites_gallery_is_written_and_read(work: Path) -> None:
+    cases = suite_files.load("imgedit_basic", suite_files.basic(Path("b"), 3))
+    records.write(Path("data/suites/s.parquet"), cases, "suites")
+
+    def told(words: str) -> str:
+        options = gallery.arguments_of(words.split())
+        return options.run(options)
+
+    folder = suite_files.gallery(Path("g/m"), cases[:2])
+    (folder / "no.png").write_bytes(b"x")
+    said = told("read --suite s --model m --gallery g/m --out data/suite_gallery/m/s.parquet")
+    assert said.splitlines() == ["m: 2 images of 3 cases", "m: 1 missing: 3", "m: 1 of no case: no.png"]
+    names = [row["name"] for row in csv.DictReader(Path("data/suite_gallery/m/s.csv").read_text().splitlines())]
+    assert names == ["3", "no.png"]
+    assert told("read --suite s --model m --gallery g/m") == said
+    assert told("write --suite s --model m --out out") == "m: 2 images of 3 cases"
+    assert sorted(file.name for file in Path("out/m").iterdir()) == ["1.png", "2.png"]
+    assert Path("out/m/1.png").read_bytes() == (folder / "1.png").read_bytes()
+    with pytest.raises(gallery.GalleryError, match="is there already"):
+        told("write --suite s --model m --out out")

@@ -1,0 +1,81 @@
+"""Small suites in their published forms, and galleries of edits of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pictures import picture
+
+from editjudge.benchmarks.suites import TYPES, SuiteSetting, cases
+from editjudge.core.records import Row
+from editjudge.core.settings import read
+
+
+def basic(folder: Path, count: int = 9) -> Path:
+    """ImgEdit-Bench's basic form: `count` cases of its types in turn, two of each photo, keys 1, 2, ..."""
+    rows = {}
+    for n in range(count):
+        (folder / "photos").mkdir(parents=True, exist_ok=True)
+        (folder / f"photos/{n // 2}.jpg").write_bytes(picture(n // 2, "JPEG"))
+        rows[str(n + 1)] = {"id": f"photos/{n // 2}.jpg", "prompt": f"edit {n + 1}", "edit_type": TYPES[n % len(TYPES)]}
+    file = folder / "basic_edit.json"
+    file.write_text(json.dumps(rows))
+    return file
+
+
+def uge(folder: Path, count: int = 3) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for n in range(count):
+        (folder / f"{n}.jpg").write_bytes(picture(n, "JPEG"))
+    file = folder / "UGE_edit.json"
+    file.write_text(json.dumps({str(n + 1): {"id": f"{n}.jpg", "prompt": f"uge {n + 1}"} for n in range(count)}))
+    return file
+
+
+def multi_turn(folder: Path, count: int = 2) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for n in range(count):
+        (folder / f"d{n}.png").write_bytes(picture(n))
+        lines.append(json.dumps({"id": f"d{n}", **{f"turn{k}": f"turn {k} of d{n}" for k in (1, 2, 3)}}))
+    file = folder / "multi_turn.jsonl"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def gedit(folder: Path, tasks: tuple[str, ...] = ("ps_human", "subject-add"), each: int = 2) -> Path:
+    """GEdit-Bench v1's table: of each task and language `each`, the first of them in the intersection."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {"key": f"{task}{n}", "task_type": task, "instruction_language": language,
+         "instruction": f"{task} {n} {language}", "input_image_raw": {"bytes": picture(n), "path": None},
+         "Intersection_exist": n == 0}
+        for task in tasks for n in range(each) for language in ("en", "cn")
+    ]  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
+    return folder / "train.parquet"
+
+
+def load(form: str, file: Path, **fields: Any) -> list[Row]:
+    """The suite's rows."""
+    setting = read("suites.x", SuiteSetting, {"form": form, "path": str(file), **fields})
+    return list(cases("x", setting))
+
+
+def gallery(folder: Path, rows: list[Row], seed: int = 100) -> Path:
+    """An edit of each case, under its published name."""
+    for n, row in enumerate(rows):
+        file = folder / f"{row['file']}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture(seed + n))
+    return folder
+
+
+def reply(adherence: int, quality: int, preservation: int) -> str:
+    """What a rater of ImgEdit's rubrics says."""
+    names = ("Instruction Adherence", "Editing Quality", "Detail Preservation")
+    numbers = (adherence, quality, preservation)
+    return "\n".join(["Brief reasoning: so", *(f"{name}: {n}" for name, n in zip(names, numbers, strict=True))])

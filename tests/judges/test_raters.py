@@ -1,0 +1,140 @@
+"""Raters behind a real HTTP server: what is asked, what is kept, runs, budgets, bad answers, and as scorers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_client import chat_server, picture
+
+from editjudge.core import resume
+from editjudge.core.params import ParamsError
+from editjudge.judges.raters import Case, Rater, RaterScorer, read_rater
+from editjudge.judges.rubrics import Rating, load
+from editjudge.scorers.protocol import Edit, Score, Unscored
+
+GOOD = {"adherence": 2, "quality": 5, "preservation": 3}
+SOURCE, EDITED = picture(1), picture(2)
+
+
+def how(url: str, **changes: Any) -> dict[str, Any]:
+    return {"backend": "endpoint", "base_url": url, "model": "m", "rubrics": "imgedit", "timeout": 5.0} | changes
+
+
+def cases(*types: str) -> list[Case]:
+    return [Case(f"k{n}", type_, f"q{n}", SOURCE, EDITED) for n, type_ in enumerate(types)]
+
+
+def ask(given: dict[str, Any], asked: list[Case], file: Path) -> tuple[list[list[Rating]], Rater]:
+    with resume.RecordCache(file) as cache, Rater("tested", given, cache) as rater:
+        return rater.rate(asked), rater
+
+
+def test_each_type_is_asked_by_its_rubric_and_replies_are_kept(tmp_path: Path) -> None:
+    reply = load("imgedit", "add").write(GOOD, "Added, but the light is off.")
+    with chat_server(replies={f"q{n}": [reply] for n in range(3)}, bodies=True) as server:
+        asked = cases("add", "remove", "add")
+        said, rater = ask(how(server.url), asked, tmp_path / "c.sqlite")
+        again, second = ask(how(server.url), asked, tmp_path / "c.sqlite")
+        bodies = server.log()["bodies"]
+    assert [[(run.key, run.scores, run.reason) for run in runs] for runs in said] == [
+        [(case.key, GOOD, None)] for case in asked
+    ]
+    assert [runs[0].reply for runs in said] == [reply] * 3
+    assert [runs[0].reply for runs in again] == [reply] * 3
+    assert (rater.account.asked, second.account.asked, second.account.reused) == (3, 0, 3)
+    chats = [json.loads(body) for body in bodies]
+    assert len(chats) == 3
+    assert sum("removes something" in str(chat["messages"]) for chat in chats) == 1
+    for chat in chats:
+        schema = chat["response_format"]["json_schema"]["schema"]
+        assert schema["required"][1:] == ["Instruction Adherence", "Editing Quality", "Detail Preservation"]
+
+
+def test_an_endpoint_that_refuses_schemas_and_answers_badly_leaves_reasons(tmp_path: Path) -> None:
+    good = load("imgedit", "add").write(GOOD)
+    replies = {
+        "q0": ["I'm sorry, I can't help with that."],
+        "q1": ["Realism: 4\nBeauty: 5\nCharm: 3", good],
+        "q2": [good.replace("5", "11")],
+        "q3": ["The edit is well done and I like it.", "Still well done.", "Very well."],
+        "q4": [f"```\n{good}\n```"],
+    }
+    with chat_server(replies=replies, refuse=["response_format"], refuse_words="unknown field") as server:
+        said, rater = ask(how(server.url), cases(*["add"] * 5), tmp_path / "c.sqlite")
+    scores = [runs[0].scores for runs in said]
+    assert scores == [None, GOOD, None, None, GOOD]
+    assert all((run.scores is None) == (run.reason is not None) for runs in said for run in runs)
+    assert "11 is no whole number in 1..5" in str(said[2][0].reason)
+    assert said[3][0].reply == "Very well."
+    assert rater.account.left_out == {"response_format"}
+
+
+def test_broken_images_and_a_budget_leave_reasons(tmp_path: Path) -> None:
+    broken = Case("b", "add", "q0", SOURCE, b"no image")
+    with chat_server(replies={"q0": [load("imgedit", "add").write(GOOD)]}) as server:
+        said, _ = ask(how(server.url), [broken, *cases("add")], tmp_path / "c.sqlite")
+        short, rater = ask(how(server.url, budget={"questions": 1}), cases("add", "add", "add"), tmp_path / "d.sqlite")
+    assert [runs[0].scores for runs in said] == [None, GOOD]
+    assert "image" in str(said[0][0].reason)
+    assert sum(runs[0].scores is not None for runs in short) == 1
+    assert rater.account.unasked == 2
+    assert all(runs[0].reason for runs in short if runs[0].scores is None)
+
+
+def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
+    rubric = load("imgedit", "adjust")
+    replies = {"q0": [rubric.write(dict.fromkeys(GOOD, n)) for n in (5, 3)], "q1": ["No."]}
+    with chat_server(replies=replies, bodies=True) as server:
+        given = how(server.url, runs=2, temperature=1.0, seed=7, max_in_flight=1, reply_tries=1)
+        with resume.RecordCache(tmp_path / "c.sqlite") as cache, Rater("tested", given, cache) as rater:
+            edits = [Edit(f"q{n}", SOURCE, EDITED, task="color_alter") for n in range(2)]
+            scores = RaterScorer(rater).score([*edits, Edit("q2", SOURCE, EDITED, task="camera_motion")])
+            assert [run.scores["quality"] for run in rater.rate(cases("adjust"))[0]] == [5, 3]  # type: ignore[index]
+        seeds = {json.loads(body)["seed"] for body in server.log()["bodies"]}
+    assert seeds == {7, 8}
+    first, second, third = scores
+    assert isinstance(first, Score)
+    assert (first.overall, first.dimensions["quality"], round(first.overall_std or 0, 6)) == (4.0, 4.0, 1.414214)
+    assert isinstance(second, Unscored)
+    assert third == Unscored("no rubric of camera_motion")
+
+
+def test_the_overall_score_is_capped_by_adherence(tmp_path: Path) -> None:
+    with (
+        chat_server(replies={"q0": [load("imgedit", "add").write(GOOD)]}) as server,
+        resume.RecordCache(tmp_path / "c.sqlite") as cache,
+        Rater("tested", how(server.url), cache) as rater,
+    ):
+        [score] = RaterScorer(rater).score([Edit("q0", SOURCE, EDITED, task="subject_add")])
+    assert isinstance(score, Score)
+    assert (score.overall, dict(score.dimensions)) == (2.0, {name: float(value) for name, value in GOOD.items()})
+    assert score.said
+    assert "Editing Quality: 5" in score.said
+
+
+def test_viescore_for_gedit_bench(tmp_path: Path) -> None:
+    with chat_server(
+        replies={"q0": ['{"score": [8, 6], "reasoning": "ok"}'], "q1": ["none"], "": ['{"score": [9, 5]}']}
+    ) as server:
+        said, _ = ask(how(server.url, rubrics="viescore_10"), cases("x", "y"), tmp_path / "c.sqlite")
+    assert said[0][0].scores == {"semantics": 6.0, "quality": 5.0}
+    assert said[1][0].scores is None
+    assert "semantics: " in str(said[1][0].reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rubrics": "imgedti"}, "raters.r.rubrics is 'imgedti'; did you mean imgedit"),
+        ({"rubrics": None}, "raters.r.rubrics"),
+        ({"prompt": "pvc"}, "raters.r.prompt is of judges that compare"),
+        ({"runs": 0}, "raters.r.runs must be at least 1"),
+        ({"runs": 2}, "raters.r.temperature must be above 0"),
+        ({"backend": "measures"}, "raters.r"),
+        ({"modle": "m"}, "raters.r.modle is unknown; did you mean model"),
+    ],
+)
+def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError, match=words.replace("[", r"\[")):
+        read_rater("raters.r", how("http://127.0.0.1:1/v1") | changes)
