@@ -183,6 +183,25 @@ def test_unread_answers_are_left_out_and_a_fit_at_its_bounds_says_so(bench: Benc
     assert set(report(bench, guessing)[0]["at_bounds"]) <= {"shape", "lapse"}
 
 
-def test_without_enough_gaps_in_a_refit_there_is_no_interval() -> None:
-    """Each of three clusters has one gap: two of them cannot be fitted."""
-    assert threshold_interval([1.0, 2.0, 3.0], [0.0, 1.0, 1.0], ["a", "b", "c"]) is None
+def test_what_contradicts_no_threshold_leaves_all_that_were_shown() -> None:
+    assert threshold_interval([1.0, 2.0, 3.0], [0.0, 1.0, 1.0], ["a", "b", "c"]) == pytest.approx((1.0, 3.0))
+    assert threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"]) is None, "two gaps fit any curve"
+
+
+def test_the_interval_has_every_hill_of_the_likelihood() -> None:
+    """Steps between a few gaps fit nearly as well as the best one: the ends are the outermost of them."""
+    gaps, worth = [1.0, 2.0, 4.0, 8.0] * 6, [0.0, 1.0, 0.0, 1.0] * 5 + [0.0, 0.0, 1.0, 1.0]
+    low, high = threshold_interval(gaps, worth, range(24))
+    ends = [-_cost_at(gaps, worth, end) for end in (low, high)]
+    drop = fit(gaps, worth).log_likelihood - np.array(ends)
+    inside = [not np.isclose(low, 1.0), not np.isclose(high, 8.0)]
+    assert drop[inside] == pytest.approx(1.96**2 / 2, abs=0.35)
+    assert low < fit(gaps, worth).threshold < high
+
+
+def _cost_at(gaps: list[float], worth: list[float], threshold: float) -> float:
+    """Minus the log-likelihood of the best curve with a threshold, looked for on a grid."""
+    shapes, lapses = np.geomspace(0.2, 15, 120), np.linspace(0, MAX_LAPSE, 7)
+    curves = [Curve(threshold / np.log(2) ** (1 / b), b, lapse, 0.0).at(gaps) for b in shapes for lapse in lapses]
+    chances = np.clip(curves, 1e-9, 1 - 1e-9)
+    return -float((np.array(worth) * np.log(chances) + (1 - np.array(worth)) * np.log1p(-chances)).sum(axis=1).max())

@@ -27,6 +27,7 @@ SHAPES = (0.2, 15.0)  # bounds of b
 BEYOND = 100.0  # a may lie so many times below the smallest gap or above the largest
 MIN_GAPS = 3  # different gaps that three parameters need
 BINS = 8
+GRID = 40  # thresholds at which an interval is looked for, before its ends are found
 
 
 @dataclass(frozen=True)
@@ -105,20 +106,76 @@ def _cost(parameters: Any, gaps: np.ndarray, worth: np.ndarray) -> tuple[float, 
 def threshold_interval(
     gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, clusters: Sequence[Any]
 ) -> tuple[float, float] | None:
-    """95 % interval of the threshold over whole clusters (n,), by refits without each, cut to the range of the gaps.
+    """95 % interval of the threshold over whole clusters (n,): what within the gaps the answers do not contradict.
 
-    It is the t interval of its logarithm. None with one cluster, and where a refit has fewer than three different gaps.
+    A threshold is contradicted where the best curve that has it is less likely by more than a likelihood ratio's
+    bound: half the square of Student's quantile, times how much more the threshold varies over clusters than over rows
+    that are independent; and no less than that of independent rows, since few clusters may look alike by chance. None
+    with one cluster, with fewer than three different gaps, and for a threshold outside them.
+    Source: the profile likelihood, adjusted as in R. E. Chandler and S. Bate, Inference for clustered data using the
+    independence loglikelihood, Biometrika 94 (2007) 167-183.
     """
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
-
-    def log_threshold(kept: np.ndarray) -> float:
-        return math.log(fit(x[kept], y[kept]).threshold) if len(np.unique(x[kept])) >= MIN_GAPS else math.nan
-
-    found = clustered.refitted(log_threshold, clusters)
-    if found.low is None or found.high is None:
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(names) < 2 or len(np.unique(x)) < MIN_GAPS:
         return None
-    low, high = np.clip((found.low, found.high), math.log(x.min()), math.log(x.max()))
-    return math.exp(low), math.exp(high)
+    best = fit(x, y)
+    if not x.min() <= best.threshold <= x.max():
+        return None
+    over_clusters = clustered.t_quantile(len(names)) ** 2 * _variance_ratio(best, x, y, place)
+    floor = best.log_likelihood - max(clustered.Z**2, over_clusters) / 2
+    middle = math.log(best.threshold)
+
+    def above(log_threshold: float) -> float:
+        return (best.log_likelihood if log_threshold == middle else _profile(log_threshold, x, y)) - floor
+
+    # The likelihood has several hills: the outermost crossings count.
+    grid = np.sort([*np.linspace(math.log(x.min()), math.log(x.max()), GRID), middle])
+    held = [n for n, each in enumerate(grid) if above(each) >= 0]
+    low, high = (
+        math.exp(grid[n] if not 0 <= n + step < len(grid) else optimize.brentq(above, *sorted(grid[[n, n + step]])))
+        for n, step in ((held[0], -1), (held[-1], 1))
+    )
+    return low, high
+
+
+LOG_HALF = math.log(math.log(2))  # log a is the threshold's logarithm less this over b
+
+
+def _profile(log_threshold: float, gaps: np.ndarray, worth: np.ndarray) -> float:
+    """The greatest log-likelihood of a curve with this threshold."""
+
+    def cost(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        share = LOG_HALF * math.exp(-parameters[0])
+        value, slope = _cost((log_threshold - share, *parameters), gaps, worth)
+        return value, np.array([slope[1] + slope[0] * share, slope[2]])
+
+    bounds = [(math.log(SHAPES[0]), math.log(SHAPES[1])), (0.0, MAX_LAPSE)]
+    starts = [(b, c) for b in np.linspace(*bounds[0], 6) for c in bounds[1]]
+    start = min(starts, key=lambda each: cost(np.array(each))[0])
+    return -float(optimize.minimize(cost, start, method="L-BFGS-B", jac=True, bounds=bounds).fun)
+
+
+def _variance_ratio(curve: Curve, gaps: np.ndarray, worth: np.ndarray, place: np.ndarray) -> float:
+    """The variance of the threshold's logarithm over clusters (rows' places (n,)) over that of independent rows.
+
+    From the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it.
+    """
+    power = np.minimum((gaps / curve.scale) ** curve.shape, 700.0)
+    height, rest = 1 - GUESS - curve.lapse, np.exp(-power)
+    chance = np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9)
+    steep = height * rest * power * curve.shape
+    by_shape = steep * (np.log(gaps / curve.scale) - LOG_HALF / curve.shape)
+    slopes = np.column_stack([-steep, by_shape, rest - 1])  # of psi, by log threshold, log b and l
+    bound = {*curve.at_bounds, *(["lapse"] if curve.lapse < 1e-6 else [])}
+    slopes = slopes[:, [n for n, name in enumerate(("threshold", "shape", "lapse")) if name not in bound]]
+    information = slopes.T @ (slopes / (chance * (1 - chance))[:, None])
+    if np.linalg.matrix_rank(information) < len(information):
+        return 0.0
+    inverse = np.linalg.inv(information)[0]
+    scores = slopes * ((worth - chance) / (chance * (1 - chance)))[:, None] @ inverse
+    every = np.bincount(place, weights=scores)
+    return float(len(every) / (len(every) - 1) * (every**2).sum() / inverse[0])
 
 
 def points(
