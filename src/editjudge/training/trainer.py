@@ -102,6 +102,7 @@ class Trainer(SFTTrainer):
         entry: dict[str, Any] = self.state.log_history[-1]
         entry["eval_accuracy"] = self.accuracy(cast(Any, self.eval_dataset))
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
+            self.settle()
             self.best = weights_of(self.model)
         return metrics
 
@@ -109,8 +110,14 @@ class Trainer(SFTTrainer):
         """What the evaluation gives: `eval_loss`, which is logged."""
         return super().evaluate(*arguments, **named)
 
+    def settle(self) -> None:
+        """To be called before weights are gathered: a forward pass of ZeRO-3 has left parts on their way to the next."""
+        if is_deepspeed_zero3_enabled():
+            cast(Any, self.deepspeed).empty_partition_cache()
+
     def take(self, weights: dict[str, torch.Tensor]) -> None:
         """Gives the model these weights, and readies it for use."""
+        self.settle()
         with trained(self.model, writer=0) as parameters:
             for name, parameter in parameters.items():
                 parameter.data.copy_(weights[name])
