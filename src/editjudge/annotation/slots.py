@@ -15,7 +15,7 @@ from editjudge.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_
 from editjudge.core.params import ParamsError
 from editjudge.core.resume import file_hash
 from editjudge.core.unfinished import Unfinished
-from editjudge.core.workers import end_with_parent, fork_server
+from editjudge.core.workers import end_with_parent, fork_server, import_ahead
 from editjudge.measures.names import Slot
 from editjudge.vision import faces_settings, folders, lpips
 from editjudge.vision.encoders import Grid
@@ -52,6 +52,8 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> None:
     Also for a device that is not there, or that onnxruntime cannot use.
     """
     heavy = torch_slots(slots, setting)
+    if heavy:
+        import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
     for slot in sorted(heavy):
         _weights(slot, setting)
         if slot in setting.slots:

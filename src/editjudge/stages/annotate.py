@@ -18,7 +18,6 @@ from editjudge.core import params, records, resume, unfinished
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.core.workers import import_ahead
 from editjudge.endpoints.spending import run_report
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
@@ -146,10 +145,7 @@ def run(task: str) -> None:
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
     setting = slot_settings.read(params.leaf(values, "measures"))
     grounding = read_grounding(params.leaf(values, "grounding"))
-    used = slot_settings.used(recipe, setting)
-    if slot_settings.torch_slots(used, setting):
-        import_ahead("torch", "transformers.modeling_utils")
-    slots.check(used, setting)
+    slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
     accounts = pairwise.open_accounts(recipe, judges)
     files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]

@@ -14,6 +14,7 @@ from datasets import Dataset
 from peft import get_peft_model
 from PIL import Image
 from transformers import Qwen3VLProcessor, set_seed
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from editjudge.core import hub
 from editjudge.core.errors import FileError
@@ -141,6 +142,7 @@ def save(
 
     Adapters are merged in float32. numbers: of rows and steps.
     """
+    unset_hf_deepspeed_config()  # the training is over: under ZeRO-3 transformers would load parts
     model, more = build(base_dir, setting, "float32", "cpu")
     set_seed(setting.seed)
     made: Any = get_peft_model(model, more["peft_config"]) if more else model

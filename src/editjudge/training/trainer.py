@@ -111,7 +111,7 @@ class Trainer(SFTTrainer):
         return super().evaluate(*arguments, **named)
 
     def settle(self) -> None:
-        """To be called before weights are gathered: a forward pass of ZeRO-3 has left parts on their way to the next."""
+        """To be called before weights are gathered: ZeRO-3 has parts on their way that the next step would need."""
         if is_deepspeed_zero3_enabled():
             cast(Any, self.deepspeed).empty_partition_cache()
 
