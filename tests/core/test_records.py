@@ -123,6 +123,8 @@ def test_missing_files_columns_and_other_formats_are_named(tmp_path: Path) -> No
 def test_every_contract_is_a_valid_schema_with_sorted_columns(file: Path) -> None:
     name = file.name.removesuffix(".schema.json")
     schemas._Validator.check_schema(schemas.load(name))
+    if name == "photo_records":  # lines of JSON, and no table
+        return
     names = schemas.arrow_schema(name).names
     assert names == sorted(names)
     assert set(schemas.load(name)["required"]) <= set(names)

@@ -265,6 +265,7 @@ def scoring() -> Any:
     trained, *_ = scorer.train_scorer(base, table, pictures.__getitem__, out, setting, checkpoints)
     asked = [Edit(s.instruction, pictures[s.source], pictures[s.a]) for s in samples]
     said = [dataclasses.asdict(each) for each in CheckpointScorer.load(out, batch_size=4, device="cpu").score(asked)]
+    assert all(each.pop("said") is None for each in said), "it has no words"
     return trained.history, said, (out / "head.safetensors").read_bytes(), (out / "model.safetensors").read_bytes()
 
 
