@@ -24,7 +24,7 @@ PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-ch
 .PHONY: setup setup-dev repro test lint graph check verify pull publish store rehearsal audit vllm vllm-lock clean
 
 # The stages whose outputs lie in published/: small, and without images.
-PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer judge_benchmark compare_models
+PUBLISHED ?= annotate train_pairs train_judge merge_judge train_scorer@editreward judge_benchmark compare_models
 
 setup: $(VENV)/.graph
 setup-dev: $(VENV)/.dev

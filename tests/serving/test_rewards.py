@@ -54,7 +54,7 @@ def expected(source: bytes, edited: bytes) -> Score:
     return score
 
 
-def told(source: bytes, edited: bytes) -> dict[str, Any]:
+def result_of(source: bytes, edited: bytes) -> dict[str, Any]:
     """What the service says of it: its values by name, and no words."""
     values = asdict(expected(source, edited)) | {"reason": None}
     return {name: value for name, value in values.items() if name != "said"}
@@ -62,7 +62,7 @@ def told(source: bytes, edited: bytes) -> dict[str, Any]:
 
 def test_a_result_has_named_values_and_a_failure_its_reason(running: Running) -> None:
     good, broken = reward_client.score(running.url, [("x", picture(1), picture(2)), ("x", picture(1), BROKEN)])
-    assert good == told(picture(1), picture(2))
+    assert good == result_of(picture(1), picture(2))
     assert broken["overall"] is None
     assert broken["reason"].startswith("an image cannot be used: ")
 
@@ -88,7 +88,7 @@ def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
             assert result["overall"] is None
             assert result["reason"]
         else:
-            assert result == told(*edit)
+            assert result == result_of(*edit)
     assert max(running.scorer.batches) > 1
     assert max(running.scorer.batches) <= 16
     lines = told.splitlines()
