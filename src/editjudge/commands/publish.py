@@ -54,11 +54,12 @@ class PublishError(UserError):
 
 
 def outputs(repo: "Repo", stages: Sequence[str]) -> list[Any]:
-    """The cached outputs of the stages (all items of one that has several); of all where none is named."""
-    every = [(out.stage.addressing.partition("@")[0], out) for out in repo.index.outs if out.use_cache]
-    if unknown := set(stages) - {name for name, _ in every}:
+    """The cached outputs of the stages, of all items or of one (stage@item); of all where none is named."""
+    every = [({out.stage.addressing, out.stage.addressing.partition("@")[0]}, out) for out in repo.index.outs]
+    every = [(names, out) for names, out in every if out.use_cache]
+    if unknown := set(stages).difference(*(names for names, _ in every)):
         raise PublishError(f"dvc.yaml has no stage {sorted(unknown)[0]} with outputs to publish")
-    return [out for name, out in every if not stages or name in stages]
+    return [out for names, out in every if not stages or names & set(stages)]
 
 
 def objects(outs: Iterable[Any]) -> set[str]:
