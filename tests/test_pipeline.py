@@ -141,7 +141,8 @@ def test_a_measure_that_changed_runs_what_measures_and_what_follows(repository: 
     repository.run("dvc", "repro", "code")
     changed = json.loads(repository.run("dvc", "status", "--json"))
     measuring = {f"annotate@{task}" for task in TASKS} | {"measure_response", "judge_benchmark@probe", "compare_models"}
-    assert measuring <= set(changed) <= measuring | {"train_pairs"}
+    judging = {"train_pairs", "train_scorer@editreward", "train_scorer@imgedit_judge", "rate@imgedit_probe"}
+    assert measuring <= set(changed) <= measuring | judging
     repository.run("git", "checkout", "src")
     assert stages_run(repository.run("dvc", "repro")) <= {"code"}
 

@@ -44,7 +44,6 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
     assert counted["reused"] == before
     came = servers.edits.log()["came"]
-    assert len(came) == counted["reused"] + counted["computed"]
     assert sum(came.values()) == asked + counted["computed"], "what was kept is not asked for again"
 
 
