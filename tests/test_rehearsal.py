@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("diffusers", reason='the rehearsal edits through diffusers: pip install -e ".[editors]"')
@@ -44,6 +45,11 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
     assert counted["reused"] == before
     came = servers.edits.log()["came"]
+    data = copy.folder / "data"
+    files = [data / "gedit_bench.parquet", *data.glob("pools/*.parquet"), *data.glob("suites/*.parquet")]
+    told = [text for file in files for text in pq.read_table(file)["instruction"].to_pylist()]
+    assert len(told) == counted["reused"] + counted["computed"]
+    assert set(came) == set(told), "the server counts by instruction, and suites have some twice"
     assert sum(came.values()) == asked + counted["computed"], "what was kept is not asked for again"
 
 
