@@ -38,6 +38,7 @@ def settings(editors: list[str]) -> None:
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     values["tasks"] = {TASK: values["tasks"][TASK]}
     values["editors"] = {name: values["editors"][name] for name in editors}
+    values["suites"] = {}
     Path("params.yaml").write_text(yaml.safe_dump(values))
 
 

@@ -49,3 +49,17 @@ def test_the_processes_of_a_killed_stage_end(kind: str, tmp_path: Path) -> None:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(stage.pid, signal.SIGKILL)
+
+
+def test_a_program_that_begins_again_in_its_processes_is_told(tmp_path: Path) -> None:
+    """It would wait for itself: its process waits for what the program has begun."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from pathlib import Path\n"
+        "from editjudge.core import resume, workers\n"
+        "with resume.RecordCache(Path('cache.sqlite')) as cache, cache.claimed(['one']):\n"
+        "    workers.spread(str, [1], 'numbers')\n"
+    )
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert 'put what your program does under `if __name__ == "__main__":`' in done.stderr

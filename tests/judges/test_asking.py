@@ -19,7 +19,7 @@ from editjudge.annotation.recipe import load_recipe
 from editjudge.core import code, images, params, resume
 from editjudge.core.workers import cores
 from editjudge.endpoints.spending import Account, Budget, Usage
-from editjudge.judges import asking
+from editjudge.judges import asking, models
 from editjudge.judges.measures_judge import Context, compare, compare_many
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting, TransformersSetting
@@ -136,18 +136,18 @@ def test_a_model_in_this_process_resumes_by_pass_and_counts_its_cost(
 def test_the_number_of_processes_changes_no_reply(
     question: Question, base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "CHUNK", 4)  # its last chunk has 2
+    monkeypatch.setattr(models, "CHUNK", 4)  # its last chunk has 2
     several = differing(question, 5)
     one, two = (ask(setting(base_dir) | {"workers": n}, several, tmp_path / f"{n}")[0] for n in (1, 2))
     assert one == two
 
 
 def test_there_is_one_copy_of_a_model_on_each_gpu_or_one_a_core() -> None:
-    assert asking.places(0, 3) == ["cuda:0", "cuda:1", "cuda:2"]
-    assert asking.places(0, 0) == ["cpu"] * cores()
-    assert asking.places(5, 2) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
-    assert asking.places(1, 8) == ["cuda:0"]
-    assert asking.places(99, 0) == ["cpu"] * cores()
+    assert models.places(0, 3) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert models.places(0, 0) == ["cpu"] * cores()
+    assert models.places(5, 2) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    assert models.places(1, 8) == ["cuda:0"]
+    assert models.places(99, 0) == ["cpu"] * cores()
 
 
 def two_gpus() -> int:
@@ -158,7 +158,7 @@ def test_processes_with_a_model_have_the_gpus_in_turn(
     base_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two, of which torch has none here: each process says which one it was to load the model on."""
-    monkeypatch.setattr(asking, "_gpus", two_gpus)
+    monkeypatch.setattr(models, "_gpus", two_gpus)
     given = setting(base_dir) | {"workers": 0}
     with resume.RecordCache(tmp_path / "c") as cache, asking.opened(given, cache, Account("j")) as judge:
         found = [judge._pool.submit(home, tmp_path) for _ in range(2)]
@@ -167,7 +167,7 @@ def test_processes_with_a_model_have_the_gpus_in_turn(
 
 def home(folder: Path) -> str:
     """This process's device; it waits for the other one."""
-    own = asking._Process.device
+    own = models._Process.device
     (folder / own.replace(":", "")).touch()
     wait_until(lambda: len(list(folder.glob("cuda*"))) == 2)
     return own
@@ -177,11 +177,11 @@ def test_the_code_that_asks_a_model_here_stands_in_the_name_of_its_answers(
     base_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = TransformersSetting(model=str(base_dir), rule="agreement", dtype="float32", batch_size=4)
-    names, plain = [asking.model_of(here)], code._own_version
+    names, plain = [models.model_of(here)], code._own_version
     for module in ("judges.transformers_judge", "qwen.chat_model", "core.progress"):
         changed = f"editjudge.{module}"
         monkeypatch.setattr(code, "_own_version", lambda name, changed=changed: plain(name) + "x" * (name == changed))
-        names.append(asking.model_of(here))
+        names.append(models.model_of(here))
     assert [names.index(name) for name in names] == [0, 1, 2, 0]
 
 
@@ -218,7 +218,7 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
 
     def name(how: EndpointSetting) -> str:
         way = asking.form(how.prompt, asking.CONSISTENCY)
-        return asking.tasks_of(how, way, [question], asking.model_of(how))[0].name
+        return models.tasks_of(how, way, [question], models.model_of(how))[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -234,7 +234,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
         way = asking.form(how.prompt, asking.CONSISTENCY)
-        return asking.tasks_of(how, way, [question], asking.model_of(how))[0].name
+        return models.tasks_of(how, way, [question], models.model_of(how))[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
     sizes = {name(min_pixels=least, max_pixels=most) for least, most in ((4, 9), (5, 9), (4, 8))}
@@ -290,8 +290,8 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     monkeypatch.setattr(
         ChatModel, "render", lambda self, messages: asked.append(str(messages)) or render(self, messages)
     )
-    here = ThreadPoolExecutor(1, initializer=asking._begin, initargs=["cpu"])  # where it is seen
-    monkeypatch.setattr(asking, "on_devices", lambda *_: nullcontext(here))
+    here = ThreadPoolExecutor(1, initializer=models._begin, initargs=["cpu"])  # where it is seen
+    monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
     counts = []
     with resume.RecordCache(tmp_path / "c") as cache:
         for dimension in ("visual_quality", "instruction_following", "visual_quality"):

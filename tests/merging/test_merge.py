@@ -27,7 +27,7 @@ from transformers import Qwen3VLForConditionalGeneration
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256
-from editjudge.judges.asking import weights_hash
+from editjudge.judges.models import weights_hash
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.judges.transformers_judge import TransformersJudge

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.settings import known
@@ -96,6 +94,8 @@ def agreement(rated: Mapping[str, float], published: Mapping[str, float]) -> dic
     if len(both) < 3:
         return {"n": len(both), **nothing, **apart}
     sides = [rated[name] for name in both], [published[name] for name in both]
+    from scipy import stats  # here: it takes a second
+
     rho, tau = float(stats.spearmanr(*sides).statistic), float(stats.kendalltau(*sides).statistic)
     figures: dict[str, Any] = {"n": len(both), "spearman": rho, "low": None, "high": None, "kendall": tau}
     if len(both) > 3 and abs(rho) < 1:

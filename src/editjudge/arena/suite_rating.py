@@ -16,7 +16,7 @@ from editjudge.core.records import Row
 from editjudge.core.settings import known
 from editjudge.endpoints.spending import Account
 from editjudge.judges import raters, rubrics
-from editjudge.judges.asking import weights_hash
+from editjudge.judges.models import weights_hash
 from editjudge.judges.raters import Case, Rater
 from editjudge.judges.rubrics import Rating
 from editjudge.judges.settings import LocalSetting, ModelSetting
@@ -81,7 +81,7 @@ def rate(
             resume.RecordCache(work("raters", f"{name}.sqlite")) as cache,
             Rater(name, fields, cache) as rater,
         ):
-            judge = identity(rater.judge.setting)  # type: ignore[arg-type]  # a rater is a model
+            judge = identity(rater.setting)
             asked = {model: _asked(cases, own) for model, own in edits.items()}
             flat = [case for own in asked.values() for case in own.values() if isinstance(case, Case)]
             answers = iter(rater.rate(flat))

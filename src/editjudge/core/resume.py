@@ -27,7 +27,7 @@ from editjudge.core.code import version as code_version  # noqa: F401
 from editjudge.core.errors import UserError
 from editjudge.core.files import held, is_free, journal, locked, sha256, work
 from editjudge.core.progress import progress
-from editjudge.core.workers import cores, processes
+from editjudge.core.workers import check_main, cores, processes
 
 BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
 FRESH_SECONDS = 2.0  # in which a file may be written twice at what its disk takes for one time
@@ -58,6 +58,7 @@ class RecordCache:
     """
 
     def __init__(self, path: Path) -> None:
+        check_main()
         self.reused = self.computed = self.damaged = 0
         self.path = path
         self._lock: BinaryIO | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, current_process
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -33,6 +33,12 @@ def fork_server(*modules: str) -> ForkServerContext:
     context = get_context("forkserver")
     context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
     return context
+
+
+def check_main() -> None:
+    """RuntimeError: a program whose work is not under `if __name__ == "__main__":` begins it again in its processes."""
+    if getattr(current_process(), "_inheriting", False):  # multiprocessing's own sign, while it imports the program
+        raise RuntimeError('put what your program does under `if __name__ == "__main__":`: its processes import it')
 
 
 def import_ahead(*modules: str) -> None:

@@ -36,7 +36,7 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
-from editjudge.judges.asking import Judge
+from editjudge.judges.models import Model
 from editjudge.judges.protocol import Said
 
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
@@ -189,8 +189,8 @@ class _Run:
         account = self.result.accounts.setdefault(role, Account(role, how.price, how.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
         turn = Turn(tuple(seen), setting.max_new_tokens, schema)
-        with Judge(how, self.cache, account) as judge:
-            found = judge.answers(turn, list(inquiries.values()))
+        with Model(how, self.cache, account) as model:
+            found = model.answers(turn, list(inquiries.values()))
         return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:

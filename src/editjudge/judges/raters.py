@@ -1,6 +1,6 @@
 """Raters: models of section `raters` of params.yaml that rate single edits, each by the rubric of its type.
 
-A rater is asked as judges are (judges.asking): replies are kept in work/ by their request, and read when they are used.
+A rater is asked as judges are (judges.models): replies are kept in work/ by their request, and read when they are used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from editjudge.core.params import ParamsError
 from editjudge.core.records import Image
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 from editjudge.endpoints.spending import total
-from editjudge.judges.asking import Judge, at_hand, form, open_account
+from editjudge.judges.models import Model, at_hand, open_account
 from editjudge.judges.protocol import PointQuestion
 from editjudge.judges.rubrics import SETS, Rating, load
 from editjudge.judges.settings import MeasuresSetting, ModelSetting, read_setting
-from editjudge.judges.viescore import ASPECTS, SCALES
+from editjudge.judges.viescore import ASPECTS, SCALES, pointwise
 from editjudge.scorers.protocol import Edit, Score, Unscored
 
 VIESCORE = ("semantics", "quality")  # what a rater with rubrics of VIEScore says of an edit, 0..10
@@ -79,15 +79,15 @@ class Rater:
 
     def __init__(self, name: str, given: Any, cache: resume.RecordCache) -> None:
         self.own, setting = read_rater(f"raters.{name}", given)
-        setting = cast(ModelSetting, at_hand(f"raters.{name}", setting))
-        self.account = open_account(f"raters.{name}", setting)
-        self.judge = Judge(setting, cache, self.account)
+        self.setting = cast(ModelSetting, at_hand(f"raters.{name}", setting))
+        self.account = open_account(f"raters.{name}", self.setting)
+        self.model = Model(self.setting, cache, self.account)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.judge.__exit__(*error)
+        self.model.__exit__(*error)
 
     def rate(self, cases: Iterable[Case]) -> list[list[Rating]]:
         """What the rater said of each case, in their order, once a run. FileError: a type without a rubric.
@@ -101,12 +101,12 @@ class Rater:
         found: dict[int, list[Rating]] = {}
         for type_, rubric in rubrics.items():
             these = [n for n, case in enumerate(asked) if case.type == type_]
-            found |= zip(these, self.judge.answers(rubric, [asked[n] for n in these]), strict=True)
+            found |= zip(these, self.model.answers(rubric, [asked[n] for n in these]), strict=True)
         return [found[n] for n in range(len(asked))]
 
     def _by_viescore(self, cases: list[Case]) -> list[list[Rating]]:
         edits = [PointQuestion(case.key, case.instruction, case.source, case.edited) for case in cases]
-        aspects = [self.judge.answers(form(self.own.rubrics, aspect), edits) for aspect in ASPECTS]
+        aspects = [self.model.answers(pointwise(SCALES[self.own.rubrics], aspect), edits) for aspect in ASPECTS]
         return [[_of(both) for both in zip(*runs, strict=True)] for runs in zip(*aspects, strict=True)]
 
 

@@ -302,9 +302,10 @@ def gap(candidates: Collection[Candidate], model: str) -> unfinished.Gap:
     return unfinished.Gap(f"edits of {model}", missing, len(candidates), f"editors.{model}.budget")
 
 
-def lacking(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
-    """Of a user's own images, those that are missing or cannot be used, by name."""
-    failed = (c for c in candidates if c.meta["status"] == "failed")
+def lacking(candidates: Collection[Candidate]) -> list[dict[str, Any]]:
+    """Of a user's own images, those that are missing or unusable, by name; of a suite only if there are any of it."""
+    there = {c.suite for c in candidates if c.meta["status"] == "done"} | {None}
+    failed = (c for c in candidates if c.meta["status"] == "failed" and c.suite in there)
     return [{"key": c.key, "kind": c.meta["kind"], "reason": c.meta["reason"]} for c in failed]
 
 

@@ -20,7 +20,9 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import known
+from editjudge.core.workers import import_ahead
 from editjudge.judges import rubrics
+from editjudge.judges.models import LOCAL
 from editjudge.pairs.pictures import Pictures, faults
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
@@ -297,6 +299,8 @@ def train_alone_or_launch(name: str) -> None:
     setting = read_setting(values, name)
     rows, base = records.read(data_of(setting), "scorer_data"), hub.checkpoint("train_scorer.base", setting.base)
     os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
+    if isinstance(setting, TrainRaterSetting):
+        import_ahead(LOCAL)  # for the tests, beside the training
     start = runs.started(setting.launch)
     files = [data_of(setting), *sorted(file for file in base.rglob("*") if file.is_file())]
     processes = start.nodes * start.processes

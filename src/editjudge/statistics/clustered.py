@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 LEVEL = 0.95
 Z = 1.96
@@ -51,7 +51,7 @@ class Estimate:
 @cache
 def t_quantile(clusters: int, level: float = LEVEL) -> float:
     """The two-sided quantile of Student's t for a standard error from so many clusters."""
-    return round(float(stats.t.ppf((1 + level) / 2, clusters - 1)), 9)
+    return round(float(special.stdtrit(clusters - 1, (1 + level) / 2)), 9)
 
 
 def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from editjudge.statistics import clustered
 
@@ -29,6 +28,8 @@ def spearman(scores: Sequence[float | None], ratings: Sequence[float]) -> float 
     kept = [(s, r) for s, r in zip(scores, ratings, strict=True) if s is not None]
     if len(kept) < 3 or any(len(set(column)) < 2 for column in zip(*kept, strict=True)):
         return None
+    from scipy import stats  # here: it takes a second
+
     return float(stats.spearmanr(*zip(*kept, strict=True)).statistic)
 
 

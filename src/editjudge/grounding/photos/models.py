@@ -26,7 +26,7 @@ from editjudge.grounding.photos.settings import (
     Regions,
 )
 from editjudge.grounding.settings import EmbeddedSetting, LocalParserSetting, ParserSetting, asked_setting
-from editjudge.judges.asking import Judge
+from editjudge.judges.models import Model
 from editjudge.vision import aesthetics, folders, segmenters
 
 if TYPE_CHECKING:  # it loads torch
@@ -128,11 +128,11 @@ class Models:
             setting = replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
         how = asked_setting(where, setting)
         account = self.accounts.setdefault(role, Account(role, how.price, how.budget))
-        judge = self._open.enter_context(Judge(how, self.cache, account))
+        model = self._open.enter_context(Model(how, self.cache, account))
 
         def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
             turn = Turn(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)
-            return [found for [found] in judge.answers(turn, list(inquiries))] if inquiries else []
+            return [found for [found] in model.answers(turn, list(inquiries))] if inquiries else []
 
         return ask
 
