@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read
 from editjudge.judges.rubrics import Rating
 from editjudge.qwen.checkpoint import load_model
-from editjudge.training import rater, raters_tested
+from editjudge.training import lora, rater, raters_tested
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,44 @@ def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
     gone_on = train(samples, tmp_path / "gone on", how, tmp_path / "checkpoints")
     assert gone_on.resumed_from == 4
     assert files(tmp_path / "whole") == files(tmp_path / "gone on")
+
+
+def test_the_distance_of_the_expected_score_is_learnt_beside_the_words(
+    train: Callable[..., Any], samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """At each score the squared distance, summed, over the number of the reply's tokens; in evaluations not at all."""
+    plain, seen = rater.Trainer.compute_loss, list[tuple[float, float]]()
+
+    def compared(self: Any, model: Any, inputs: dict[str, Any], *given: Any, **named: Any) -> Any:
+        if not model.training:
+            return plain(self, model, inputs, *given, **named)
+        loss = plain(self, model, dict(inputs), *given, **named)
+        with torch.no_grad():
+            words = lora.Trainer.compute_loss(self, model, dict(inputs), *given, **named)
+            labels, rest = inputs["labels"], {name: value for name, value in inputs.items() if name != "labels"}
+            logits, away = model(**rest).logits.double(), 0.0
+            tokens = self.processing_class.tokenizer.convert_tokens_to_ids(list("12345"))
+            for row, place in zip(*torch.where(torch.isin(labels, torch.tensor(tokens))), strict=True):
+                chances = logits[row, place - 1, tokens].softmax(-1).tolist()
+                expected = sum(score * chance for score, chance in enumerate(chances, 1))
+                away += (expected - 1 - tokens.index(labels[row, place])) ** 2
+        seen.append((loss.item(), words.item() + 2.0 * away / int((labels != -100).sum())))
+        return loss
+
+    monkeypatch.setattr(rater.Trainer, "compute_loss", compared)
+    train(samples, tmp_path / "one", setting(distance_weight=2.0))
+    assert len(seen) == 8
+    for found, by_hand in seen:
+        assert found == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_a_score_that_is_no_token_is_told(
+    train: Callable[..., Any], samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ten = replace(rater._rubric("brief", "remove"), most=10)
+    monkeypatch.setattr(rater, "_rubric", lambda *_: ten)
+    with pytest.raises(UserError, match=r"distance_weight: 10 is no token of the base: set it to 0\.0"):
+        train(samples, tmp_path / "x", setting(distance_weight=1.0))
 
 
 def test_samples_are_balanced_over_types_and_scores(samples: Samples):

@@ -170,10 +170,12 @@ class TrainScorerSetting(SingleEditsSetting):
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TrainRaterSetting(SingleEditsSetting):
     """An entry of section `train_scorer` that says its scores in words: it has `rubrics`, the set whose questions and
-    replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all."""
+    replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all. distance_weight: see
+    `rater.Trainer`."""
 
     rubrics: Text
     most: Count = 0
+    distance_weight: Amount = 0.0
     deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"] = "none"
 
 
