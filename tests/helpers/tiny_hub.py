@@ -31,7 +31,7 @@ from editjudge.vision.lpips import LINEAR, TRUNK
 COMMIT = "5" * 40
 COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230)}  # as grounding_server knows them
 HEIGHT, WIDTH = 96, 128
-FACES = ((6, 5), (16, 11))  # cells of 32 of the detector's 640: one in the red square, one beside it
+FACES = ((6, 5), (14, 7), (16, 11))  # cells of 32 of the detector's 640: in the red square, in the blue one, beside
 SIZES = tiny.TinySettings(
     image_size=64, hidden_size=48, text_layers=2, text_heads=2, key_value_heads=1, text_intermediate=96,
     vision_hidden=48, vision_layers=2, vision_heads=2, vision_intermediate=64,
