@@ -191,7 +191,8 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
         "people": {"source": "editreward", "path": "data/sources/train.json", "images": "data/sources/images"},
     }
     stale, dvc = mended(scorer_data=entries)
-    assert stale == ["scorer_data.deps"]
+    assert stale == ["scorer_data.deps", "scorer_data.params"]
+    assert body("scorer_data", dvc)["params"] == ["scorer_data.${key}", "train_pairs", "measures", "tasks"]
     assert body("scorer_data", dvc)["deps"] == [
         "data/code/scorer_data.json",
         "data/sources/turns.jsonl",
@@ -205,6 +206,15 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
         "data/sources/train.json",
         "data/sources/images",
     ]
+
+
+def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
+    assert not any("serve" in body(stage).get("params", []) for stage in STAGES)
+    served = {"own": {"backend": "served", "model": "models/judge"}}
+    stale, dvc = mended(judges=served, raters=served)
+    assert {"rate.params", "judge_benchmark.params"} <= set(stale)
+    assert "serve" in body("rate", dvc)["params"]
+    assert "serve" not in body("annotate", dvc)["params"] + body("compare_models", dvc)["params"]
 
 
 def test_embedded_features_are_no_folder() -> None:
