@@ -44,7 +44,7 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     Rows of one's own may say regions, see sources.own_regions.
     """
     seen: set[str] = set()
-    for record in reading.read(setting.table()):
+    for record in reading.read(setting):
         try:
             yield _prompt(record, seen)
         except (RowError, images.ImageError) as error:
