@@ -115,13 +115,17 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     turns: list[dict[str, Any]] = [{"dialogue": None, "turn": None}, *({"dialogue": "d", "turn": n} for n in (1, 2))]
     kept = schemas.load("photo_edits")["properties"]
     rows = [
-        {name: value for name, value in (pair | {"type": "adjust"} | turn).items() if name in kept}
+        {name: value for name, value in (pair | {"type": "adjust", "split": "test"} | turn).items() if name in kept}
         for pair, turn in zip(pairs, turns, strict=True)
     ]
-    records.write(tmp_path / "edits.parquet", rows, "photo_edits")
+    other = rows[0] | {"key": "other", "split": "train"}
+    records.write(tmp_path / "edits.parquet", [other, *rows], "photo_edits")
     cases = suite_files.load("photos", tmp_path / "edits.parquet")
     schemas.check("suites", cases, "x")
     assert [(case["key"], case["type"], case["turn"]) for case in cases] == [
         (row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)
     ]
     assert [records.prompt_of(case)["edit"] for case in cases] == [row["edit"] for row in rows]
+    records.write(tmp_path / "edits.parquet", [other], "photo_edits")
+    with pytest.raises(TableError, match=r"edits.parquet: no photograph is for suites: raise instructions.test_share"):
+        suite_files.load("photos", tmp_path / "edits.parquet")

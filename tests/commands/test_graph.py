@@ -123,7 +123,7 @@ def test_what_params_name_becomes_a_dep_and_goes_with_it(stage: str, section: st
     ],
 )
 def test_sources_without_a_path_give_no_dep(sources: object) -> None:
-    assert mended(raw_pairs={"sources": sources})[0] == []
+    assert body("raw_pairs", mended(raw_pairs={"sources": sources})[1])["deps"] == ["data/code/raw_pairs.json"]
 
 
 def test_a_new_task_is_written_by_the_stages_that_write_a_file_a_task() -> None:

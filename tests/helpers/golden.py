@@ -122,7 +122,7 @@ def photograph_edits() -> Any:
         photo = Photo(name, name, height, width, (), score, {}, own["background"], own["object"])
         shown = photo_edits.shown(photo, images.encode_png(rgb), setting.side)
         asked = list(photo_edits.asked(photo, shown, setting, lambda _: None))
-        written = templates.write(asked, setting.seed, "benchmark")
+        written = templates.write(asked, setting.seed)
         rows = [
             photo_edits.row(edit, said) for edit, said in zip(asked, written, strict=True) if not isinstance(said, str)
         ]

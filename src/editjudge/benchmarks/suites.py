@@ -92,12 +92,18 @@ def cases(name: str, setting: SuiteSetting) -> Iterator[Row]:
 
 
 def _photos(name: str, setting: SuiteSetting) -> Iterator[Row]:
-    """Rows of stages/photo_edits.schema.json."""
+    """Rows of stages/photo_edits.schema.json that nothing learns from."""
     nothing: Row = {"language": None, "intersection": None}
-    for row in records.iterate(reading.locate(setting), "photo_edits"):
+    table, found = reading.locate(setting), False
+    for row in records.iterate(table, "photo_edits"):
+        if row["split"] != "test":
+            continue
+        found = True
         kept = {field: row[field] for field in ("key", "instruction", "task", "origin", "regions", "edit", "type")}
         shown = {"source_image": {"bytes": row["image"], "path": None}, "suite": name, "file": row["key"]}
         yield kept | shown | {"dialogue": row["dialogue"], "turn": row["turn"]} | nothing
+    if not found:
+        raise TableError(f"{table}: no photograph is for suites: raise instructions.test_share")
 
 
 def _records(setting: SuiteSetting) -> Iterator[Record]:

@@ -254,7 +254,8 @@ class Check:
             for name, source in plan.sources.items() if plan else ():
                 where = f"raw_pairs.sources.{task}.{name}"
                 if source.format != sources.PROBE:
-                    self.attempt(f"{where}.path", source.folder)
+                    if not self._made(str(source.path)):
+                        self.attempt(f"{where}.path", source.folder)
                 elif task not in scenes.EDITS:
                     self.lines.append(f"{where}: the probe set has no task {task}; {known(task, scenes.EDITS)}")
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from editjudge.benchmarks.reading import Record
 from editjudge.core import images
+from editjudge.core.keys import place
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 
@@ -68,7 +69,7 @@ def pictures_of(record: Record, *places: Any) -> tuple[bytes, ...]:
 
 def part_of(prompt: str, test: float) -> str:
     """Whether a prompt is trained on or tests, by its name: `test` is the share (0..1) that tests."""
-    return "test" if int.from_bytes(sha256(prompt.encode()).digest()[:8]) < test * 2**64 else "train"
+    return "test" if place(prompt) < test else "train"
 
 
 def flipped(key: str) -> bool:

@@ -24,6 +24,7 @@ GROUNDED = {
 }
 OBJECT = "segmentation.object"
 LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
+FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
 Build: TypeAlias = Callable[[Record, Source, str], Draft]
 
 
@@ -139,7 +140,9 @@ def _photos(record: Record, source: Source, task: str) -> Draft:
 
 
 def _edit_task(record: Record) -> str | None:
-    """Our task of an adjustment; else the type of the edit. A grounded record says none, a later turn none of ours."""
+    """Our task of an adjustment; else the type of the edit. A grounded record says none; what is no raw pair, why."""
+    if record.get("split") == "test":
+        return FOR_SUITES
     if (record.get("turn") or 1) > 1:
         return LATER_TURN
     return record.text("task" if record.get("type") == "adjust" else "type") if record.get("type") else None

@@ -15,15 +15,13 @@ from editjudge.grounding.photos import edits, models, reading, settings, writing
 
 
 def run() -> None:
-    values = params.load()
-    setting = settings.read_instructions(params.leaf(values, "instructions"))
-    role = params.leaf(values, "photo_pool.role")
+    setting = settings.read_instructions(params.leaf(params.load(), "instructions"))
     with (
         records.RowWriter(Path("data/photos/edits.parquet"), "photo_edits") as kept,
         records.TableWriter(Path("data/refused/instructions.csv"), edits.REFUSED) as refused,
         models.Models(work("photos.sqlite")) as given,
     ):
-        written = writing.Written(setting, given.writer(setting, role), refused.add)
+        written = writing.Written(setting, given.writer(setting), refused.add)
         photos = reading.given(setting, written.refuse)
         for row in written.take(progress.bar(None, "photographs, for instructions", "photo", photos)):
             kept.add(row)

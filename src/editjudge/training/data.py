@@ -14,6 +14,7 @@ from transformers import Qwen3VLProcessor
 
 from editjudge.core import images
 from editjudge.core.errors import FileError
+from editjudge.core.keys import place
 from editjudge.core.winner import Winner
 from editjudge.qwen.chat_model import decode
 from editjudge.qwen.prompt import completion, messages
@@ -52,8 +53,8 @@ def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) ->
     """
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for row, prompt in enumerate(rows["prompt"]):
-        place = int.from_bytes(sha256(f"{seed}:{prompt}".encode()).digest()[:8]) / 2**64
-        parts[2 if place < test_share else 1 if place < test_share + held_out_share else 0].append(row)
+        at = place(f"{seed}:{prompt}")
+        parts[2 if at < test_share else 1 if at < test_share + held_out_share else 0].append(row)
     if not parts[0]:
         raise FileError(f"{len(set(rows['prompt']))} prompts are too few to hold out {held_out_share} and {test_share}")
     train, held_out, test = (rows.select(part) for part in parts)

@@ -13,6 +13,7 @@ from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
 from editjudge.grounding.photos import edits, record
 from editjudge.grounding.photos.record import Photo, Region
+from editjudge.probe import photos
 from editjudge.sources import formats, importing
 from editjudge.sources import settings as sources
 from editjudge.sources.record import Record
@@ -139,13 +140,16 @@ def test_published_records_go_straight_to_instructions(
 def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = graph(tmp_path, monkeypatch)
     single, turns = [row for row in rows if row["turn"] is None], [row for row in rows if row["turn"]]
-    assert len(single) == 24
-    assert {row["origin"] for row in rows} == {"chelsea", "flower", "grace_hopper", "retina"}
+    assert {row["origin"] for row in rows} == (photos.TRAIN | photos.BENCHMARK).keys() - {"moon"}, "too dull"
+    assert all((row["split"] == "test") == (row["origin"] in photos.BENCHMARK) for row in rows)
+    assert json.loads(Path("metrics/instructions.json").read_text())[0]["test"] == sum(
+        row["split"] == "test" for row in rows
+    )
     assert len({row["key"] for row in rows}) == len(rows)
     dialogues = {row["dialogue"]: [] for row in turns}
     for row in turns:
         dialogues[row["dialogue"]].append(row)
-    assert len(dialogues) == 4
+    assert len(dialogues) == len({row["origin"] for row in turns})
     for own in dialogues.values():
         assert [row["turn"] for row in own] == list(range(1, len(own) + 1))
         assert 2 <= len(own) <= 3
@@ -160,19 +164,31 @@ def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
     before = Path("data/photos/edits.parquet").read_bytes()
     graph(tmp_path, monkeypatch)
     assert Path("data/photos/edits.parquet").read_bytes() == before
-    assert len(graph(tmp_path, monkeypatch, per_photo=2, dialogues=0)) == 8
+    assert len(single) > len(graph(tmp_path, monkeypatch, per_photo=2, dialogues=0)) > 0
+
+
+def test_a_photographs_split_is_its_own() -> None:
+    given = [Photo(f"k{n}", f"{n}.png", 8, 8, (), None, {}) for n in range(400)]
+    found = [edits.split_of(photo, 0.25) for photo in given]
+    assert 70 < found.count("test") < 130
+    assert {edits.split_of(photo, 0.0) for photo in given} == {"train"}
+    assert {edits.split_of(photo, 1.0) for photo in given} == {"test"}
+    more = [edits.split_of(photo, 0.3) for photo in given]
+    assert all(b == "test" for a, b in zip(found, more, strict=True) if a == "test")
+    known = {name: edits.split_of(Photo(name, name, 8, 8, (), None, {}), 1.0) for name in ("astronaut", "chelsea")}
+    assert known == {"astronaut": "train", "chelsea": "test"}
 
 
 def test_edits_are_a_source_of_raw_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = graph(tmp_path, monkeypatch)
-    firsts = [row for row in rows if (row["turn"] or 1) == 1]
+    firsts = [row for row in rows if (row["turn"] or 1) == 1 and row["split"] == "train"]
     taken = []
     for task in VALUES["tasks"]:
         given = {"sources": {task: {"photos": {"format": "photos", "path": "data/photos/edits.parquet"}}}}
         plan = sources.plan(VALUES | {"raw_pairs": VALUES["raw_pairs"] | given}, task, formats.FORMATS)
         kept: list[dict] = []
         report = importing.collect(plan, lambda: [], kept.append, lambda _: None, Path("work"))
-        assert {row["name"] for row in report["sources"][0]["unmapped"]} <= {"Later turn"}
+        assert {row["name"] for row in report["sources"][0]["unmapped"]} <= {"Later turn", "For suites"}
         assert report["sources"][0]["refused"] == 0
         assert {row["task"] for row in kept} <= {task}
         taken += kept

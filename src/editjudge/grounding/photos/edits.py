@@ -12,9 +12,11 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, records, regions
+from editjudge.core.keys import place
 from editjudge.core.tables import RowError
 from editjudge.grounding.photos.record import Photo, Region
 from editjudge.grounding.photos.settings import DIALOGUE, Instructions, Thresholds, Type
+from editjudge.probe import photos
 from editjudge.sources.names import task_of
 
 ADJUSTMENTS = ("color_alter", "material_alter", "size_adjustment")
@@ -23,6 +25,7 @@ SPOT = 0.8  # of a ninth of the photograph, each way
 FREE = 0.1  # of a spot that objects may cover
 LARGE, MEDIUM = 0.25, 0.05  # share of the photograph from which an object is called so
 REFUSED = ("photo", "edit", "reason", "detail")
+TRAIN, TEST = "train", "test"  # edits to learn from, and those of suites
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Asked:
-    """An edit to be written. before: those of the dialogue's earlier turns."""
+    """An edit to be written. split: TRAIN or TEST; before: those of the dialogue's earlier turns."""
 
     key: str
     photo: Photo
     shown: Shown
     choice: Choice
+    split: str
     before: tuple[Choice, ...] = ()
     dialogue: str | None = None
     turn: int | None = None
@@ -169,15 +173,22 @@ def _overlaps(choice: Choice, others: Sequence[Choice]) -> bool:
     return bool(choice.box and boxes and regions.intersections([choice.box], boxes).any())
 
 
+def split_of(photo: Photo, test_share: float) -> str:
+    """TRAIN or TEST, the same whatever other photographs there are; a photo of the probe has its own."""
+    if photo.path in photos.BENCHMARK:
+        return TEST
+    return TEST if photo.path not in photos.TRAIN and place(photo.key) < test_share else TRAIN
+
+
 def asked(photo: Photo, shown: Shown, setting: Instructions, refuse: Callable[[records.Row], None]) -> Iterator[Asked]:
     """All edits of a photograph that are to be written; the same record and seed give the same."""
     rng = np.random.default_rng([setting.seed, *photo.key.encode()])
-    choices = single(photo, setting, rng)
+    choices, split = single(photo, setting, rng), split_of(photo, setting.test_share)
     if len(choices) < setting.per_photo:
         why = f"{len(choices)} of {setting.per_photo} edits: no more regions pass the thresholds"
         refuse(dict(zip(REFUSED, (photo.path, "", "too few regions", why), strict=True)))
     for n, choice in enumerate(choices):
-        yield Asked(f"{photo.key}-{choice.type}-{n}", photo, shown, choice)
+        yield Asked(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
     for n in range(setting.dialogues):
         name = f"{photo.key}-dialogue{n}"
         try:
@@ -186,7 +197,7 @@ def asked(photo: Photo, shown: Shown, setting: Instructions, refuse: Callable[[r
             refuse(dict(zip(REFUSED, (photo.path, name, error.reason, error.detail), strict=True)))
             continue
         for turn, choice in enumerate(turns, 1):
-            yield Asked(f"{name}-turn{turn}", photo, shown, choice, tuple(turns[: turn - 1]), name, turn)
+            yield Asked(f"{name}-turn{turn}", photo, shown, choice, split, tuple(turns[: turn - 1]), name, turn)
 
 
 def row(edit: Asked, written: Written) -> records.Row:
@@ -195,6 +206,7 @@ def row(edit: Asked, written: Written) -> records.Row:
         "key": edit.key,
         "task": edit.choice.task,
         "type": edit.choice.type,
+        "split": edit.split,
         "instruction": written.instruction,
         "image": edit.shown.data,
         "origin": edit.photo.path,

@@ -95,10 +95,9 @@ class Models:
         parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, _code("regions")]
         return Locator(how, detector, segmenter, clip[0], score, self.cache, resume.fingerprint(parts)).find
 
-    def writer(self, setting: Instructions, role: str) -> Writer:
-        """role: of the probe's photos that templates add objects of."""
+    def writer(self, setting: Instructions) -> Writer:
         if isinstance(setting.writer, EmbeddedSetting):
-            return partial(templates.write, seed=setting.seed, role=role)
+            return partial(templates.write, seed=setting.seed)
         return partial(asking.write, ask=self._ask("instructions.writer", "writer", setting.writer))
 
     def _detector(self, how: OwlSetting) -> tuple[Any, list[str]]:

@@ -44,9 +44,9 @@ class Source:
 
 
 def source(setting: PhotoPool) -> Source:
-    """The probe's photos of a role, a folder's, or those that a text file lists, paths beginning where it lies."""
+    """The probe's photos but the base's, a folder's, or those that a text file lists, paths beginning where it lies."""
     if setting.photos == PROBE:
-        return Source(sorted(photos.ROLES[setting.role]), lambda name: images.encode_png(photos.load(name)))
+        return Source(sorted(photos.TRAIN | photos.BENCHMARK), lambda name: images.encode_png(photos.load(name)))
     root = Path(setting.photos)
     if root.is_file():
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -51,10 +51,9 @@ class LaionSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PhotoPool:
-    """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line. role: of the probe's photos."""
+    """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line."""
 
     photos: Text
-    role: Literal["train", "benchmark", "base"]
     filters: PoolFilters
     aesthetic: Any
     captioner: Any
@@ -129,7 +128,8 @@ class Instructions:
 
     records: graph, or a file or folder of published records. images: the folder of their photographs. side: long side
     that larger photographs are made to, pixels, 0: as they are. per_photo: single edits, whose `types` take turns;
-    dialogues: of a photograph, each of two to `turns_most` turns.
+    dialogues: of a photograph, each of two to `turns_most` turns. test_share: of the photographs whose edits are for
+    suites alone, each by its own key; of the probe's photos those are that no training sees.
     """
 
     records: Text
@@ -140,6 +140,7 @@ class Instructions:
     dialogues: Count
     turns_most: Annotated[Whole, Field(ge=2, le=3)]
     seed: Count
+    test_share: Share
     objects: ObjectThresholds
     background: BackgroundThresholds
     writer: Any

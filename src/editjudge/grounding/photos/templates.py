@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import regions
-from editjudge.grounding.photos.edits import Asked, Written, where
+from editjudge.grounding.photos.edits import TEST, Asked, Written, where
 from editjudge.grounding.photos.record import Photo, Region
 from editjudge.probe import drawings, photos, scenes
 
@@ -16,14 +16,15 @@ LEAST_SIDE = 4  # pixels of a region that an edit can be seen in
 TOLERANCE = 0.5  # pixels by which a polygon may leave its mask's outline
 
 
-def write(edits: Sequence[Asked], seed: int, role: str) -> list[Written | str]:
-    """role: of the probe's photos that give the objects which are added."""
-    return [_written(edit, np.random.default_rng([seed, *edit.key.encode()]), role) for edit in edits]
+def write(edits: Sequence[Asked], seed: int) -> list[Written | str]:
+    """Objects that are added come from the probe's photos of the same split."""
+    return [_written(edit, np.random.default_rng([seed, *edit.key.encode()])) for edit in edits]
 
 
-def _written(edit: Asked, rng: np.random.Generator, role: str) -> Written | str:
+def _written(edit: Asked, rng: np.random.Generator) -> Written | str:
     choice, photo = edit.choice, edit.photo
     crop = scenes.Crop(edit.shown.rgb, edit.shown.scale, 0, 0)
+    role = "benchmark" if edit.split == TEST else "train"
     name = photo.path if photo.path in photos.ROLES[role] else ""
     if choice.spot is not None:
         place = where(choice.spot, photo.height, photo.width)

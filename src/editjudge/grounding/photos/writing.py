@@ -23,6 +23,7 @@ class Written:
     write: edits.Writer
     out: Callable[[records.Row], None]
     types: Counter[str] = field(default_factory=Counter)
+    test: int = 0
     dialogues: set[str] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -49,6 +50,7 @@ class Written:
         for edit, said in turns:
             assert isinstance(said, edits.Written)
             self.types[edit.choice.type] += 1
+            self.test += edit.split == edits.TEST
             self.dialogues |= {name} if edit.dialogue else set()
             yield edits.row(edit, said)
 
@@ -63,6 +65,7 @@ class Written:
         """metrics/instructions.json."""
         return {
             "records": self.types.total(),
+            "test": self.test,
             "dialogues": len(self.dialogues),
             "types": [{"type": kind, "edits": n} for kind, n in sorted(self.types.items())],
             "refused": self.reasons.total(),
