@@ -8,6 +8,7 @@ from scipy import optimize
 
 from editjudge.statistics.psychometric import (
     MAX_LAPSE,
+    SHAPES,
     Bench,
     Curve,
     _cost,
@@ -201,7 +202,7 @@ def test_the_interval_has_every_hill_of_the_likelihood() -> None:
 
 def _cost_at(gaps: list[float], worth: list[float], threshold: float) -> float:
     """Minus the log-likelihood of the best curve with a threshold, looked for on a grid."""
-    shapes, lapses = np.geomspace(0.2, 15, 120), np.linspace(0, MAX_LAPSE, 7)
+    shapes, lapses = np.geomspace(*SHAPES, 120), np.linspace(0, MAX_LAPSE, 7)
     curves = [Curve(threshold / np.log(2) ** (1 / b), b, lapse, 0.0).at(gaps) for b in shapes for lapse in lapses]
     chances = np.clip(curves, 1e-9, 1 - 1e-9)
     return -float((np.array(worth) * np.log(chances) + (1 - np.array(worth)) * np.log1p(-chances)).sum(axis=1).max())
