@@ -80,6 +80,9 @@ def test_ties_vary_less_than_wins_and_losses():
     half = clustered.share(values, np.arange(100))
     low, high = wilson_interval(55, 100)
     assert 0.5 * (high - low) < half.high - half.low < 0.62 * (high - low)
+    pairs = clustered.share([0.5, 1, 0, 0.5, 1, 0.5, 0.5, 0], np.repeat(np.arange(4), 2))
+    low, high = wilson_interval(4 / 1.2, 8 / 1.2)
+    assert 0.9 * (high - low) < pairs.high - pairs.low < 0.95 * (high - low)
     ties = clustered.share([0.5] * 60, np.arange(60))
     assert (ties.low, ties.high) == pytest.approx((0.5 - wilson_interval(0, 60)[1] / 2, 0.53), abs=1e-3)
 

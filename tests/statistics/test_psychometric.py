@@ -189,6 +189,15 @@ def test_what_contradicts_no_threshold_leaves_all_that_were_shown() -> None:
     assert threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"]) is None, "two gaps fit any curve"
 
 
+def test_a_run_of_lucky_answers_is_no_sharp_threshold() -> None:
+    """51 guesses, then 9 right answers: the largest gap is not ruled out, as curves as steep as b = 15 did."""
+    gaps, worth = np.arange(1.0, 61.0), np.where(np.arange(60) < 51, np.arange(60) % 2, 1.0)
+    assert fit(gaps, worth).at_bounds == ["shape"]
+    low, high = threshold_interval(gaps, worth, range(60))
+    assert low < 42
+    assert high == pytest.approx(60)
+
+
 def test_the_interval_has_every_hill_of_the_likelihood() -> None:
     """Steps between a few gaps fit nearly as well as the best one: the ends are the outermost of them."""
     gaps, worth = [1.0, 2.0, 4.0, 8.0] * 6, [0.0, 1.0, 0.0, 1.0] * 5 + [0.0, 0.0, 1.0, 1.0]
