@@ -38,6 +38,7 @@ ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
 HOST = "127.0.0.1"
 # Several can work in one repository, each at other stages.
 DVC = (sys.executable, str(HELPERS / "quick_dvc.py"), "--wait-for-lock")
+CPU_SETTINGS = portable.SETTINGS | portable.AVX512
 # For CI: tasks and editors by which every slot is used.
 FEW_TASKS = ("material_alter", "oref", "ps_human", "style_transfer")
 FEW_EDITORS = ("flux1_kontext_dev", "flux2_klein_4b", "step1x_edit_v1p2")
@@ -59,7 +60,7 @@ class Rehearsal:
         self.folder = folder
         self.hub = folder / "hub"
         self.env = os.environ | {"DVC_NO_ANALYTICS": "true", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(self.hub)}
-        for name in ("PYTHONPATH", "EDITJUDGE_WORK", "HF_TOKEN", *portable.SETTINGS, *portable.AVX512):
+        for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "EDITJUDGE_WORK", "HF_TOKEN", *CPU_SETTINGS):
             self.env.pop(name, None)
         self.env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
         # No bytes are compared, and code for the CPU edits in bfloat16 in a quarter of the time.
