@@ -136,14 +136,21 @@ class Rehearsal:
         return done.stdout
 
     def repro(self) -> None:
-        """The whole graph: what can be made side by side in two runs of DVC, a core each. CalledProcessError."""
+        """The whole graph, most of it in two runs of DVC side by side, a core each. CalledProcessError."""
         values = self.values()
         edits = [f"candidates@{name}" for name in values["editors"]]
         said = [f"annotate@{task}" for task in values["tasks"]]
         said += [f"train_scorer@{name}" for name in values["train_scorer"]]
+        judged = [
+            "train_pairs",
+            "train_judge",
+            "merge_judge",
+            *(f"judge_benchmark@{name}" for name in values["benchmarks"]),
+        ]
+        rated = [f"rate@{name}" for name in values["suites"]]
         self.dvc(["repro", "filter", "gedit_bench", "suite", "scorer_data"])
-        for stages in (edits, said):
-            self.dvc(*(["repro", "--single-item", *stages[start::2]] for start in range(2)))
+        for sides in ((edits[::2], edits[1::2]), (said[::2], said[1::2]), (judged, rated)):
+            self.dvc(*(["repro", "--single-item", *stages] for stages in sides))
         self.dvc(["repro"])
 
     def dvc(self, *commands: list[str]) -> None:
