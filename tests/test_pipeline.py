@@ -218,11 +218,18 @@ def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None
     assert stages_run(repository.run("dvc", "repro")) == set(), "the run-cache has them all"
 
 
-@pytest.mark.parametrize(
-    ("target", "item"),
-    [("candidates@box", "candidates/box"), ("annotate@background_change", "annotate/background_change")],
-)
-def test_a_killed_stage_loses_no_finished_record(repository: Repository, target: str, item: str) -> None:
+def test_killed_stages_lose_no_finished_record(repository: Repository) -> None:
+    items = {"annotate@background_change": "annotate/background_change", "candidates@box": "candidates/box"}
+    finished = {item: killed(repository, target, item) for target, item in items.items()}
+    repository.run("dvc", "repro")
+    for item, count in finished.items():
+        counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
+        assert counted["reused"] >= count >= 2
+    assert "up to date" in repository.run("dvc", "status")
+
+
+def killed(repository: Repository, target: str, item: str) -> int:
+    """How many records a stage that runs alone and from nothing has finished when it is killed."""
     cache = repository.folder / f"work/{item}.sqlite"
     for file in cache.parent.glob(f"{cache.name}*"):
         file.unlink()
@@ -239,11 +246,7 @@ def test_a_killed_stage_loses_no_finished_record(repository: Repository, target:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    finished = records(cache)
-    repository.run("dvc", "repro")
-    counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
-    assert counted["reused"] >= finished >= 2
-    assert "up to date" in repository.run("dvc", "status")
+    return records(cache)
 
 
 def test_faults_are_survived(repository: Repository) -> None:
