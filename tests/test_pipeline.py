@@ -178,7 +178,7 @@ def test_another_threshold_runs_train_pairs_and_what_follows(repository: Reposit
     assert stages_run(repository.run("dvc", "exp", "run", "-S", setting, "train_pairs")) == {"train_pairs"}
     following = names(set(json.loads(repository.run("dvc", "status", "--json"))))
     assert {"train_judge"} <= following <= FOLLOWS_PAIRS
-    repository.run("git", "checkout", ".")
+    repository.run("git", "reset", "-q", "--hard")
 
 
 def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
