@@ -107,7 +107,6 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
     assert "base_model" not in ran, "the committed base is used as it is"
     assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge", "report"} <= names(ran)
     assert (repository.folder / "report/index.html").is_file()
-    assert "up to date" in repository.run("dvc", "status")
     assert "up to date" in repository.run("dvc", "repro")
     board, accuracy = repository.json("metrics/leaderboard.json"), repository.json("metrics/benchmarks/probe.json")
     assert all(rated(board, judge) == set(EDITORS) for judge in ("measures", "pvc_judge"))
@@ -129,22 +128,18 @@ def test_the_graph_gives_the_committed_bytes(repository: Repository) -> None:
     assert same, text
 
 
-def test_a_comment_in_any_file_runs_nothing_again(repository: Repository) -> None:
+def test_a_changed_measure_runs_what_measures_and_what_follows_a_comment_nothing(repository: Repository) -> None:
+    repository.append("src/editjudge/measures/pixel.py", "\nANOTHER = 1\n")
+    repository.run("dvc", "repro", "code")
+    changed = json.loads(repository.run("dvc", "status", "--json"))
+    measuring = {f"annotate@{task}" for task in TASKS} | {"measure_response", "judge_benchmark@probe", "compare_models"}
+    assert measuring <= set(changed) <= measuring | {"train_pairs"}
+    repository.run("git", "checkout", "src")
     for file in (repository.folder / "src").rglob("*.py"):
         file.write_text(file.read_text() + "\n# Nobody is asked again for this line.\n")
     assert stages_run(repository.run("dvc", "repro")) == {"code"}
     assert "up to date" in repository.run("dvc", "status")
     repository.commit()
-
-
-def test_a_measure_that_changed_runs_what_measures_and_what_follows(repository: Repository) -> None:
-    repository.append("src/editjudge/measures/pixel.py", "\nANOTHER = 1\n")
-    repository.run("dvc", "repro", "code")
-    changed = json.loads(repository.run("dvc", "status", "--json"))
-    measuring = {f"annotate@{task}" for task in TASKS} | {"measure_response", "judge_benchmark@probe", "compare_models"}
-    repository.run("git", "checkout", "src")
-    assert measuring <= set(changed) <= measuring | {"train_pairs"}
-    assert stages_run(repository.run("dvc", "repro")) <= {"code"}
 
 
 def test_another_sample_num_runs_the_filter_and_what_follows(repository: Repository) -> None:
@@ -183,19 +178,22 @@ def test_another_threshold_runs_train_pairs_and_what_follows(repository: Reposit
     assert stages_run(repository.run("dvc", "exp", "run", "-S", setting, "train_pairs")) == {"train_pairs"}
     following = names(set(json.loads(repository.run("dvc", "status", "--json"))))
     assert {"train_judge"} <= following <= FOLLOWS_PAIRS
-    repository.commit()
+    repository.run("git", "reset", "-q", "--hard")
 
 
 def test_another_editing_model_is_the_only_one_that_edits(repository: Repository) -> None:
+    """Ranked by measures alone, for which nothing is trained."""
     folder = repository.folder / "data/candidates"
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.parquet")}
     assert len(before) == len(EDITORS) * len(TASKS)
 
     def add(values: dict) -> None:
         values["editors"]["very_leaky"] = {"kind": "leaky", "amount": 7.0, "seed": 99}
+        values["judges"] = {"measures": values["judges"]["measures"]}
+        values["arena"] = {"visual_consistency": "measures"}
 
     repository.edit_params(add)
-    ran = stages_run(repository.run("dvc", "repro"))
+    ran = stages_run(repository.run("dvc", "repro", "leaderboard", "train_pairs", "candidates_report"))
     assert {stage for stage in ran if stage.startswith("candidates@")} == {"candidates@very_leaky"}
     assert before == {name: (folder / name).read_bytes() for name in before}
     for task in TASKS:
@@ -203,8 +201,8 @@ def test_another_editing_model_is_the_only_one_that_edits(repository: Repository
         assert (counted["computed"], counted["reused"]) == (5, 30)
     listed = repository.json("metrics/candidates.json")["per_model"]
     assert {row["model"] for row in listed} == {*EDITORS, "very_leaky"}
-    assert "very_leaky" in rated(repository.json("metrics/leaderboard.json"), "measures")
-    repository.commit()
+    assert rated(repository.json("metrics/leaderboard.json"), "measures") == {*EDITORS, "very_leaky"}
+    repository.run("git", "checkout", ".")
 
 
 def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None:
@@ -216,15 +214,22 @@ def test_a_changed_pool_is_annotated_again_alone(repository: Repository) -> None
     repository.edit_params(change)
     ran = stages_run(repository.run("dvc", "repro", "--glob", "annotate@*"))
     assert {stage for stage in ran if stage.startswith("annotate@")} == {"annotate@subject_add"}
-    repository.run("git", "checkout", "params.yaml", "dvc.yaml")
+    repository.run("git", "checkout", ".")
+    assert stages_run(repository.run("dvc", "repro")) == set(), "the run-cache has them all"
+
+
+def test_killed_stages_lose_no_finished_record(repository: Repository) -> None:
+    items = {"annotate@background_change": "annotate/background_change", "candidates@box": "candidates/box"}
+    finished = {item: killed(repository, target, item) for target, item in items.items()}
     repository.run("dvc", "repro")
+    for item, count in finished.items():
+        counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
+        assert counted["reused"] >= count >= 2
+    assert "up to date" in repository.run("dvc", "status")
 
 
-@pytest.mark.parametrize(
-    ("target", "item"),
-    [("candidates@box", "candidates/box"), ("annotate@background_change", "annotate/background_change")],
-)
-def test_a_killed_stage_loses_no_finished_record(repository: Repository, target: str, item: str) -> None:
+def killed(repository: Repository, target: str, item: str) -> int:
+    """How many records a stage that runs alone and from nothing has finished when it is killed."""
     cache = repository.folder / f"work/{item}.sqlite"
     for file in cache.parent.glob(f"{cache.name}*"):
         file.unlink()
@@ -241,11 +246,7 @@ def test_a_killed_stage_loses_no_finished_record(repository: Repository, target:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    finished = records(cache)
-    repository.run("dvc", "repro")
-    counted = repository.json(f"metrics/resume/{item.replace('/', '_')}.json")
-    assert counted["reused"] >= finished >= 2
-    assert "up to date" in repository.run("dvc", "status")
+    return records(cache)
 
 
 def test_faults_are_survived(repository: Repository) -> None:

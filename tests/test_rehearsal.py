@@ -31,7 +31,7 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     """Killed while an editing API is asked, and gone on with: what was kept is not asked for again."""
     cache = copy.folder / "work/candidates/step1x_edit_v1p2.sqlite"
     graph = subprocess.Popen(
-        ["dvc", "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
+        [*rehearsal.DVC, "repro", "candidates@step1x_edit_v1p2"], cwd=copy.folder, env=copy.env, start_new_session=True
     )
     while kept(cache) < 2 and graph.poll() is None:
         time.sleep(0.01)
@@ -41,7 +41,7 @@ def test_a_killed_rehearsal_keeps_what_it_paid_for(copy: rehearsal.Rehearsal, se
     assert before >= 2
     settled(servers.edits)
     asked = sum(servers.edits.log()["came"].values())
-    copy.run("dvc", "repro")
+    copy.run(*rehearsal.DVC, "repro")
     counted = copy.json("metrics/resume/candidates_step1x_edit_v1p2.json")
     assert counted["reused"] == before
     came = servers.edits.log()["came"]

@@ -1,12 +1,12 @@
 """Match files: what is read and written comes back, unclear keys are resolved or refused, malformed files are named."""
 
+import functools
 import itertools
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -201,9 +201,7 @@ def test_other_bad_files_are_named(tmp_path):
         matches.numbered(matches.load([saved(tmp_path, lines(GOOD))]).tail(1))
 
 
-def run(*words: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "editjudge.stages.leaderboard", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+run = functools.partial(forks.run, "stages.leaderboard")
 
 
 def test_the_command_ranks_files_that_lie_anywhere(tmp_path):

@@ -465,7 +465,7 @@ def test_missing_files_and_columns_are_one_clear_error(tmp_path: Path) -> None:
     ("setting", "error"),
     [
         ({"form": "oracle", "path": "a"}, r"bench\.form is .oracle.; .*known: aurora, editreward"),
-        ({"form": "vcreward", "path": "a", "colour": "red"}, r"bench\.colour is unknown; known: form, path"),
+        ({"form": "vcreward", "path": "a", "colour": "red"}, r"bench\.colour is unknown; known: path, hub"),
         (None, r"benchmarks\.bench must have fields of its own, not None"),
         ({"form": "vcreward", "path": "a", "files": "/x/*.jsonl"}, r"files: /x/\*\.jsonl is not relative"),
         ({"form": "imagenhub", "path": "a", "files": "/x/*.tsv"}, r"files: /x/\*\.tsv is not relative"),

@@ -19,7 +19,6 @@ ROOT = graph.ROOT
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 VALUES = params.load(ROOT / "params.yaml")
 STAGES = sorted(DVC["stages"])
-NEED_TORCH = {"base_model", "train_judge", "merge_judge"}
 
 
 def body(stage: str, dvc: dict = DVC) -> dict:
@@ -156,12 +155,6 @@ def test_params_survive_a_round_trip_of_yaml() -> None:
     assert YAML(typ="safe").load(text) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NEED_TORCH])
-def test_a_stage_without_torch_imports_none(stage: str) -> None:
-    code = f"import sys, editjudge.stages.{stage}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_a_name_with_a_dot_is_one_that_dvc_cannot_find() -> None:
     assert graph.dotted(DVC, VALUES) == []
     values = VALUES | {"editors": VALUES["editors"] | {"qwen-2.5": {}}, "imported": {"gpt.1": {}, "gpt_1": {}}}
@@ -191,7 +184,8 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
         "people": {"source": "editreward", "path": "data/sources/train.json", "images": "data/sources/images"},
     }
     stale, dvc = mended(scorer_data=entries)
-    assert stale == ["scorer_data.deps"]
+    assert stale == ["scorer_data.deps", "scorer_data.params"]
+    assert body("scorer_data", dvc)["params"] == ["scorer_data.${key}", "train_pairs", "measures", "tasks"]
     assert body("scorer_data", dvc)["deps"] == [
         "data/code/scorer_data.json",
         "data/sources/turns.jsonl",
@@ -205,6 +199,15 @@ def test_what_scorer_data_is_made_of_is_a_dep() -> None:
         "data/sources/train.json",
         "data/sources/images",
     ]
+
+
+def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
+    assert not any("serve" in body(stage).get("params", []) for stage in STAGES)
+    served = {"own": {"backend": "served", "model": "models/judge"}}
+    stale, dvc = mended(judges=served, raters=served)
+    assert {"rate.params", "judge_benchmark.params"} <= set(stale)
+    assert "serve" in body("rate", dvc)["params"]
+    assert "serve" not in body("annotate", dvc)["params"] + body("compare_models", dvc)["params"]
 
 
 def test_embedded_features_are_no_folder() -> None:

@@ -42,7 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
     records.write(tmp_path / "data/probe_bench.parquet", bench, "vcreward_bench")
     values = params.load(ROOT / "params.yaml")
-    values["train_judge"] |= {"learning_rate": 3e-3, "max_steps": 40, "global_batch": 8, "held_out_share": 0.0}
+    values["train_judge"] |= {"learning_rate": 3e-3, "max_steps": 24, "global_batch": 8, "held_out_share": 0.0}
     values["train_judge"] |= {"test_share": 0.0, "launch": values["train_judge"]["launch"] | {"processes": 1}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     (tmp_path / "models").mkdir()

@@ -1,11 +1,11 @@
 """Answers that exist already: benchmarks by winners and by scores, in every kind of file, and bad ones."""
 
+import functools
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,9 +16,7 @@ from editjudge.core import images
 PNG = images.encode_png(np.zeros((8, 8, 3), np.uint8))
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "editjudge.commands.score", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+run = functools.partial(forks.run, "commands.score")
 
 
 @pytest.fixture

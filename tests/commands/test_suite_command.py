@@ -2,10 +2,9 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 import suite_files
 from chat_client import chat_server
@@ -13,11 +12,6 @@ from suite_files import reply
 
 from editjudge.commands import gallery
 from editjudge.core import records
-
-
-def run(command: str, *words: str) -> subprocess.CompletedProcess:
-    given = [sys.executable, "-m", f"editjudge.commands.{command}", *words]
-    return subprocess.run(given, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.fixture
@@ -38,7 +32,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> Non
     for month, numbers in (("old", (4, 4, 4)), ("new", (5, 4, 3))):
         replies = {f"edit {n}": [reply(*numbers) if n < 3 else reply(2, 2, 2)] for n in range(1, 5)}
         with chat_server(replies=replies) as server:
-            done = run("suite", *words, "--base-url", server.url, "--out", month)
+            done = forks.run("commands.suite", *words, "--base-url", server.url, "--out", month)
         assert done.returncode == 0, done.stderr
         (work / "work/raters/vlm.sqlite").unlink()
     assert "suite: theirs: 1 missing: 4" in done.stderr
@@ -51,7 +45,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> Non
     assert sum(row["scores"] is None for row in rows) == 1
     models = json.loads(Path("new/metrics.json").read_text())["raters"][0]["models"]
     assert [model["unscored"] for model in models] == [0, 1]
-    told = run("drift", "old/ratings.parquet", "new/ratings.parquet", "--json", "drift.json")
+    told = forks.run("commands.drift", "old/ratings.parquet", "new/ratings.parquet", "--json", "drift.json")
     assert told.returncode == 0, told.stderr
     found = {row["dimension"]: row for row in json.loads(Path("drift.json").read_text())}
     assert (found["score"]["change"], found["score"]["changed"]) == (0.0, 0.0)
@@ -71,10 +65,10 @@ def test_a_mistake_is_one_line(work: Path) -> None:
             "suite: a/m not found",
         ),
     ):
-        done = run("suite", *words)
+        done = forks.run("commands.suite", *words)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
         assert done.stderr.startswith(said)
-    done = run("drift", "a", "b")
+    done = forks.run("commands.drift", "a", "b")
     assert done.stderr.startswith("drift: a not found")
 
 

@@ -10,6 +10,7 @@ import pytest
 from edit_client import edit_server
 
 from editjudge.core import images, resume
+from editjudge.core.params import ParamsError
 from editjudge.core.unfinished import Unfinished, check
 from editjudge.editors import settings
 from editjudge.stages import candidates
@@ -89,3 +90,11 @@ def test_the_quality_that_is_asked_for_is_sent_and_only_then_an_image_is_made_ag
     words = "The image quality is 5 out of five."
     assert set(asked) == {"one", "two", f"one. {words}", f"two. {words}"}
     assert [candidate.meta["status"] for candidate in made.candidates] == ["done", "done"]
+
+
+def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(
+    entry: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Though it is looked up in a process of its own."""
+    with pytest.raises(ParamsError, match=r"editors\.m\.pipeline: .* needs the pipeline class Flux9Pipeline"):
+        run(entry(KLEIN, pipeline="Flux9Pipeline"), prompts("one", "two"), tmp_path / "c")

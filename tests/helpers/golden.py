@@ -261,7 +261,7 @@ def scoring() -> Any:
                 )
             )
     out, checkpoints = (Path(scratch().name) / name for name in ("scorer", "scorer_checkpoints"))
-    base, table = ROOT / "models/tiny_base", scorer.dataset(samples)
+    base, table = ROOT / "models/tiny_base", data.dataset(samples)
     trained, *_ = scorer.train_scorer(base, table, pictures.__getitem__, out, setting, checkpoints)
     asked = [Edit(s.instruction, pictures[s.source], pictures[s.a]) for s in samples]
     said = [dataclasses.asdict(each) for each in CheckpointScorer.load(out, batch_size=4, device="cpu").score(asked)]

@@ -25,7 +25,7 @@ EDITORS = Path(__file__).parents[1] / "helpers"
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(EDITORS)])}
 LEAKY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 SETTING = settings.read({"editors": {"m": LEAKY}}, "m")
-ROUNDS = 10
+ROUNDS = 6
 sys.path.append(str(EDITORS))
 
 

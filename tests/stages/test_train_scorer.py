@@ -19,7 +19,7 @@ import yaml
 from editjudge.core import images, params, records
 from editjudge.core.errors import UserError
 from editjudge.stages import train_scorer
-from editjudge.training import scorer
+from editjudge.training import data, runs, scorer
 from editjudge.training.settings import TrainRaterSetting
 from editjudge.training.trainer import Trained
 
@@ -68,7 +68,7 @@ def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """project(name, **settings): a folder with params, data and the tiny base, and the working directory."""
-    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **train_scorer.ENVIRONMENT}.items():
+    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **runs.ENVIRONMENT}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     threads = torch.get_num_threads()
@@ -225,7 +225,7 @@ def test_the_report_counts_what_is_known_alone():
         scorer.Sample(f"k{n}", f"p{n}", "test", "x", "s", "a", "b", tuple(map(float, each)), winner)
         for n, (each, winner) in enumerate(zip(scores, winners, strict=True))
     ]
-    tested = scorer.dataset(samples)
+    tested = data.dataset(samples)
     means = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]] * 4)
     trained = Trained([], [], (1, 0, 4), 1, 1, None, 1.0, 1, 1)
     setting = tiny_scorer.setting(aggregation="sum")

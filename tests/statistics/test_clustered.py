@@ -71,6 +71,22 @@ def test_a_share_of_single_rows_is_wilsons_and_of_clusters_is_wider():
     assert few.high - few.low > 2.5 * (single.high - single.low)
 
 
+def test_ties_vary_less_than_wins_and_losses():
+    """Many rows have their mean's own normal interval; none but ties, what Wilson's end for none of n is worth."""
+    values, many = np.repeat([0, 0.5, 1], [10, 70, 20]), np.repeat([0, 0.5, 1], [1000, 7000, 2000])
+    wald = stats.norm.interval(0.95, many.mean(), stats.sem(many))
+    found = clustered.share(many, np.arange(10000))
+    assert (found.low, found.high) == pytest.approx(wald, abs=2e-5)
+    half = clustered.share(values, np.arange(100))
+    low, high = wilson_interval(55, 100)
+    assert 0.5 * (high - low) < half.high - half.low < 0.62 * (high - low)
+    pairs = clustered.share([0.5, 1, 0, 0.5, 1, 0.5, 0.5, 0], np.repeat(np.arange(4), 2))
+    low, high = wilson_interval(4 / 1.2, 8 / 1.2)
+    assert 0.9 * (high - low) < pairs.high - pairs.low < 0.95 * (high - low)
+    ties = clustered.share([0.5] * 60, np.arange(60))
+    assert (ties.low, ties.high) == pytest.approx((0.5 - wilson_interval(0, 60)[1] / 2, 0.53), abs=1e-3)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_a_share_lies_in_its_interval_and_mirrors(rows):
     correct, clusters = zip(*rows, strict=True)

@@ -8,6 +8,7 @@ from scipy import optimize
 
 from editjudge.statistics.psychometric import (
     MAX_LAPSE,
+    SHAPES,
     Bench,
     Curve,
     _cost,
@@ -188,6 +189,15 @@ def test_what_contradicts_no_threshold_leaves_all_that_were_shown() -> None:
     assert threshold_interval([1.0, 2.0], [0.0, 1.0], ["a", "b"]) is None, "two gaps fit any curve"
 
 
+def test_a_run_of_lucky_answers_is_no_sharp_threshold() -> None:
+    """51 guesses, then 9 right answers: the largest gap is not ruled out, as curves as steep as b = 15 did."""
+    gaps, worth = np.arange(1.0, 61.0), np.where(np.arange(60) < 51, np.arange(60) % 2, 1.0)
+    assert fit(gaps, worth).at_bounds == ["shape"]
+    low, high = threshold_interval(gaps, worth, range(60))
+    assert low < 42
+    assert high == pytest.approx(60)
+
+
 def test_the_interval_has_every_hill_of_the_likelihood() -> None:
     """Steps between a few gaps fit nearly as well as the best one: the ends are the outermost of them."""
     gaps, worth = [1.0, 2.0, 4.0, 8.0] * 6, [0.0, 1.0, 0.0, 1.0] * 5 + [0.0, 0.0, 1.0, 1.0]
@@ -201,7 +211,7 @@ def test_the_interval_has_every_hill_of_the_likelihood() -> None:
 
 def _cost_at(gaps: list[float], worth: list[float], threshold: float) -> float:
     """Minus the log-likelihood of the best curve with a threshold, looked for on a grid."""
-    shapes, lapses = np.geomspace(0.2, 15, 120), np.linspace(0, MAX_LAPSE, 7)
+    shapes, lapses = np.geomspace(*SHAPES, 120), np.linspace(0, MAX_LAPSE, 7)
     curves = [Curve(threshold / np.log(2) ** (1 / b), b, lapse, 0.0).at(gaps) for b in shapes for lapse in lapses]
     chances = np.clip(curves, 1e-9, 1 - 1e-9)
     return -float((np.array(worth) * np.log(chances) + (1 - np.array(worth)) * np.log1p(-chances)).sum(axis=1).max())

@@ -61,7 +61,7 @@ def train(base_dir: Path, pictures: dict[str, bytes]) -> Callable[..., Any]:
 
     def run(samples: Samples, folder: Path, setting: TrainScorerSetting, checkpoints: Path | None = None) -> Any:
         kept = checkpoints or folder.with_name("none kept")
-        return scorer.train_scorer(base_dir, scorer.dataset(samples), pictures.__getitem__, folder, setting, kept)
+        return scorer.train_scorer(base_dir, data.dataset(samples), pictures.__getitem__, folder, setting, kept)
 
     return run
 
@@ -162,7 +162,7 @@ def test_answers_of_one_process_are_those_of_the_rows(
     base_dir: Path, samples: Samples, pictures: dict[str, bytes], tmp_path: Path
 ):
     """The loss of a batch is the mean over its comparisons, worked out by hand from the answers."""
-    table = scorer.dataset(samples)
+    table = data.dataset(samples)
     wanted = setting(learn="each", loss="bradley_terry")
     parts = scorer.parts_of(table, wanted)
     made, shown = scorer.assemble(

@@ -1,12 +1,12 @@
 """How far two sets of ratings of the same edits differ, case by case: has a judge drifted between two months?"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from editjudge.arena.suite_report import scores_of
-from editjudge.core.records import Row
+from editjudge.core.records import Row, grouped
 from editjudge.statistics import clustered
 
 RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from another's
@@ -21,7 +21,7 @@ def compare(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
     over photos; changed: the share of edits whose score is another, with its interval; same_reply: of edits whose
     replies are the same to the letter. only_old, only_new: edits that one set alone could read.
     """
-    sides = [_by_edit(rows) for rows in (old, new)]
+    sides: list[Rated] = [grouped(rows, "rater", "model", "key") for rows in (old, new)]
     found = []
     for rater in sorted({key[0] for key in sides[0]} & {key[0] for key in sides[1]}):
         own: list[Rated] = [{key: runs for key, runs in side.items() if key[0] == rater} for side in sides]
@@ -30,13 +30,6 @@ def compare(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
         names = dict.fromkeys(name for key in both for row in own[0][key] for name in scores_of(row) or {})
         for dimension in ("score", *(name for name in names if name != "flag")):
             found.append(told | _change(dimension, both, own))
-    return found
-
-
-def _by_edit(rows: Iterable[Row]) -> Rated:
-    found: Rated = {}
-    for row in rows:
-        found.setdefault((row["rater"], row["model"], row["key"]), []).append(row)
     return found
 
 

@@ -14,25 +14,11 @@ NONE = "none"  # no anchor
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ArenaSetting:
-    """Section `gedit_bench` of params.yaml.
-
-    Without path and hub: per_task prompts of each of our tasks, by seed. path: the published file or folder; or hub:
-    the id of the data set (`owner/name`), best with a revision. files: a glob in the folder. images: the folder of
-    image paths, where images are not inside the table.
-    """
+class ArenaSetting(reading.Table):
+    """Section `gedit_bench` of params.yaml. Without path and hub: per_task prompts of each of our tasks, by seed."""
 
     per_task: Count
     seed: Count
-    path: Text | None = None
-    hub: Text | None = None
-    revision: Text | None = None
-    files: Text | None = None
-    images: Text | None = None
-
-    def table(self) -> reading.Setting:
-        """Where the published prompts lie."""
-        return reading.Setting("gedit_bench", self.path, self.hub, self.revision, self.files, self.images)
 
 
 @dataclass(frozen=True, config=FORBID)

@@ -17,7 +17,8 @@ from editjudge.core.settings import known
 from editjudge.endpoints.spending import Account
 from editjudge.judges import raters, rubrics
 from editjudge.judges.models import weights_hash
-from editjudge.judges.raters import Case, Rater
+from editjudge.judges.protocol import PointQuestion
+from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating
 from editjudge.judges.settings import LocalSetting, ModelSetting
 from editjudge.judges.viescore import SCALES
@@ -83,13 +84,13 @@ def rate(
         ):
             judge = identity(rater.setting)
             asked = {model: _asked(cases, own) for model, own in edits.items()}
-            flat = [case for own in asked.values() for case in own.values() if isinstance(case, Case)]
+            flat = [case for own in asked.values() for case in own.values() if isinstance(case, PointQuestion)]
             answers = iter(rater.rate(flat))
             for model, own in asked.items():
                 for case in cases:
                     one = own[case["key"]]
                     nothing = [Rating(case["key"], None, "", str(one))] * rater.own.runs
-                    said = next(answers) if isinstance(one, Case) else nothing
+                    said = next(answers) if isinstance(one, PointQuestion) else nothing
                     about = {
                         "model": model,
                         "rater": name,
@@ -101,10 +102,10 @@ def rate(
     return rows, accounts
 
 
-def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, Case | str]:
+def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, PointQuestion | str]:
     """What of a model is asked by the case's key, or why it is not; a later turn is an edit of the turn before."""
     turns = {(case["dialogue"], case["turn"]): case["key"] for case in cases if case["dialogue"] is not None}
-    found: dict[str, Case | str] = {}
+    found: dict[str, PointQuestion | str] = {}
     for case in cases:
         key, edit, source = case["key"], edits.get(case["key"]), case["source_image"]["bytes"]
         if (case["turn"] or 1) > 1:
@@ -115,7 +116,7 @@ def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, Case | str]:
         elif source is None:
             found[key] = "no edit of the turn before"
         else:
-            found[key] = Case(key, case["type"], case["instruction"], source, edit["image"])
+            found[key] = PointQuestion(key, case["instruction"], source, edit["image"], case["type"])
     return found
 
 

@@ -31,23 +31,32 @@ READERS: dict[str, tables.Reader] = {
 T = TypeVar("T", bound=str)
 
 
-@settings_class(frozen=True, config=FORBID)
-class Setting:
-    """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
+@settings_class(frozen=True, kw_only=True, config=FORBID)
+class Table:
+    """Where a published table lies.
 
-    form: a name in `forms.FORMS`. path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a
-    revision. files: a glob, relative to the folder, that picks among its files. images: the folder that image paths are
-    relative to (the file's own where it is not given). dimension and shuffle (a JSON map) are EditScore-Bench's.
-    epsilon: EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges`
-    are asked; all where it is not given.
+    path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a revision. files: a glob, relative
+    to the folder, that picks among its files. images: the folder that image paths are relative to (the file's own where
+    it is not given).
     """
 
-    form: Text
     path: Text | None = None
     hub: Text | None = None
     revision: Text | None = None
     files: Text | None = None
     images: Text | None = None
+
+
+@settings_class(frozen=True, kw_only=True, config=FORBID)
+class Setting(Table):
+    """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
+
+    form: a name in `forms.FORMS`. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
+    EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges` are
+    asked; all where it is not given.
+    """
+
+    form: Text
     dimension: Text | None = None
     shuffle: Text | None = None
     epsilon: Amount = 0.0
@@ -148,7 +157,7 @@ def row_key(record: Record) -> str:
     return f"{plain(record.name, 180)}-{record.number:05d}"
 
 
-def read(setting: Setting) -> Iterator[Record]:
+def read(setting: Table) -> Iterator[Record]:
     """All records of a benchmark, file by file in order of their names. Raises TableError."""
     root = locate(setting)
     for file in _tables(root, setting.files):
@@ -161,7 +170,7 @@ def read(setting: Setting) -> Iterator[Record]:
             yield Record(name, number, values, images, str((place if place.name else file).with_suffix("")))
 
 
-def locate(setting: Setting) -> Path:
+def locate(setting: Table) -> Path:
     """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises TableError."""
     if setting.files and Path(setting.files).is_absolute():
         raise TableError(f"files: {setting.files} is not relative to the benchmark's folder")

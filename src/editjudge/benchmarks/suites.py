@@ -39,30 +39,20 @@ Form: TypeAlias = Literal["imgedit_basic", "imgedit_uge", "imgedit_multi_turn", 
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class SuiteSetting:
-    """`suites.<name>` of params.yaml.
+class SuiteSetting(reading.Table):
+    """`suites.<name>` of params.yaml. form: of the published file.
 
-    form: of the published file. path: a file or folder; or hub: a data set's id, best with a revision. files: a glob in
-    the folder. images: the folder of image paths (that of the table where it is not given). raters: of section
-    `raters`, who rate the edits; all where it is not given. people: a CSV of people's yes and no, see arena.people.
+    raters: of section `raters`, who rate the edits; all where it is not given. people: a CSV of people's yes and no,
+    see arena.people.
     """
 
     form: Form
-    path: Text | None = None
-    hub: Text | None = None
-    revision: Text | None = None
-    files: Text | None = None
-    images: Text | None = None
     raters: Annotated[tuple[Text, ...], Field()] | None = None
     people: Text | None = None
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.hub is None):
             raise Wrong("path", "or hub must be given, and not both")
-
-    def table(self) -> reading.Setting:
-        """Where the published table lies."""
-        return reading.Setting(self.form, self.path, self.hub, self.revision, self.files, self.images)
 
 
 @plain_dataclass(frozen=True)
@@ -104,7 +94,7 @@ def cases(name: str, setting: SuiteSetting) -> Iterator[Row]:
 def _photos(name: str, setting: SuiteSetting) -> Iterator[Row]:
     """Rows of stages/photo_edits.schema.json that nothing learns from."""
     nothing: Row = {"language": None, "intersection": None}
-    table, found = reading.locate(setting.table()), False
+    table, found = reading.locate(setting), False
     for row in records.iterate(table, "photo_edits"):
         if row["split"] != "test":
             continue
@@ -118,11 +108,10 @@ def _photos(name: str, setting: SuiteSetting) -> Iterator[Row]:
 
 def _records(setting: SuiteSetting) -> Iterator[Record]:
     """All rows of the table; of a JSON object of objects, its values with their `key`."""
-    table = setting.table()
-    root = reading.locate(table)
+    root = reading.locate(setting)
     file = root if root.is_file() else next(iter(sorted(root.glob(setting.files or FILES[setting.form]))), root)
     if file.suffix != ".json" or not file.is_file():
-        yield from reading.read(table)
+        yield from reading.read(setting)
         return
     known = Path(setting.hub or str(setting.path))
     told = known if file == root else known / file.relative_to(root)

@@ -1,8 +1,8 @@
 """Reads all of params.yaml and every recipe, and lists everything that is wrong: before DVC deletes any output.
 
 Looked up are also the files and folders that params.yaml names, unless a stage of dvc.yaml makes them, the environment
-variables with keys, and whether dvc.lock has lost stages that git's HEAD has. Nothing is loaded:
-whether a model fits, its stage says.
+variables with keys, whether dvc.lock has lost stages that git's HEAD has, and whether dvc.yaml's lists are those of
+params.yaml. Nothing is loaded: whether a model fits, its stage says.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from editjudge.arena import suite_rating
 from editjudge.arena.settings import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.benchmarks import forms
 from editjudge.benchmarks.suites import SuiteSetting
+from editjudge.commands import graph
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
@@ -327,8 +328,10 @@ def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
 
 def run() -> None:
     """Ends with status 1 after a line for each mistake."""
-    made = made_by(params.load(Path("dvc.yaml")))
-    lines = [*cut_lock(), *Check(params.load(), made).all()]
+    graph_now, values = params.load(Path("dvc.yaml")), params.load()
+    lines = [*cut_lock(), *Check(values, made_by(graph_now)).all()]
+    if not lines and (stale := graph.mend(graph_now, values)):
+        lines = [f"dvc.yaml: {', '.join(stale)}: not what params.yaml says; run `make graph`"]
     print("\n".join(lines) if lines else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if lines else 0)
 

@@ -43,8 +43,8 @@ from editjudge.judges.raters import Rater, RaterScorer
 from editjudge.scorers.opening import open_scorer
 from editjudge.scorers.protocol import Edit, Score, Scorer
 from editjudge.scorers.settings import BASELINES
+from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen
-from editjudge.sources.formats import PLAIN
 
 AT_ONCE = 64  # edits in memory
 TASK = "unknown"
@@ -265,7 +265,8 @@ def _at(place: Stored) -> Picture:
 
 def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[Candidate]:
     """Edits by key, of one model each. Raises GalleryError and TableError."""
-    told = _told(instructions)
+    rows = formats.by_key(instructions)
+    told = {key: {name: values.get(name) for name in ("task", "instruction")} for key, values in rows}
     sources, found = Given(source), list[Candidate]()
     for each in edited:
         name, _, path = each.rpartition("=")
@@ -281,17 +282,6 @@ def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[
 
 def _of(given: Given, key: str) -> Picture:
     return lambda: given(key)
-
-
-def _told(table: Path) -> dict[str, Row]:
-    if table.suffix not in PLAIN:
-        raise TableError(f"{table}: {table.suffix or 'no ending'} is none of {', '.join(PLAIN)}")
-    found: dict[str, Row] = {}
-    for number, values in enumerate(PLAIN[table.suffix](table)):
-        if isinstance(values, RowError) or not values.get("key"):
-            raise TableError(f"{table}: row {number}: {values if isinstance(values, RowError) else 'no key'}")
-        found[str(values["key"])] = {name: values.get(name) for name in ("task", "instruction")}
-    return found
 
 
 def _damages(path: Path) -> dict[str, float | None]:

@@ -14,7 +14,7 @@
 import argparse
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,37 +38,24 @@ PAIRS = Path("data/train_pairs.parquet")
 MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model
 TEXTS = ("key", "prompt", "task", "instruction", "winner", "tiers")
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-FEATURES = {
-    **{name: {"dtype": "string", "_type": "Value"} for name in (*TEXTS, "origin")},
-    "source_image": {"_type": "Image"},
-    "edited_images": {"feature": {"_type": "Image"}, "_type": "List"},
-    "models": {"feature": {"dtype": "string", "_type": "Value"}, "_type": "List"},
-    "damages": {"feature": {"dtype": "float64", "_type": "Value"}, "_type": "List"},
-    "margin": {"dtype": "float64", "_type": "Value"},
-}
-EDIT_FEATURES = {
-    **{name: {"dtype": "string", "_type": "Value"} for name in ("key", "instruction")},
-    "quality": {"dtype": "int64", "_type": "Value"},
-    **{name: {"_type": "Image"} for name in ("source_image", "edited_image")},
-}
-EDITS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("key", "instruction")),
-        ("quality", pa.int64()),
-        *((name, IMAGE) for name in ("source_image", "edited_image")),
-    ],
-    metadata={"huggingface": json.dumps({"info": {"features": EDIT_FEATURES}})},
-)
-FORM = pa.schema(
-    [
-        *((name, pa.string()) for name in (*TEXTS, "origin")),
-        ("source_image", IMAGE),
-        ("edited_images", pa.list_(IMAGE)),
-        ("models", pa.list_(pa.string())),
-        ("damages", pa.list_(pa.float64())),
-        ("margin", pa.float64()),
-    ],
-    metadata={"huggingface": json.dumps({"info": {"features": FEATURES}})},
+TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "image": IMAGE}
+
+
+def form(columns: Mapping[str, str]) -> pa.Schema:
+    """Columns of TYPES, or of lists of them ("[image]"), as Parquet has them and as `datasets` is told of them."""
+    fields, told = [], dict[str, Any]()
+    for name, kind in columns.items():
+        plain = kind.strip("[]")
+        feature = {"_type": "Image"} if plain == "image" else {"dtype": plain, "_type": "Value"}
+        fields.append((name, TYPES[plain] if kind == plain else pa.list_(TYPES[plain])))
+        told[name] = feature if kind == plain else {"feature": feature, "_type": "List"}
+    return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": told}})})
+
+
+LISTS = {"edited_images": "[image]", "models": "[string]", "damages": "[float64]"}
+FORM = form(dict.fromkeys((*TEXTS, "origin"), "string") | {"source_image": "image"} | LISTS | {"margin": "float64"})
+EDITS = form(
+    {"key": "string", "instruction": "string", "quality": "int64", "source_image": "image", "edited_image": "image"}
 )
 
 

@@ -1,4 +1,5 @@
-"""Keeps dvc.yaml's lists true that come from params.yaml: what collectors collect, and what stages write a task.
+"""Keeps dvc.yaml's lists true that come from params.yaml: what collectors collect, what stages write a task, and which
+sections they read where that depends on others.
 
 DVC cannot derive them: `deps` and `outs` are no templates. `python -m editjudge.commands.graph` compares, `--write`
 mends (`make graph`). Everything else in dvc.yaml is written by hand; tests hold it.
@@ -26,6 +27,7 @@ BENCHMARK_FILES = ("path", "shuffle", "images")  # of an entry of `benchmarks`
 SOURCE_FILES = ("path", "images")  # of an entry of `raw_pairs.sources`, and of `gedit_bench`
 NO_MODEL = ("none", "embedded")
 PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
+SHORT = 6  # entries of a list that has a line for each
 LISTS = Path(__file__).with_suffix(".yaml")
 
 
@@ -54,6 +56,11 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "suite_model": [name for name in imported if name not in of_suite(imported, None)],
         "people": _files(_mappings(values.get("suites")), ("people",)),
         "rater": _models(_mappings(values.get("raters"))),
+        "pairwise_server": _served(_mappings((values.get("pairwise") or {}).get("judges"))),
+        "judge_server": _served(judges),
+        "arena_server": _served(ranking),
+        "rater_server": _served(_mappings(values.get("raters"))),
+        "labels": ["train_pairs", "measures", "tasks"] if _annotated(values) else [],
         "stage": [stage for stage in stages if stage != "code"],
         "photos": photographs(values),
         "region_models": region_models(values),
@@ -105,6 +112,20 @@ def _models(entries: list[Any]) -> list[str]:
     """The folders among the entries' models and adapters; of a hub id models.lock holds the commit."""
     asked = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("backend") != "endpoint"]
     return [model for model in _files(asked, ("model", "adapter")) if model not in NO_MODEL and not hub.is_id(model)]
+
+
+def _served(entries: list[Any]) -> list[str]:
+    """The section of the server that models of these entries need, if one of them does."""
+    served = any(isinstance(entry, Mapping) and entry.get("backend") == "served" for entry in entries)
+    return ["serve"] if served else []
+
+
+def _annotated(values: Mapping[str, Any]) -> bool:
+    """Whether a scorer learns from the pipeline's own annotations, by the rules of its pairs."""
+    return any(
+        isinstance(entry, Mapping) and entry.get("source") == "annotations"
+        for entry in _mappings(values.get("scorer_data"))
+    )
 
 
 def labelled(entry: Any, values: Mapping[str, Any]) -> list[str]:
@@ -178,16 +199,24 @@ def dotted(graph: dict[str, Any], values: dict[str, Any]) -> list[str]:
     return [f"{section}.{name}" for section in sections for name in values.get(section) or {} if "." in str(name)]
 
 
+def fold(graph: dict[str, Any]) -> None:
+    """Long lists stand side by side: with a line an entry they would be most of the file."""
+    for body in (entry.get("do", entry) for entry in graph["stages"].values()):
+        for listed in (body[kind] for kind in ("deps", "outs") if kind in body):
+            (listed.fa.set_flow_style if len(listed) > SHORT else listed.fa.set_block_style)()
+
+
 def put_right(write: bool) -> list[str]:
     """What is stale in dvc.yaml; with `write` it is mended. ParamsError: an entry whose name DVC cannot find."""
     yaml = YAML()
-    yaml.width = 240
+    yaml.width = 160
     file = ROOT / "dvc.yaml"
     graph, values = yaml.load(file.read_text()), params.load(ROOT / "params.yaml")
     for name in dotted(graph, values):
         raise ParamsError(f"params.yaml: {name}: a name with a dot is none that DVC can find; write - or _ instead")
     stale = mend(graph, values)
-    if stale and write:
+    if write:
+        fold(graph)
         out = io.StringIO()
         yaml.dump(graph, out)
         file.write_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))

@@ -27,8 +27,7 @@ from editjudge.core.main import guarded
 from editjudge.core.masks import of_rows
 from editjudge.core.records import Row, in_groups
 from editjudge.core.tables import RowError, TableError
-from editjudge.sources import own_regions
-from editjudge.sources.formats import PLAIN
+from editjudge.sources import formats, own_regions
 
 AT_ONCE = 256  # sources in memory
 SHOWN = 3  # keys of a reason on the terminal
@@ -39,23 +38,12 @@ WRITERS = {
 }
 
 
-def cells_by_key(table: Path) -> dict[str, dict[str, Any]]:
-    """What the table of --boxes says of each key. Raises TableError."""
-    if table.suffix not in PLAIN:
-        raise TableError(f"{table}: {table.suffix or 'no ending'} is none of {', '.join(PLAIN)}")
-    found: dict[str, dict[str, Any]] = {}
-    for number, values in enumerate(PLAIN[table.suffix](table)):
-        if isinstance(values, RowError) or not values.get("key"):
-            raise TableError(f"{table}: row {number}: {values if isinstance(values, RowError) else 'no key'}")
-        found[str(values["key"])] = own_regions.given(values.get)
-    return found
-
-
 class Regions:
     """Where the edit of each key is, from --boxes or --masks; nowhere without them."""
 
     def __init__(self, boxes: Path | None, masks: Path | None) -> None:
-        self.cells = cells_by_key(boxes) if boxes else {}
+        rows = formats.by_key(boxes) if boxes else ()
+        self.cells = {key: own_regions.given(values.get) for key, values in rows}
         self.folder = boxes.parent if boxes else Path()
         self.masks = Given(masks) if masks else None
 

@@ -42,12 +42,9 @@ class Group:
 
 def groups_of(annotations: Sequence[records.Row], least_change: float) -> list[Group]:
     """The prompts of a task, in order."""
-    by_prompt: dict[str, list[records.Row]] = {}
-    for row in annotations:
-        by_prompt.setdefault(row["key"], []).append(row)
     return [
         Group(tiers.edited(rows, least_change, Counter()), {row["model"]: row["damage"] for row in rows})
-        for rows in by_prompt.values()
+        for rows in records.grouped(annotations, "key").values()
     ]
 
 

@@ -2,11 +2,13 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -185,6 +187,14 @@ def in_groups(rows: Iterable[Row], size: int = ROW_GROUP) -> Iterator[list[Row]]
         yield group
 
 
+def grouped(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[Any]]:
+    """The rows by a field, or by several as a tuple; groups and rows in the order in which they come."""
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        found.setdefault(itemgetter(*names)(row), []).append(row)
+    return found
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
@@ -196,6 +206,24 @@ def _rounded(value: Any) -> Any:
 def prompt_of(row: Row) -> Row:
     """A row of gedit_bench as an editing model takes it: with `image`, and with `edit` (None where it has none)."""
     return row | {"image": row["source_image"]["bytes"], "edit": row.get("edit")}
+
+
+def sort_out(
+    rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", field: str
+) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Rows to `kept`, and those that are none, which have a reason, to `refused`.
+
+    How many were kept by a field, in its order, and for metrics how many were kept and refused.
+    """
+    kinds, bad = Counter[str](), 0
+    for row in rows:
+        if "reason" in row:
+            bad += 1
+            refused.add(row)
+        else:
+            kinds[row[field]] += 1
+            kept.add(row)
+    return sorted(kinds.items()), {"records": kinds.total(), "refused": bad}
 
 
 class TableWriter:

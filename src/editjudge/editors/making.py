@@ -2,15 +2,13 @@
 
 import functools
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from editjudge.core import progress
 from editjudge.core.params import ParamsError
-from editjudge.core.workers import cores, import_ahead
+from editjudge.core.workers import cores, processes
 from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
@@ -20,7 +18,7 @@ from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Requests
 from editjudge.editors.settings import Making
 
-COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
+DIFFUSERS = "editjudge.editors.diffusers.editor"
 
 
 def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, keep: Keep) -> dict[str, Any]:
@@ -48,12 +46,12 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
             for requests in rounds:
                 editor.edit_many(requests, kept)
             return editor.report()
-        if isinstance(setting, DiffusersSetting):
-            import_ahead("editjudge.editors.diffusers.editor")
-            from editjudge.editors.diffusers.check import check  # needs diffusers and torch
-
-            check(f"editors.{model}", setting)  # in seconds, before any worker is started
-        where = places(model, setting)[:count]
+        if isinstance(setting, DiffusersSetting):  # before any worker is started
+            with processes(1, DIFFUSERS) as first:  # loads diffusers and torch for the workers; this process needs none
+                gpus = first.submit(_checked, f"editors.{model}", setting).result()
+            where = groups(model, gpus, setting.gpus_per_worker)[:count]
+        else:  # embedded editors have no GPU
+            where = [()] * min(setting.workers or cores(), count)
         start_one = functools.partial(load, model, setting)
         replaced = sum(pool.run(start_one, where, requests, kept, setting.timeout) for requests in rounds)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
@@ -68,13 +66,6 @@ def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str)
     return DiffusersEditor(setting, device)
 
 
-def places(model: str, setting: ProceduralSetting | DiffusersSetting) -> list[pool.Gpus]:
-    """The GPUs of each worker; embedded editors have none. ParamsError: a worker needs more than there are."""
-    if isinstance(setting, ProceduralSetting):
-        return [()] * (setting.workers or cores())
-    return groups(model, visible_gpus(), setting.gpus_per_worker)
-
-
 def groups(model: str, gpus: list[str], size: int) -> list[pool.Gpus]:
     """As many groups of `size` GPUs as there are; GPUs beyond them stay idle. One group without GPUs on a machine
     without."""
@@ -83,15 +74,15 @@ def groups(model: str, gpus: list[str], size: int) -> list[pool.Gpus]:
     return [tuple(gpus[at : at + size]) for at in range(0, len(gpus) - size + 1, size)] or [()]
 
 
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. torch is asked in a process of its own:
-    one that has seen the GPUs holds memory on them."""
+def _checked(where: str, setting: DiffusersSetting) -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them. A process that has seen them holds memory
+    on them, and should end. ParamsError: diffusers cannot run the model."""
     import torch
 
-    if not torch.backends.cuda.is_built():
-        return []
-    asked = subprocess.run([sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=True)
-    count = int(asked.stdout.split()[-1])
+    from editjudge.editors.diffusers.check import check
+
+    check(where, setting)
+    count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = named.split(",") if named else [str(number) for number in range(count)]
     return names[:count]

@@ -50,7 +50,6 @@ _APART = r"\s+(?:onto|from|and|out of|on|in|into|as|against|before|(?<!together 
 _QUOTED = r"['\"][^'\"]+['\"]"
 _TEXT = r"(?:(?:the\s+)?(?:text|words?|letters?|title|caption|sign|number|slogan)\s*(?:on the \w+\s*)?)?"
 _DONE = rf"(?:\s+{_TO}\b|{_END})"
-_PERSON = r"(?:man|woman|girl|boy|person|child|lady|guy|bride|groom|character|model)"
 # Prompt of the parser: the ways of saying it, the first that fits being taken.
 GRAMMAR: dict[str, tuple[str, ...]] = {
     "edited_objects": (

@@ -44,13 +44,19 @@ class ParserSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class GrounderSetting(ParserSetting):
-    """A grounder. coordinates: in which its boxes are; min_pixels, max_pixels: images outside are resized, 0: none."""
+class VlmSetting(ParserSetting):
+    """One that is shown an image. min_pixels, max_pixels: images outside of them are resized, 0: none."""
 
-    coordinates: Coordinates = "thousandths"
     max_new_tokens: Tokens = 1024
     min_pixels: Count = 0
     max_pixels: Count = 1_310_720
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class GrounderSetting(VlmSetting):
+    """A grounder. coordinates: in which its boxes are."""
+
+    coordinates: Coordinates = "thousandths"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -68,8 +74,8 @@ class LocalParserSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class LocalGrounderSetting(LocalParserSetting):
-    """A grounder; its boxes are in thousandths, as Qwen3-VL's are. min_pixels, max_pixels: 0: the checkpoint's."""
+class LocalVlmSetting(LocalParserSetting):
+    """One that is shown an image; its boxes are in thousandths. min_pixels, max_pixels: 0: those of the checkpoint."""
 
     max_new_tokens: Tokens = 1024
     min_pixels: Count = 0
@@ -94,7 +100,7 @@ class DetectorSetting:
 
 
 Parser = ParserSetting | LocalParserSetting
-Grounder = GrounderSetting | LocalGrounderSetting | DetectorSetting
+Grounder = GrounderSetting | LocalVlmSetting | DetectorSetting
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ KINDS: dict[str, dict[str, type]] = {
     "grounder": {
         "embedded": EmbeddedSetting,
         "endpoint": GrounderSetting,
-        "transformers": LocalGrounderSetting,
+        "transformers": LocalVlmSetting,
         "grounding_dino": DetectorSetting,
     },
 }

@@ -32,12 +32,13 @@ class Question:
 
 @dataclass(frozen=True)
 class PointQuestion:
-    """One edit to be scored by itself."""
+    """One edit to be scored by itself. type: of those that rubrics know; judges' prompts know none."""
 
     key: str
     instruction: str
     source: Image
     edited: Image
+    type: str = ""
 
     @property
     def images(self) -> dict[str, Image]:

@@ -4,18 +4,17 @@ A rater is asked as judges are (judges.models): replies are kept in work/ by the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from statistics import fmean, stdev
 from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, Field
-from pydantic.dataclasses import dataclass as settings_class
+from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks.imgedit import DIMENSIONS, capped, type_of
 from editjudge.core import resume
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
-from editjudge.core.records import Image
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 from editjudge.endpoints.spending import total
 from editjudge.judges.models import Model, at_hand, open_account
@@ -35,28 +34,13 @@ def _rubrics(name: str) -> str:
     return name
 
 
-@settings_class(frozen=True, kw_only=True, config=FORBID)
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class RaterSetting:
     """What a rater has beside the fields of a model under `judges`. rubrics: a set of rubrics, or viescore_10 or
     viescore_25, as GEdit-Bench v1 has it. runs: ratings of each edit; more than 1 need a temperature."""
 
     rubrics: Annotated[Text, AfterValidator(_rubrics)]
     runs: Annotated[Positive, Field(le=1000)] = 1
-
-
-@dataclass(frozen=True)
-class Case:
-    """An edit to be rated, of a type that the rubrics know (see PointQuestion)."""
-
-    key: str
-    type: str
-    instruction: str
-    source: Image
-    edited: Image
-
-    @property
-    def images(self) -> dict[str, Image]:
-        return {"source": self.source, "edited": self.edited}
 
 
 def read_rater(where: str, given: Any) -> tuple[RaterSetting, ModelSetting]:
@@ -89,7 +73,7 @@ class Rater:
     def __exit__(self, *error: Any) -> None:
         self.model.__exit__(*error)
 
-    def rate(self, cases: Iterable[Case]) -> list[list[Rating]]:
+    def rate(self, cases: Iterable[PointQuestion]) -> list[list[Rating]]:
         """What the rater said of each case, in their order, once a run. FileError: a type without a rubric.
 
         A rater by VIEScore says VIESCORE, each 0..10, of an edit whose two replies can be read.
@@ -104,9 +88,8 @@ class Rater:
             found |= zip(these, self.model.answers(rubric, [asked[n] for n in these]), strict=True)
         return [found[n] for n in range(len(asked))]
 
-    def _by_viescore(self, cases: list[Case]) -> list[list[Rating]]:
-        edits = [PointQuestion(case.key, case.instruction, case.source, case.edited) for case in cases]
-        aspects = [self.model.answers(pointwise(SCALES[self.own.rubrics], aspect), edits) for aspect in ASPECTS]
+    def _by_viescore(self, cases: list[PointQuestion]) -> list[list[Rating]]:
+        aspects = [self.model.answers(pointwise(SCALES[self.own.rubrics], aspect), cases) for aspect in ASPECTS]
         return [[_of(both) for both in zip(*runs, strict=True)] for runs in zip(*aspects, strict=True)]
 
 
@@ -129,7 +112,7 @@ class RaterScorer:
         found: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
         cases, places = [], []
         for n, edit in enumerate(edits):
-            case = Case(str(n), type_of(edit.task), edit.instruction, edit.source, edit.edited)
+            case = PointQuestion(str(n), edit.instruction, edit.source, edit.edited, type_of(edit.task))
             try:
                 known = set(load(self.rater.own.rubrics, case.type).dimensions) == set(DIMENSIONS)
             except FileError:

@@ -93,6 +93,20 @@ def faults(sums: Mapping[str, str], what: str) -> dict[str, str]:
     return found
 
 
+def faulty(rows: Mapping[str, Mapping[str, tuple[str, str]]], what: str) -> dict[str, str]:
+    """The keys of the rows that have an image which cannot be shown, each with the reason; see `faults`.
+
+    rows: of each key the image's name and SHA-256, by side.
+    """
+    found = faults({name: sha256 for sides in rows.values() for name, sha256 in sides.values()}, what)
+    told: dict[str, str] = {}
+    for key, sides in rows.items():
+        for side, (name, _) in sides.items():
+            if name in found:
+                told.setdefault(key, f"{side}: {found[name]}")
+    return told
+
+
 def unusable(job: tuple[Group, dict[str, tuple[int, str]]]) -> dict[str, str]:
     """Which of a row group's images (row and SHA-256 by name) cannot be shown, each with the reason."""
     group, rows = job

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import params
+from editjudge.core.records import grouped
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 Row = dict[str, Any]
@@ -22,6 +23,19 @@ def figure(title: str, note: str, rows: Rows, **spec: Any) -> Row:
 
 def axis(field: str, kind: str = "quantitative", title: str | None = None, **scale: Any) -> Row:
     return {"field": field, "type": kind, "title": title} | ({"scale": scale} if scale else {})
+
+
+POINT, LINE, BAND = {"type": "point", "filled": True}, {"type": "line", "point": True}, {"type": "area", "opacity": 0.2}
+DASHED = {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}
+
+
+def layer(mark: Any, *encodings: Row) -> Row:
+    return {"mark": mark, "encoding": {channel: given for each in encodings for channel, given in each.items()}}
+
+
+def ends(channel: str) -> Row:
+    """From a row's `low` to its `high`."""
+    return {channel: axis("low"), f"{channel}2": {"field": "high"}}
 
 
 # --- the arena
@@ -167,16 +181,9 @@ def _by_task(name: str, report: Mapping[str, Any]) -> Row:
     ]
     by = {"y": axis("task", "nominal"), "yOffset": axis("judge", "nominal"), "color": axis("judge", "nominal")}
     at = chance(report)
-    layers: list[Row] = [
-        {"mark": "rule", "encoding": by | {"x": axis("low"), "x2": {"field": "high"}}},
-        {
-            "mark": {"type": "point", "filled": True},
-            "encoding": by | {"x": axis("accuracy", title="accuracy", domain=[0, 1])},
-        },
-    ]
-    if at is not None:
-        line = {"mark": {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}, "encoding": {"x": {"datum": at}}}
-        layers.insert(0, line)
+    layers = [] if at is None else [layer(DASHED, {"x": {"datum": at}})]
+    layers += [layer("rule", by, ends("x"))]
+    layers += [layer(POINT, by, {"x": axis("accuracy", title="accuracy", domain=[0, 1])})]
     note = "Share of right verdicts of each judge on each task, with 95 % intervals over photos; dashed: chance."
     height = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
     return figure(f"Judges by task, {name}", note, rows, layer=layers, height=height)
@@ -189,14 +196,8 @@ def _position(name: str, report: Mapping[str, Any]) -> Row:
         for row in report["judges"]
     ]
     by = {"y": axis("judge", "nominal"), "color": axis("judge", "nominal") | {"legend": None}}
-    layers = [
-        {"mark": {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}, "encoding": {"x": {"datum": 0.5}}},
-        {"mark": "rule", "encoding": by | {"x": axis("low"), "x2": {"field": "high"}}},
-        {
-            "mark": {"type": "point", "filled": True},
-            "encoding": by | {"x": axis("first", title="how often the image shown first is preferred", domain=[0, 1])},
-        },
-    ]
+    preferred = {"x": axis("first", title="how often the image shown first is preferred", domain=[0, 1])}
+    layers = [layer(DASHED, {"x": {"datum": 0.5}}), layer("rule", by, ends("x")), layer(POINT, by, preferred)]
     note = "How often each judge prefers the image that it is shown first, with 95 % intervals; one half is no bias."
     return figure(f"Position bias, {name}", note, rows, layer=layers, height=24 * len(rows))
 
@@ -221,11 +222,8 @@ def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
     x = {"x": axis("damage_gap", title="gap of known damage (ΔE)")}
     layers = [
         {"mark": {"type": "line", "opacity": 0.8}, "data": {"values": fits}, "encoding": by | x | {"y": axis("fit")}},
-        {"mark": {"type": "rule", "opacity": 0.45}, "encoding": by | x | {"y": axis("low"), "y2": {"field": "high"}}},
-        {
-            "mark": {"type": "point", "filled": True},
-            "encoding": by | x | {"y": axis("accuracy", title="share of right answers", domain=[0, 1])},
-        },
+        layer({"type": "rule", "opacity": 0.45}, by, x, ends("y")),
+        layer(POINT, by, x, {"y": axis("accuracy", title="share of right answers", domain=[0, 1])}),
     ]
     note = "Accuracy by how much more one edit damaged than the other, with 95 % intervals over photos; lines: the fit."
     return figure(f"Psychometric curves, {name}", note, points, layer=layers, height=260)
@@ -237,13 +235,8 @@ def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
 def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
     if curve := plots.get("learning_curve"):
         x = {"x": axis("pairs", title="training pairs")}
-        layers = [
-            {"mark": {"type": "area", "opacity": 0.2}, "encoding": x | {"y": axis("low"), "y2": {"field": "high"}}},
-            {
-                "mark": {"type": "line", "point": True},
-                "encoding": x | {"y": axis("accuracy", title="benchmark accuracy", zero=False)},
-            },
-        ]
+        y = {"y": axis("accuracy", title="benchmark accuracy", zero=False)}
+        layers = [layer(BAND, x, ends("y")), layer(LINE, x, y)]
         note = "Accuracy on the benchmark by the number of training pairs, with the 95 % interval over photos."
         yield figure("Learning curve", note, curve, layer=layers, height=220)
     loss = [{"step": row["step"], "loss": row["loss"], "of": "training"} for row in plots.get("train_loss", ())]
@@ -255,41 +248,25 @@ def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
             "color": axis("of", "nominal"),
         }
         note = "Loss of the judge's training, on the training pairs and on held-out prompts."
-        yield figure("Training loss", note, loss, mark={"type": "line", "point": True}, encoding=encoding, height=220)
+        yield figure("Training loss", note, loss, mark=LINE, encoding=encoding, height=220)
     if evaluated := plots.get("train_eval"):
         encoding = {"x": axis("step"), "y": axis("eval_accuracy", title="accuracy", domain=[0, 1])}
         note = "Accuracy on the held-out prompts that choose the checkpoint; a test set apart gives the figures above."
-        mark = {"type": "line", "point": True}
-        yield figure("Held-out accuracy while training", note, evaluated, mark=mark, encoding=encoding, height=220)
-
-
-def _grouped(rows: Rows, name: str) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row[name], []).append(row)
-    return found
+        yield figure("Held-out accuracy while training", note, evaluated, mark=LINE, encoding=encoding, height=220)
 
 
 def response_charts(rows: Rows) -> Iterator[Row]:
     """One small chart a measure and area."""
-    for name, own in _grouped(rows, "series").items():
+    for name, own in grouped(rows, "series").items():
         x = {"x": axis("damage", title="known damage (ΔE)")}
-        layers = [
-            {"mark": {"type": "area", "opacity": 0.2}, "encoding": x | {"y": axis("low"), "y2": {"field": "high"}}},
-            {"mark": {"type": "line", "point": True}, "encoding": x | {"y": axis("response")}},
-        ]
-        yield figure(
-            name,
-            "Distance from the clean edit by known damage, median and quartiles over prompts.",
-            own,
-            layer=layers,
-            height=110,
-        )
+        layers = [layer(BAND, x, ends("y")), layer(LINE, x, {"y": axis("response")})]
+        note = "Distance from the clean edit by known damage, median and quartiles over prompts."
+        yield figure(name, note, own, layer=layers, height=110)
 
 
 def coverage_charts(rows: Rows) -> Iterator[Row]:
     """One small chart a task."""
-    for task, own in _grouped(rows, "task").items():
+    for task, own in grouped(rows, "task").items():
         long = [
             {"centres": row["centres"], "radius": row[column], "chosen": how}
             for how, column in (("k-center", "radius"), ("by chance", "random_radius"))
@@ -300,14 +277,8 @@ def coverage_charts(rows: Rows) -> Iterator[Row]:
             "y": axis("radius", title="covering radius"),
             "color": axis("chosen", "nominal"),
         }
-        yield figure(
-            task,
-            "Largest cosine distance to a kept pair, by how many are kept.",
-            long,
-            mark="line",
-            encoding=encoding,
-            height=110,
-        )
+        note = "Largest cosine distance to a kept pair, by how many are kept."
+        yield figure(task, note, long, mark="line", encoding=encoding, height=110)
 
 
 # --- what failed

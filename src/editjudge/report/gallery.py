@@ -27,7 +27,6 @@ Rows = Sequence[records.Row]
 TRAINING, ARENA = "training", "arena"
 JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_forward", "p_backward")
 CODES = {"Image A": "A", "Image B": "B", "Tie": "T", None: None}
-SIDES = ("A", "B")
 
 
 @dataclass
@@ -102,18 +101,13 @@ def training(
     judges: list[str],
 ) -> list[Prompt]:
     """The task's prompts with every two candidates. verdicts: of VLM judges, where there are no rules."""
-    by_prompt: dict[str, list[records.Row]] = {}
-    for row in annotations:
-        by_prompt.setdefault(row["key"], []).append(row)
     taken: dict[str, dict[frozenset[str], records.Row]] = {}
     for pair in pairs:
         taken.setdefault(pair["prompt"], {})[frozenset((pair["model_a"], pair["model_b"]))] = pair
-    said: dict[str, list[records.Row]] = {}
-    for row in verdicts:
-        said.setdefault(row["key"], []).append(row)
+    said = records.grouped(verdicts, "key")
     columns = columns_of(annotations)
     found = []
-    for key, rows in by_prompt.items():
+    for key, rows in records.grouped(annotations, "key").items():
         made = taken.get(key, {})
         edits, graded, counted = edits_of(rows, columns, rules, setting)
         if rules:
@@ -258,9 +252,7 @@ def by_judges(row: records.Row, made: Mapping[frozenset[str], records.Row], judg
 
 def benchmark(name: str, items: Sequence[Item], verdicts: Rows, judges: list[str]) -> list[Prompt]:
     """The items of a benchmark with what each judge said of them; the truth is people's verdict."""
-    said: dict[str, list[records.Row]] = {}
-    for row in verdicts:
-        said.setdefault(row["key"], []).append(row)
+    said = records.grouped(verdicts, "key")
     found = []
     for item in items:
         own = said.get(item.key, [])

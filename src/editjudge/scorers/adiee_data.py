@@ -147,8 +147,7 @@ def sequences(setting: AdieeSource, to: To, dropped: Counter[str]) -> Iterator[r
 
     A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted.
     """
-    given = reading.Setting(form="sequences", path=setting.sequences, images=setting.sequence_images)
-    for record in reading.read(given):
+    for record in reading.read(reading.Table(path=setting.sequences, images=setting.sequence_images)):
         try:
             key, turns, pictures = _sequence(record)
         except RowError as error:

@@ -126,7 +126,7 @@ def _said(samples: list[Preference]) -> str:
 def rows(setting: EditRewardSource, to: To) -> Iterator[Row]:
     """Rows of pairs; `to.report` counts what was dropped, and names duplicates. Raises TableError."""
     dropped, read_, places = Counter[str](), list[list[Preference]](), dict[str, reading.Record]()
-    for record in reading.read(reading.Setting(form="editreward_data", path=setting.path, images=setting.images)):
+    for record in reading.read(reading.Table(path=setting.path, images=setting.images)):
         key = reading.row_key(record)
         try:
             read_.append(read(record.values, key))

@@ -61,7 +61,7 @@ def rows(setting: RatingsSource, to: To) -> Iterator[Row]:
 
 def _table(path: str, images: str | None, rule: str, test: float, to: To, dropped: Counter[str]) -> Iterator[Row]:
     groups: dict[str, tuple[reading.Record, list[dict[str, float]]]] = {}
-    for record in reading.read(reading.Setting(form="ratings", path=path, images=images)):
+    for record in reading.read(reading.Table(path=path, images=images)):
         try:
             scores = scores_of(record.values)
             key = str(record.values.get("key") or reading.row_key(record))

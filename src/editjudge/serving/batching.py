@@ -1,8 +1,9 @@
 """Requests that wait at the same time are answered in one batch."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from starlette.requests import Request
@@ -50,6 +51,14 @@ class Batcher(Generic[Asked, Answer]):
                 gathered.append(self.waiting.get_nowait())
             if batch := [each for each in gathered if not await gone(each[1], each[2])]:
                 await self.answer_all(batch)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answers within the block."""
+        task = asyncio.create_task(self.run())
+        yield
+        task.cancel()
+        self.thread.shutdown()
 
     async def answer_all(self, batch: Sequence[tuple[Asked, Request, asyncio.Future[Answer | Rejected]]]) -> None:
         done = asyncio.get_running_loop().run_in_executor(self.thread, self.answer, [asked for asked, _, _ in batch])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, Field, Strict, ValidationError
 
 from editjudge.qwen.chat_model import TOP
-from editjudge.serving.limits import Rejected
+from editjudge.serving.limits import Rejected, invalid
 
 DEFAULT_NEW_TOKENS = 512
 MOST_PARTS = 256  # messages of a request, and parts of a message
@@ -77,11 +77,7 @@ def read_request(body: bytes, most_images: int) -> ChatRequest:
     try:
         given = Body.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Rejected(
-            400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0][:200] or None
-        ) from None
+        raise invalid(error) from None
     if given.top_logprobs is not None and not given.logprobs:
         raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
     encoded: list[bytes] = []

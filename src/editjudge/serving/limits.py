@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from PIL import Image
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from editjudge.core import images
@@ -21,6 +23,22 @@ class Rejected(Exception):
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
+
+
+def rejected(error: Exception) -> Rejected:
+    """What is told of an error; 500 is our own fault, whose traceback is in the log."""
+    if isinstance(error, HTTPException):
+        return Rejected(error.status_code, error.detail)
+    if isinstance(error, Rejected):
+        return error
+    return Rejected(500, " ".join(f"{type(error).__name__}: {error}".split())[:500])
+
+
+def invalid(error: ValidationError) -> Rejected:
+    """The first thing that is wrong with a body."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return Rejected(400, f"{where or 'the body'}: {first['msg']}"[:500], where.partition(".")[0][:200] or None)
 
 
 class Room:

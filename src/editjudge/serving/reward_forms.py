@@ -18,7 +18,7 @@ from pydantic import BaseModel, Strict, ValidationError
 
 from editjudge.core.keys import FILE_NAME
 from editjudge.scorers.protocol import Edit, Score, Unscored
-from editjudge.serving.limits import Rejected
+from editjudge.serving.limits import Rejected, invalid
 
 Bytes: TypeAlias = Annotated[bytes, Strict()]
 IDENTITY = (
@@ -112,9 +112,7 @@ def valid(model: type[Any], values: Any) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Rejected(400, f"{where or 'the body'}: {first['msg']}"[:500]) from None
+        raise invalid(error) from None
 
 
 def same_length(values: Mapping[str, Sequence[Any] | None]) -> None:

@@ -29,7 +29,7 @@ from editjudge.core.params import ParamsError
 from editjudge.scorers.protocol import Edit, Score, Scorer, Unscored
 from editjudge.serving import plain_pickle
 from editjudge.serving.batching import Batcher
-from editjudge.serving.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body
+from editjudge.serving.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
 from editjudge.serving.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
 from editjudge.serving.reward_settings import RewardSetting
 
@@ -96,10 +96,8 @@ class RewardService:
         self.room = Room(MAX_DECODED)
         self.batcher: Batcher[Edit, Score | Unscored]
         self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
-        running = asyncio.create_task(self.batcher.run())
-        yield
-        running.cancel()
-        self.batcher.thread.shutdown()
+        async with self.batcher.running():
+            yield
 
     async def health(self, request: Request) -> JSONResponse:
         """As UniRL wants to see it: each reward's name, and what it has."""
@@ -231,13 +229,10 @@ def size(edit: Edit | Unscored) -> int:
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
-    """One line that says why; 500 is our own fault, whose traceback is in the log."""
-    if isinstance(error, HTTPException):
-        error = Rejected(error.status_code, error.detail)
-    elif not isinstance(error, Rejected):
-        error = Rejected(500, " ".join(f"{type(error).__name__}: {error}".split())[:500])
-    headers = {"Retry-After": str(RETRY_AFTER)} if error.status == 503 else None
-    return JSONResponse({"error": error.message}, error.status, headers)
+    """One line that says why."""
+    told = rejected(error)
+    headers = {"Retry-After": str(RETRY_AFTER)} if told.status == 503 else None
+    return JSONResponse({"error": told.message}, told.status, headers)
 
 
 def run(service: RewardService, port: int) -> None:

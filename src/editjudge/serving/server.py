@@ -5,7 +5,6 @@ together are answered in one batch, which shares what they have in common (see c
 """
 
 import argparse
-import asyncio
 import re
 import secrets
 import time
@@ -29,7 +28,7 @@ from editjudge.qwen.chat_model import Chat, ChatModel, Reply, decode, load
 from editjudge.qwen.checkpoint import DTYPES
 from editjudge.serving.batching import Batcher
 from editjudge.serving.chat_request import Body, ChatRequest, read_request
-from editjudge.serving.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body
+from editjudge.serving.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
 
 MAX_WAITING = 1024  # requests; more are sent away
 
@@ -75,10 +74,8 @@ class Server:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room = Room(MAX_DECODED)
         self.batcher: Batcher[Prepared, Reply] = Batcher(self.answer, self.limits.batch_size, MAX_WAITING)
-        running = asyncio.create_task(self.batcher.run())
-        yield
-        running.cancel()
-        self.batcher.thread.shutdown()
+        async with self.batcher.running():
+            yield
 
     async def health(self, request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -167,14 +164,11 @@ class Server:
 
 
 async def refusal(request: Request, error: Exception) -> JSONResponse:
-    """OpenAI's form of an error; 500 is our own fault, whose traceback is in the log."""
-    if isinstance(error, HTTPException):
-        error = Rejected(error.status_code, error.detail)
-    elif not isinstance(error, Rejected):
-        error = Rejected(500, f"{type(error).__name__}: {error}"[:500])
-    kind = {429: "rate_limit_error", 500: "server_error"}.get(error.status, "invalid_request_error")
-    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
-    return JSONResponse({"error": body}, error.status)
+    """OpenAI's form of an error."""
+    told = rejected(error)
+    kind = {429: "rate_limit_error", 500: "server_error"}.get(told.status, "invalid_request_error")
+    body = {"message": told.message, "type": kind, "param": told.param, "code": told.code}
+    return JSONResponse({"error": body}, told.status)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from editjudge.core import tables
-from editjudge.core.tables import RowError
+from editjudge.core.tables import RowError, TableError
 from editjudge.sources import own_regions
 from editjudge.sources.record import Draft, Record, box, number, picture, text
 from editjudge.sources.settings import Source
@@ -228,6 +228,16 @@ def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record
         for number, values in enumerate(rows):
             yield Record(name, number, index, values)
             index += 1
+
+
+def by_key(table: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of one's own table, each with its `key`. TableError names the file and the row."""
+    if table.suffix not in PLAIN:
+        raise TableError(f"{table}: {table.suffix or 'no ending'} is none of {', '.join(PLAIN)}")
+    for place, values in enumerate(PLAIN[table.suffix](table)):
+        if isinstance(values, RowError) or not values.get("key"):
+            raise TableError(f"{table}: row {place}: {values if isinstance(values, RowError) else 'no key'}")
+        yield str(values["key"]), values
 
 
 def _is_wanted(wanted: Callable[[Record], bool], file: Path, values: Mapping[str, Any]) -> bool:

@@ -180,9 +180,7 @@ def report(
     """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
     cost, and each model's `presence`.
     """
-    by_judge: dict[str, dict[str, Rows]] = {}
-    for match in matches:
-        by_judge.setdefault(match["judge"], {}).setdefault(match["dimension"], []).append(match)
+    by_judge = {judge: records.grouped(its, "dimension") for judge, its in records.grouped(matches, "judge").items()}
     return {
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),

@@ -5,9 +5,8 @@
 
 import io
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import matplotlib
 from PIL import Image, ImageDraw, ImageFont
@@ -18,7 +17,6 @@ from editjudge.core import images, params, records
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 
-Verdicts: TypeAlias = Mapping[str, Sequence[records.Row]]
 FONT = Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf")
 SIDE, GAP = 256, 10  # pixels: the longer side of an image, and the space around it
 SIZE, LINE = 14, 20  # of the letters, and from line to line
@@ -81,9 +79,7 @@ def draw(item: Item, verdicts: Sequence[records.Row]) -> bytes:
 
 def run(name: str) -> None:
     items = forms.load(name, params.leaf(params.load(), f"benchmarks.{name}"))
-    said: dict[str, list[records.Row]] = {}
-    for row in records.iterate(Path(f"data/verdicts/{name}.parquet"), "verdicts"):
-        said.setdefault(row["key"], []).append(row)
+    said = records.grouped(records.iterate(Path(f"data/verdicts/{name}.parquet"), "verdicts"), "key")
     for item in first_of_each_task(items):
         write_bytes(Path(f"plots/examples/{name}/{item.task}.jpg"), draw(item, said.get(item.key, ())))
 

@@ -4,7 +4,6 @@ A published row that cannot be used is counted in metrics/gedit_bench.json, and 
 data/refused/gedit_bench.csv.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     Rows of one's own may say regions, see sources.own_regions.
     """
     seen: set[str] = set()
-    for record in reading.read(setting.table()):
+    for record in reading.read(setting):
         try:
             yield _prompt(record, seen)
         except (RowError, images.ImageError) as error:
@@ -93,20 +92,13 @@ def run() -> None:
     setting = read("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"))
     published = bool(setting.path or setting.hub)
     rows = published_prompts(setting) if published else probe_prompts(values, setting)
-    tasks, refused = Counter[str](), 0
     with (
         records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
         records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
     ):
-        for row in progress.bar(None, "prompts of the arena", "prompt", rows):
-            if "reason" in row:
-                refused += 1
-                bad.add(row)
-            else:
-                tasks[row["task"]] += 1
-                prompts.add(row)
-        counts = [{"task": task, "prompts": number} for task, number in sorted(tasks.items())]
-        report = {"records": tasks.total(), "refused": refused, "tasks": counts}
+        shown = progress.bar(None, "prompts of the arena", "prompt", rows)
+        tasks, counts = records.sort_out(shown, prompts, bad, "task")
+        report = counts | {"tasks": [{"task": task, "prompts": number} for task, number in tasks]}
         records.write_details(Path("metrics/gedit_bench.json"), report)
         if not tasks:
             raise TableError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")

@@ -8,7 +8,7 @@ answers with the name and the SHA-256 that a row needs; others are named where t
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -134,45 +134,18 @@ def pairs_of(
     prompt: records.Row, edits: Sequence[tuple[bytes, dict[str, float]]], part: str, to: ImageFile
 ) -> Iterator[records.Row]:
     """Every two edits of a prompt as a row."""
-    source, source_sha256 = to.add(prompt["image"])
-    named = [(to.add(image), scores, sum(scores.values()) / len(scores)) for image, scores in edits]
+    source = to.add(prompt["image"])
+    shown = [rows.Shown(*to.add(image), None, scores, sum(scores.values()) / len(scores)) for image, scores in edits]
     rng = np.random.default_rng([*prompt["key"].encode()])
-    for i in range(len(named)):
+    for i in range(len(shown)):
         for j in range(i):
             first, second = (i, j) if rng.random() < 0.5 else (j, i)
-            ((edit_a, sha256_a), scores_a, overall_a) = named[first]
-            ((edit_b, sha256_b), scores_b, overall_b) = named[second]
-            yield {
-                "key": f"{prompt['key']}.{first}.{second}",
-                "part": part,
-                "prompt": prompt["key"],
-                "task": prompt["task"],
-                "origin": prompt["origin"],
-                "instruction": prompt["instruction"],
-                "source": source,
-                "source_sha256": source_sha256,
-                "edit_a": edit_a,
-                "sha256_a": sha256_a,
-                "edit_b": edit_b,
-                "sha256_b": sha256_b,
-                "model_a": None,
-                "model_b": None,
-                "scores_a": listed(scores_a),
-                "scores_b": listed(scores_b),
-                "overall_a": overall_a,
-                "overall_b": overall_b,
-                "winner": winner(overall_a, overall_b),
-                "rule": KNOWN,
-            }
-
-
-def listed(scores: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Scores by dimension as a row has them."""
-    return [{"dimension": dimension, "score": score} for dimension, score in sorted(scores.items())]
-
-
-def winner(a: float, b: float) -> str:
-    return "Tie" if a == b else "Image A" if a > b else "Image B"
+            a, b = shown[first], shown[second]
+            lead = (a.overall or 0.0) - (b.overall or 0.0)
+            winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
+            named = (f"{prompt['key']}.{first}.{second}", prompt["key"], prompt["task"], prompt["instruction"])
+            more: dict[str, Any] = {"origin": prompt["origin"], "part": part, "winner": winner, "rule": KNOWN}
+            yield rows.row(*named, source, a, b, **more)
 
 
 def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.Row]:

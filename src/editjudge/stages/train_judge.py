@@ -7,22 +7,19 @@ which pairs are left out, and checkpoints. A training that was killed goes on fr
 folder away.
 """
 
-import argparse
-import json
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from editjudge.core import hub, params, records
-from editjudge.core.errors import FileError
-from editjudge.core.files import work, write_bytes
-from editjudge.core.main import guarded
+from editjudge.core.files import work
 from editjudge.core.settings import read
-from editjudge.pairs.pictures import Pictures, faults, names_of, sums_of
+from editjudge.pairs.pictures import Pictures, faulty, names_of, sums_of
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
 from editjudge.training.runs import ENVIRONMENT
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
     from editjudge.training.lora import Trained
 
 PAIRS, ADAPTER = Path("data/train_pairs.parquet"), Path("models/adapter")
-SKIPPED = "skipped.json"
-PLOTS = {"train_loss": ("loss",), "train_eval": ("eval_loss", "eval_accuracy")}
+draw = partial(runs.draw, "train_")
 SIDES = ("source", "a", "b")
 CODE = (
     *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures"),
@@ -47,27 +43,10 @@ def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
     return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
 
 
-def skipped_pairs(pairs: list[records.Row]) -> dict[str, str]:
-    """The keys of the pairs that have an image which cannot be shown, each with the reason. ContractError."""
-    sums = {name: sha256 for pair in pairs for name, sha256 in sums_of(pair).items()}
-    found = faults(sums, "the training pairs")
-    skipped: dict[str, str] = {}
-    for pair in pairs:
-        for side, name in zip(SIDES, names_of(pair), strict=True):
-            if name in found:
-                skipped.setdefault(pair["key"], f"{side}: {found[name]}")
-    return skipped
-
-
 def prepare(pairs: list[records.Row], run: Path, skip_failed: bool) -> None:
     """Lists the pairs left out in the training's folder. FileError: there are some, and skip_failed is not set."""
-    if (run / SKIPPED).is_file():  # of a training that was killed
-        return
-    skipped = skipped_pairs(pairs)
-    if skipped and not skip_failed:
-        named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
-        raise FileError(f"{len(skipped)} training samples cannot be used (train_judge.skip_failed): {named}")
-    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+    named = {pair["key"]: dict(zip(SIDES, sums_of(pair).items(), strict=True)) for pair in pairs}
+    runs.list_skipped(run, partial(faulty, named, "the training pairs"), "train_judge", skip_failed)
 
 
 def samples_of(pairs: list[records.Row], skipped: list[dict[str, str]]) -> list["Sample"]:
@@ -87,7 +66,7 @@ def train(setting: TrainJudgeSetting, run: Path) -> None:
     from editjudge.training import data, launch, lora
 
     device = runs.repeatable()
-    skipped = json.loads((run / SKIPPED).read_text())
+    skipped = runs.skipped_of(run)
     samples = samples_of(records.read(PAIRS, "train_pairs"), skipped)
     fetch = Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
     with launch.alone(run) if launch.first() else nullcontext():
@@ -97,15 +76,6 @@ def train(setting: TrainJudgeSetting, run: Path) -> None:
         if launch.first():
             photos = photos_of({prompt for prompt, *_ in trained.tested})
             write(trained, hub.name_of(base) or setting.base, skipped, photos)
-
-
-def draw(history: list[dict[str, float | None]]) -> None:
-    """The plots, as they are so far: `dvc plots show` draws them while it trains."""
-    import pandas as pd
-
-    for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-        table = pd.DataFrame(history, columns=["step", *columns]).dropna()
-        write_bytes(Path(f"plots/{name}.csv"), table.to_csv(index=False, float_format="%.6g").encode())
 
 
 def photos_of(prompts: set[str]) -> dict[str, str]:
@@ -122,13 +92,7 @@ def write(trained: "Trained", base: str, skipped: list[dict[str, str]], photos: 
     """The plots, the metrics, and the figures of this run alone."""
     draw(trained.history)
     records.write_details(Path("metrics/train_judge.json"), report(trained, base, skipped, photos))
-    now = {
-        "resumed_from": trained.resumed_from,
-        "seconds": trained.seconds,
-        "tokens_per_second": trained.tokens_now / trained.seconds,
-        "peak_memory_bytes": trained.peak_memory,
-    }
-    records.write_json(Path("metrics/resume/train_judge.json"), now)
+    runs.write_figures("train_judge", trained)
 
 
 def report(trained: "Trained", base: str, skipped: list[dict[str, str]], photos: Mapping[str, str]) -> dict[str, Any]:
@@ -137,12 +101,6 @@ def report(trained: "Trained", base: str, skipped: list[dict[str, str]], photos:
     test: its accuracy, test_untrained: its base's, each with a 95 % interval over photos; gain: the first less the
     second on the same rows. None where nothing was tested.
     """
-    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
-    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
-    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    details = {"base": base, "skipped": skipped, "steps": trained.steps, "tokens": trained.tokens}
-    details["pairs"] = dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True))
-    details["kept_step"] = kept["step"] if kept else None
     figures: dict[str, Any] = dict.fromkeys(("test", "test_untrained", "gain"))
     if trained.tested:
         prompts, untrained, right = (list(column) for column in zip(*trained.tested, strict=True))
@@ -152,13 +110,7 @@ def report(trained: "Trained", base: str, skipped: list[dict[str, str]], photos:
             "test_untrained": agreement.share(untrained, clusters),
             "gain": comparison.paired_difference(right, untrained, clusters),
         }
-    return {"loss": losses[-1] if losses else None, **figures, "details": [details]}
-
-
-def be_worker(run: Path) -> None:
-    from editjudge.training import launch
-
-    launch.worker(lambda: train(read_setting(params.load()), run))
+    return runs.report(trained, base, skipped, "pairs") | figures
 
 
 def train_alone_or_launch() -> None:
@@ -181,15 +133,13 @@ def train_alone_or_launch() -> None:
     )
 
 
+def work_on(run: Path) -> None:
+    """Is one of the training's processes."""
+    train(read_setting(params.load()), run)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
-    run = parser.parse_args().worker
-    if run:
-        os.environ.update(ENVIRONMENT)
-        guarded("train_judge", be_worker, run)
-    else:
-        guarded("train_judge", train_alone_or_launch)
+    runs.main("train_judge", __doc__, train_alone_or_launch, work_on)
 
 
 if __name__ == "__main__":

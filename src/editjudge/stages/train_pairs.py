@@ -95,12 +95,9 @@ def _choose(
     rows: Rows, pairs_of: Callable[[Rows, Counter], Sequence[tiers.Pair]], damages: Damages, most: int, task: str
 ) -> tuple[list[Chosen], Counter]:
     """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
-    by_prompt: dict[str, Rows] = {}
-    for row in rows:
-        by_prompt.setdefault(row["key"], []).append(row)
     chosen: list[Chosen] = []
     counts: Counter = Counter(prompts=0, prompts_with_pair=0)
-    for key, its in by_prompt.items():
+    for key, its in records.grouped(rows, "key").items():
         if counts["prompts_with_pair"] >= most:
             counts["prompts_beyond_cap"] += 1
             continue

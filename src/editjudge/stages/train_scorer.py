@@ -4,26 +4,25 @@ All images are decoded once before the training starts; they stay in the files t
 work/train_scorer holds a folder a training, and one that was killed goes on from there.
 """
 
-import argparse
 import json
 import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from editjudge.benchmarks.imgedit import type_of
 from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import work, write_bytes
-from editjudge.core.main import guarded
+from editjudge.core.files import work
 from editjudge.core.settings import known
 from editjudge.core.workers import import_ahead
 from editjudge.judges import rubrics
 from editjudge.judges.models import LOCAL
-from editjudge.pairs.pictures import Pictures, faults
+from editjudge.pairs.pictures import Pictures, faulty
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
 from editjudge.training.runs import ENVIRONMENT
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from editjudge.training.scorer import Answers, Sample
     from editjudge.training.trainer import Trained
 
-SKIPPED, TRAINED = "skipped.json", "trained.json"
-PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
+TRAINED = "trained.json"
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 CODE = (
     *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.pairs.pictures"),
@@ -59,27 +57,12 @@ def data_of(setting: TrainScorerSetting | TrainRaterSetting) -> Path:
     return Path(f"data/scorer_data/{setting.data}.parquet")
 
 
-def skipped_rows(rows: list[records.Row]) -> dict[str, str]:
-    """The keys of the rows that have an image which cannot be shown, each with the reason. ContractError."""
-    sums = {row[side]: row[sha256] for row in rows for side, sha256 in SIDES.items() if row[side]}
-    found = faults(sums, "the scorer's data")
-    skipped: dict[str, str] = {}
-    for row in rows:
-        for side in SIDES:
-            if row[side] in found:
-                skipped.setdefault(row["key"], f"{side}: {found[row[side]]}")
-    return skipped
-
-
 def prepare(rows: list[records.Row], run: Path, name: str, skip_failed: bool) -> None:
     """Lists the rows left out in the training's folder. FileError: there are some, and skip_failed is not set."""
-    if (run / SKIPPED).is_file():  # of a training that was killed
-        return
-    skipped = skipped_rows(rows)
-    if skipped and not skip_failed:
-        named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
-        raise FileError(f"{len(skipped)} training samples cannot be used (train_scorer.{name}.skip_failed): {named}")
-    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+    named = {
+        row["key"]: {side: (row[side], row[sha256]) for side, sha256 in SIDES.items() if row[side]} for row in rows
+    }
+    runs.list_skipped(run, partial(faulty, named, "the scorer's data"), f"train_scorer.{name}", skip_failed)
 
 
 def samples_of(rows: list[records.Row], skipped: Sequence[dict[str, str]], dimensions: Sequence[str]) -> list["Sample"]:
@@ -143,7 +126,7 @@ def train_rater(setting: TrainRaterSetting, name: str, run: Path) -> None:
     from editjudge.training import launch, rater
 
     device = runs.repeatable()
-    samples = ratings_of(records.read(data_of(setting), "scorer_data"), skipped_of(run), setting)
+    samples = ratings_of(records.read(data_of(setting), "scorer_data"), runs.skipped_of(run), setting)
     fetch = Pictures(each for sample in samples for each in (sample.source, sample.a))
     with launch.alone(run) if launch.first() else nullcontext():
         base = hub.checkpoint(f"train_scorer.{name}.base", setting.base)
@@ -154,21 +137,16 @@ def train_rater(setting: TrainRaterSetting, name: str, run: Path) -> None:
             records.write_json(run / TRAINED, vars(made))
 
 
-def skipped_of(run: Path) -> list[dict[str, str]]:
-    skipped: list[dict[str, str]] = json.loads((run / SKIPPED).read_text())
-    return skipped
-
-
 def train_scorer(setting: TrainScorerSetting, name: str, run: Path) -> None:
-    from editjudge.training import launch, scorer
+    from editjudge.training import data, launch, scorer
 
     device = runs.repeatable()
-    skipped = skipped_of(run)
+    skipped = runs.skipped_of(run)
     rows = records.read(data_of(setting), "scorer_data")
     samples = samples_of(rows, skipped, setting.dimensions)
     fetch = Pictures(each for sample in samples for each in (sample.source, sample.a, sample.b) if each)
     with launch.alone(run) if launch.first() else nullcontext():
-        table = scorer.dataset(samples)
+        table = data.dataset(samples)
         base = hub.checkpoint(f"train_scorer.{name}.base", setting.base)
         out, live = Path("models/scorers", name), drawing(name)
         made = scorer.train_scorer(base, table, fetch, out, setting, run / "checkpoints", device, live)
@@ -178,17 +156,8 @@ def train_scorer(setting: TrainScorerSetting, name: str, run: Path) -> None:
 
 
 def drawing(name: str) -> Any:
-    """What draws the plots as they are so far: `dvc plots show` shows them while it trains."""
-
-    def draw(history: list[dict[str, float | None]]) -> None:
-        import pandas as pd
-
-        for plot, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-            table = pd.DataFrame(history, columns=["step", *columns]).dropna()
-            path = Path(f"plots/train_scorer/{name}_{plot}.csv")
-            write_bytes(path, table.to_csv(index=False, float_format="%.6g").encode())
-
-    return draw
+    """What draws the plots as they are so far."""
+    return partial(runs.draw, f"train_scorer/{name}_")
 
 
 def write(
@@ -203,13 +172,7 @@ def write(
 
 def write_metrics(name: str, found: dict[str, Any], trained: "Trained") -> None:
     records.write_details(Path(f"metrics/train_scorer/{name}.json"), found)
-    now = {
-        "resumed_from": trained.resumed_from,
-        "seconds": trained.seconds,
-        "tokens_per_second": trained.tokens_now / trained.seconds,
-        "peak_memory_bytes": trained.peak_memory,
-    }
-    records.write_json(Path(f"metrics/resume/train_scorer_{name}.json"), now)
+    runs.write_figures(f"train_scorer_{name}", trained)
 
 
 def report(
@@ -223,24 +186,7 @@ def report(
     pairs. None where nothing of it was tested.
     """
     agreement = [figures(name, n, tested, answers, setting, clusters) for n, name in enumerate(named(setting))]
-    return reported(trained, agreement, base, skipped)
-
-
-def reported(
-    trained: "Trained", agreement: list[dict[str, Any]], base: str, skipped: list[dict[str, str]], **more: Any
-) -> dict[str, Any]:
-    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
-    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
-    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    details = {
-        "base": base,
-        "skipped": skipped,
-        "steps": trained.steps,
-        "tokens": trained.tokens,
-        "rows": dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
-        "kept_step": kept["step"] if kept else None,
-    }
-    return {"loss": losses[-1] if losses else None, "agreement": agreement, "details": [details | more]}
+    return runs.report(trained, base, skipped, "rows") | {"agreement": agreement}
 
 
 def rate_tests(setting: TrainRaterSetting, name: str, run: Path, base: Path) -> None:
@@ -248,7 +194,7 @@ def rate_tests(setting: TrainRaterSetting, name: str, run: Path, base: Path) -> 
     from editjudge.training import raters_tested
     from editjudge.training.trainer import Trained
 
-    rows, skipped = records.read(data_of(setting), "scorer_data"), skipped_of(run)
+    rows, skipped = records.read(data_of(setting), "scorer_data"), runs.skipped_of(run)
     tested = [sample for sample in ratings_of(rows, skipped, setting) if sample.part == "test"]
     trained = Trained(**json.loads((run / TRAINED).read_text()))
     trained = replace(trained, rows=(trained.rows[0], trained.rows[1], len(tested)))
@@ -257,7 +203,8 @@ def rate_tests(setting: TrainRaterSetting, name: str, run: Path, base: Path) -> 
     truths = {row["key"]: (row["rule"], row["origin"] or row["prompt"]) for row in rows}
     unread = dict(zip(("unscored_untrained", "unscored"), map(raters_tested.unread, said), strict=True))
     near = raters_tested.near(tested, said, truths)
-    write_metrics(name, reported(trained, near, hub.name_of(base) or setting.base, skipped, **unread), trained)
+    found = runs.report(trained, hub.name_of(base) or setting.base, skipped, "rows", **unread)
+    write_metrics(name, found | {"agreement": near}, trained)
 
 
 def named(setting: TrainScorerSetting) -> list[str]:
@@ -317,22 +264,13 @@ def train_alone_or_launch(name: str) -> None:
     )
 
 
-def be_worker(name: str, run: Path) -> None:
-    from editjudge.training import launch
-
-    launch.worker(lambda: train(read_setting(params.load(), name), name, run))
+def work_on(name: str, run: Path) -> None:
+    """Is one of the training's processes."""
+    train(read_setting(params.load(), name), name, run)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True, help="an entry of train_scorer in params.yaml")
-    parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
-    given = parser.parse_args()
-    if given.worker:
-        os.environ.update(ENVIRONMENT)
-        guarded("train_scorer", be_worker, given.name, given.worker)
-    else:
-        guarded("train_scorer", train_alone_or_launch, given.name)
+    runs.main("train_scorer", __doc__, train_alone_or_launch, work_on, "name")
 
 
 if __name__ == "__main__":

@@ -143,20 +143,24 @@ def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndar
 def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray) -> Estimate:
     """A share, the mean of `values` in 0..1 (n,), with Wilson's 95 % interval for the rows that the clusters are worth.
 
-    See `share_of`; where each row is its own cluster it is Wilson's own interval. Ends are None with one cluster of
-    several rows. Raises ValueError for no rows and as `sums`.
+    See `share_of`; where each row is its own cluster it is Wilson's own interval. A value between, as a Tie's half,
+    varies less than 0 and 1 do: the rows are worth n times p (1 - p) over their variance, to which Z**2 rows of 0 and 1
+    are added, since few rows may be halves by chance. Ends are None with one cluster of several rows. Raises ValueError
+    for no rows and as `sums`.
     """
     rows = np.asarray(values, float)
     if not len(rows):
         raise ValueError("a share needs a row")
     by_cluster = sums(np.column_stack([rows, np.ones(len(rows))]), clusters)
-    if len(by_cluster) == len(rows):
-        total = float(rows.sum())
-        return Estimate(total / len(rows), *wilson_interval(total, len(rows)), len(rows))
-    return share_of(_ratio, by_cluster, len(rows))
+    n, total = len(rows), float(rows.sum())
+    spread, less = total / n * (1 - total / n), float((rows * (1 - rows)).mean())
+    worth = n * (spread / (spread - less * n / (n + Z**2)) if spread else 1.0)
+    if len(by_cluster) < n:
+        return share_of(_ratio, by_cluster, worth)
+    return Estimate(total / n, *wilson_interval(total * worth / n, worth), n)
 
 
-def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray, n: int) -> Estimate:
+def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray, n: float) -> Estimate:
     """`share` of any statistic of column sums (see `jackknife`) that lies in 0..1, taken from n rows.
 
     The rows are worth p (1 - p) over the jackknife's variance, and the quantile is Student's. Two things are assumed,
@@ -171,7 +175,7 @@ def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
     if error is None:
         return Estimate(value, None, None, count)
     sure, least = (n / (1 + (n / count - 1) * alike) for alike in (ALIKE, MOST_ALIKE))
-    size = float(n) if 0 < value < 1 else sure
+    size = n if 0 < value < 1 else sure
     if error > NOTHING and 0 < value < 1:
         size = value * (1 - value) / error**2
     low, high = min(

@@ -40,8 +40,8 @@ class Sample:
     winner: Winner
 
 
-def dataset(samples: Iterable[Sample]) -> Dataset:
-    """The samples as the table that `train_adapter` takes."""
+def dataset(samples: Iterable[Any]) -> Dataset:
+    """The samples, of a judge, a scorer or a rater, as the table that its training takes."""
     return Dataset.from_list([asdict(sample) for sample in samples])
 
 

@@ -1,6 +1,5 @@
 """Supervised fine-tuning of a judge: LoRA adapters on the language model of a Qwen3-VL checkpoint."""
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -52,16 +51,18 @@ class Trainer(trainer.Trainer):
         return (output.is_top1.sum(1) == output.label_mask.sum(1)).float()[:, None]
 
 
-def lora(setting: TrainingSetting) -> LoraConfig:
+def lora(
+    setting: TrainingSetting, outside: str = OUTSIDE_LANGUAGE_MODEL, task_type: str | None = "CAUSAL_LM"
+) -> LoraConfig:
     """Adapters on all linear layers of the language model: none in the vision tower, none on lm_head."""
     return LoraConfig(
         r=setting.lora_rank,
         lora_alpha=setting.lora_alpha,
         lora_dropout=setting.lora_dropout,
         target_modules="all-linear",
-        exclude_modules=OUTSIDE_LANGUAGE_MODEL,
+        exclude_modules=outside,
         bias="none",
-        task_type="CAUSAL_LM",
+        task_type=task_type,
     )
 
 
@@ -84,19 +85,15 @@ def train_adapter(
     on a CPU, whether the training was killed and went on or not. Of several processes all call this, and the first one
     saves. ValueError names the key of a sample that cannot be used.
     """
-    trainer.check_keys(rows)
-    began = time.perf_counter()
-    whole = trainer.whole_checkpoints(checkpoints)
-    last = whole[-1] if whole else None
+    training = Training(rows, checkpoints)
     parts = split(rows, setting.test_share, setting.held_out_share, setting.seed)
-    made, shown = assemble(base_dir, parts, fetch, setting, checkpoints, device, last, live)
-    training = Training(made, whole, last)
-    weights = training.run()
+    made, shown = assemble(base_dir, parts, fetch, setting, checkpoints, device, training.last, live)
+    weights = training.run(made)
     if made.is_world_process_zero():
         save_adapter(cast(Any, made.model), base_dir, out_dir, weights)
         processor_of(base_dir, setting).save_pretrained(out_dir)
     tested = made.test(parts[2].with_transform(shown), weights) if parts[2] else ([], [])
-    return training.trained(parts, list(zip(parts[2]["prompt"], *tested, strict=True)), began)
+    return training.trained(made, parts, list(zip(parts[2]["prompt"], *tested, strict=True)))
 
 
 def assemble(

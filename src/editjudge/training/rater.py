@@ -1,33 +1,28 @@
 """Training of a rater: a Qwen3-VL that says its scores in words, by the language-model loss on a rubric's replies."""
 
-import shutil
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from datasets import Dataset
 from peft import get_peft_model
 from PIL import Image
 from torch.nn import functional
 from transformers import Qwen3VLProcessor, set_seed
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from editjudge.core import hub
 from editjudge.core.errors import FileError
 from editjudge.judges import rubrics
 from editjudge.merging.folder import whole as whole_folder
 from editjudge.qwen.checkpoint import Precision, load_model
 from editjudge.training import lora, trainer
-from editjudge.training.data import FILLER, IGNORED, Fetch, Prepare, split
+from editjudge.training.data import FILLER, IGNORED, Fetch, Prepare, dataset, split
 from editjudge.training.settings import TrainRaterSetting
-from editjudge.training.trainer import Device, Live, Trained, Training, processor_of
+from editjudge.training.trainer import Device, Live, Trained, Training, card_of, keep_video, processor_of
 
-VIDEO = "video_preprocessor_config.json"  # which a processor without torchvision does not write
 CARD = Path(__file__).with_name("rater_card.md")
 
 
@@ -157,11 +152,8 @@ def train_rater(
     learnt = balanced([sample for sample in samples if sample.part != "test"], setting.most)
     if not learnt:
         raise FileError(f"train_scorer: {setting.data} has no row that a rater could learn from")
-    rows = Dataset.from_list([asdict(sample) for sample in learnt])
-    trainer.check_keys(rows)
-    began = time.perf_counter()
-    whole = trainer.whole_checkpoints(checkpoints)
-    last = whole[-1] if whole else None
+    rows = dataset(learnt)
+    training = Training(rows, checkpoints)
     parts = split(rows, 0.0, setting.held_out_share, setting.seed)
 
     def make(processor: Qwen3VLProcessor, precision: Precision, place: Device) -> dict[str, Any]:
@@ -169,12 +161,13 @@ def train_rater(
         digits = digits_of(processor, learnt) if setting.distance_weight else {}
         return {"model": model, "digits": digits, "distance_weight": setting.distance_weight, **more}
 
-    made, _ = trainer.assemble(base_dir, parts, fetch, setting, checkpoints, device, last, live, Shown, make, Trainer)
-    training = Training(made, whole, last)
-    weights = training.run()
+    made, _ = trainer.assemble(
+        base_dir, parts, fetch, setting, checkpoints, device, training.last, live, Shown, make, Trainer
+    )
+    weights = training.run(made)
     if made.is_world_process_zero():
         save(base_dir, out_dir, setting, weights, (len(parts[0]), made.state.global_step))
-    return training.trained(parts, [], began)
+    return training.trained(made, parts, [])
 
 
 def save(
@@ -198,20 +191,11 @@ def save(
                 weight.copy_(weights[name])
     merged: Any = made.merge_and_unload() if more else made
     merged = torch.nn.Module.to(merged, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
-    card = {
-        "base": hub.name_of(base_dir) or setting.base,
-        "rubrics": setting.rubrics,
-        "data": setting.data,
-        "trained": str(numbers[0]),
-        "steps": str(numbers[1]),
-        "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
-    }
     text = CARD.read_text()
-    for field, value in card.items():
+    for field, value in {**card_of(base_dir, setting, numbers), "rubrics": setting.rubrics}.items():
         text = text.replace(f"{{{field}}}", value)
     with whole_folder(out_dir) as folder:
         merged.save_pretrained(folder)
         processor_of(base_dir, setting).save_pretrained(folder)
         (folder / "README.md").write_text(text)
-        if (base_dir / VIDEO).is_file():
-            shutil.copyfile(base_dir / VIDEO, folder / VIDEO)
+        keep_video(base_dir, folder)

@@ -1,21 +1,28 @@
 """A training as a stage runs it: its folder in work/, in one process or in several."""
 
+import argparse
+import json
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.core import resume
-from editjudge.core.files import sha256
+from editjudge.core import records, resume
+from editjudge.core.errors import FileError
+from editjudge.core.files import sha256, write_bytes
+from editjudge.core.main import guarded
 from editjudge.training.settings import LaunchSetting, TrainingSetting
 
 if TYPE_CHECKING:
-    from editjudge.training.trainer import Device
+    from editjudge.training.trainer import Device, Row, Trained
 
+SKIPPED = "skipped.json"
+PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
 ENVIRONMENT = {
@@ -78,3 +85,81 @@ def repeatable() -> "Device":
     # Filling memory that nobody reads takes a third of the time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return device
+
+
+def list_skipped(run: Path, find: Callable[[], dict[str, str]], where: str, skip_failed: bool) -> None:
+    """Lists the rows left out in the training's folder. FileError: there are some, and skip_failed is not set.
+
+    find: gives their keys with the reasons. where: the section of the training.
+    """
+    if (run / SKIPPED).is_file():  # of a training that was killed
+        return
+    skipped = find()
+    if skipped and not skip_failed:
+        named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
+        raise FileError(f"{len(skipped)} training samples cannot be used ({where}.skip_failed): {named}")
+    records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
+
+
+def skipped_of(run: Path) -> list[dict[str, str]]:
+    """The rows left out, each with its reason."""
+    skipped: list[dict[str, str]] = json.loads((run / SKIPPED).read_text())
+    return skipped
+
+
+def draw(stem: str, history: "list[Row]") -> None:
+    """The plots, as they are so far: `dvc plots show` draws them while it trains. stem: of their files' names."""
+    import pandas as pd
+
+    for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
+        table = pd.DataFrame(history, columns=["step", *columns]).dropna()
+        write_bytes(Path(f"plots/{stem}{name}.csv"), table.to_csv(index=False, float_format="%.6g").encode())
+
+
+def report(trained: "Trained", base: str, skipped: list[dict[str, str]], rows: str, **more: Any) -> dict[str, Any]:
+    """The details of a training: its last loss, and under `details` its size. rows: what its rows are called there."""
+    losses = [row["loss"] for row in trained.history if row["loss"] is not None]
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    details = {
+        "base": base,
+        "skipped": skipped,
+        "steps": trained.steps,
+        "tokens": trained.tokens,
+        rows: dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
+        "kept_step": kept["step"] if kept else None,
+    }
+    return {"loss": losses[-1] if losses else None, "details": [details | more]}
+
+
+def write_figures(name: str, trained: "Trained") -> None:
+    """metrics/resume: the figures of this run alone."""
+    now = {
+        "resumed_from": trained.resumed_from,
+        "seconds": trained.seconds,
+        "tokens_per_second": trained.tokens_now / trained.seconds,
+        "peak_memory_bytes": trained.peak_memory,
+    }
+    records.write_json(Path(f"metrics/resume/{name}.json"), now)
+
+
+def main(
+    stage: str, description: str | None, begin: Callable[..., None], train: Callable[..., None], *options: str
+) -> None:
+    """Runs the stage of a training on its options: `begin` of them, or, as a process of it, `train` with its folder."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option in options:
+        parser.add_argument(f"--{option}", required=True, help=f"an entry of {stage} in params.yaml")
+    parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
+    given = vars(parser.parse_args())
+    if (run := given.pop("worker")) is None:
+        guarded(stage, begin, *given.values())
+    else:
+        os.environ.update(ENVIRONMENT)
+        guarded(stage, _be_worker, partial(train, *given.values(), run))
+
+
+def _be_worker(train: Callable[[], None]) -> None:
+    from editjudge.training import launch
+
+    launch.worker(train)

@@ -2,21 +2,18 @@
 
 import json
 import math
-import shutil
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
+from peft import get_peft_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLProcessor, set_seed
 
-from editjudge.core import hub
 from editjudge.core.errors import FileError
 from editjudge.merging.folder import whole as whole_folder
 from editjudge.qwen.checkpoint import Precision
@@ -26,13 +23,24 @@ from editjudge.scorers.model import ScoringModel, TokenRow, add_token, embedding
 from editjudge.scorers.prompts import load_prompt
 from editjudge.training import trainer
 from editjudge.training.data import FILLER, Fetch, Prepare, split
+from editjudge.training.lora import lora
 from editjudge.training.settings import TrainScorerSetting
-from editjudge.training.trainer import OUTSIDE_LANGUAGE_MODEL, Device, Live, Parts, Trained, Training, processor_of
+from editjudge.training.trainer import (
+    OUTSIDE_LANGUAGE_MODEL,
+    Device,
+    Live,
+    Parts,
+    Trained,
+    Training,
+    card_of,
+    keep_video,
+    processor_of,
+)
 
 LEARNT = {"each": "each dimension", "overall": "the aggregate", "both": "each dimension and the aggregate"}
 NOWHERE = math.nan  # in place of a score that is not known
 WEIGHTS = "trained.safetensors"  # of a checkpoint of the training
-VIDEO = "video_preprocessor_config.json"  # which a processor without torchvision does not write
+OUTSIDE = OUTSIDE_LANGUAGE_MODEL + r"|(.*\.)?head\..*"  # layers without adapters
 
 
 @dataclass(frozen=True)
@@ -251,18 +259,6 @@ def of_edits(output: Any) -> Answers:
     return Answers(cast(torch.Tensor, means), log_stds)
 
 
-def lora(setting: TrainScorerSetting) -> LoraConfig:
-    """Adapters on all linear layers of the language model: none in the vision tower, on lm_head and in the head."""
-    return LoraConfig(
-        r=setting.lora_rank,
-        lora_alpha=setting.lora_alpha,
-        lora_dropout=setting.lora_dropout,
-        target_modules="all-linear",
-        exclude_modules=OUTSIDE_LANGUAGE_MODEL + r"|(.*\.)?head\..*",
-        bias="none",
-    )
-
-
 def build(
     base_dir: Path, setting: TrainScorerSetting, processor: Qwen3VLProcessor, precision: Precision, place: str
 ) -> Any:
@@ -284,7 +280,7 @@ def build(
     model.set_input_embeddings(TokenRow(layer, token))
     model.config.tie_word_embeddings = False  # the row is put into both when it is saved
     set_seed(setting.seed)
-    made: Any = get_peft_model(model, lora(setting)) if setting.lora_rank else model
+    made: Any = get_peft_model(model, lora(setting, OUTSIDE, task_type=None)) if setting.lora_rank else model
     for name, weight in made.named_parameters():
         part = ".embeddings.weight" in name or "lm_head" in name
         own = ".head." in f".{name}" or name.endswith(".row")
@@ -312,22 +308,18 @@ def train_scorer(
     Rows of the part `test` are only tested; where there are none, a share of the prompts is, by the hash of their
     names. Gives beside the training those rows, and what the untrained and the trained scorer say of them.
     """
-    trainer.check_keys(rows)
-    began = time.perf_counter()
-    whole = trainer.whole_checkpoints(checkpoints)
-    last = whole[-1] if whole else None
+    training = Training(rows, checkpoints)
     parts = parts_of(rows, setting)
-    made, shown = assemble(base_dir, parts, fetch, setting, checkpoints, device, last, live)
+    made, shown = assemble(base_dir, parts, fetch, setting, checkpoints, device, training.last, live)
     untrained = trainer.weights_of(made.model)
-    training = Training(made, whole, last)
-    weights = training.run()
+    weights = training.run(made)
     tested = (Answers(torch.zeros(0, 2, len(setting.dimensions)), None),) * 2
     if parts[2]:
         tested = tuple(said(made, parts[2].with_transform(shown), each) for each in (untrained, weights))  # type: ignore[assignment]
     calibration = calibrated(made, parts[0], shown, weights, setting)
     if made.is_world_process_zero():
         save(base_dir, out_dir, setting, weights, calibration, (len(parts[0]), made.state.global_step))
-    return training.trained(parts, [], began), parts[2], tested
+    return training.trained(made, parts, []), parts[2], tested
 
 
 def parts_of(rows: Dataset, setting: TrainScorerSetting) -> Parts:
@@ -425,23 +417,13 @@ def save(
         max_pixels=size["longest_edge"],
     )
     card = {
-        "base": hub.name_of(base_dir) or setting.base,
+        **card_of(base_dir, setting, numbers),
         "dimensions": " and ".join(each.replace("_", " ") for each in setting.dimensions),
         "token": setting.token,
         "kind": setting.head,
         "aggregation": setting.aggregation,
-        "data": setting.data,
-        "trained": str(numbers[0]),
-        "steps": str(numbers[1]),
         "loss": f"{setting.loss}, of {LEARNT[setting.learn]}",
-        "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
     }
     with whole_folder(out_dir) as folder:
         checkpoint.save(folder, scoring, processor, description, card)
-        if (base_dir / VIDEO).is_file():
-            shutil.copyfile(base_dir / VIDEO, folder / VIDEO)
-
-
-def dataset(samples: Sequence[Sample]) -> Dataset:
-    """The samples as the table that `train_scorer` takes."""
-    return Dataset.from_list([asdict(sample) for sample in samples])
+        keep_video(base_dir, folder)

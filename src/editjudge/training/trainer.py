@@ -30,17 +30,19 @@ from transformers import (
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
+from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.qwen.checkpoint import Precision
 from editjudge.qwen.processor import load_processor
 from editjudge.training.data import CACHE_BYTES, EpochOrder, Fetch, Prepare, filled
-from editjudge.training.settings import TrainingSetting
+from editjudge.training.settings import SingleEditsSetting, TrainingSetting
 
 Row: TypeAlias = dict[str, float | None]
 Device: TypeAlias = Literal["cpu", "cuda"]
 Parts: TypeAlias = tuple[Dataset, Dataset, Dataset]
 """Rows to train on, rows that choose the weights, and rows that only test them."""
 OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
+VIDEO = "video_preprocessor_config.json"
 MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
@@ -259,26 +261,28 @@ def assemble(
     return made, shown
 
 
-@dataclass(frozen=True)
 class Training:
-    """A training that is put together: its trainer, and the checkpoint that it goes on from."""
+    """A training from its start. last: the checkpoint that it goes on from, if there is one."""
 
-    trainer: Trainer
-    whole: list[Path]
-    last: Path | None
+    def __init__(self, rows: Dataset, checkpoints: Path) -> None:
+        """ValueError: a key is there twice."""
+        keys = rows["key"]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"{len(keys) - len(set(keys))} of {len(keys)} training samples repeat a key")
+        self.began = time.perf_counter()
+        self.whole = sorted((file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")), key=step_of)
+        self.last = self.whole[-1] if self.whole else None
 
-    def run(self) -> dict[str, torch.Tensor]:
+    def run(self, trainer: Trainer) -> dict[str, torch.Tensor]:
         """Trains to the end. The weights of the evaluation with the lowest loss, or the last ones where none were."""
-        trainer = self.trainer
         if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
             for folder in set(Path(str(trainer.args.output_dir)).glob("checkpoint-*")) - set(self.whole):
                 shutil.rmtree(folder)
         trainer.train(resume_from_checkpoint=str(self.last) if self.last else None)
         return trainer.best if trainer.eval_dataset else weights_of(trainer.model)
 
-    def trained(self, parts: Parts, tested: list[Any], began: float) -> "Trained":
-        """What it gave. began: by time.perf_counter."""
-        trainer = self.trainer
+    def trained(self, trainer: Trainer, parts: Parts, tested: list[Any]) -> "Trained":
+        """What it gave."""
         return Trained(
             history(trainer.state.log_history),
             tested=tested,
@@ -286,7 +290,7 @@ class Training:
             steps=trainer.state.global_step,
             tokens=trainer.state.num_input_tokens_seen,
             resumed_from=step_of(self.last) if self.last else None,
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - self.began,
             tokens_now=trainer.state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
             peak_memory=peak_memory(trainer),
         )
@@ -294,18 +298,6 @@ class Training:
 
 def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def whole_checkpoints(checkpoints: Path) -> list[Path]:
-    """Those of a training that can be gone on from, the last one at the end."""
-    return sorted((file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")), key=step_of)
-
-
-def check_keys(rows: Dataset) -> None:
-    """ValueError: a key is there twice."""
-    keys = rows["key"]
-    if len(set(keys)) < len(keys):
-        raise ValueError(f"{len(keys) - len(set(keys))} of {len(keys)} training samples repeat a key")
 
 
 def processor_of(base_dir: Path, setting: TrainingSetting) -> Qwen3VLProcessor:
@@ -316,6 +308,23 @@ def processor_of(base_dir: Path, setting: TrainingSetting) -> Qwen3VLProcessor:
     bounds["longest_edge"] = setting.max_pixels or size["longest_edge"]
     processor.image_processor.size = type(size)(**bounds)
     return processor
+
+
+def card_of(base_dir: Path, setting: SingleEditsSetting, numbers: tuple[int, int]) -> dict[str, str]:
+    """What a model card says of any training on single edits. numbers: of rows and steps."""
+    return {
+        "base": hub.name_of(base_dir) or setting.base,
+        "data": setting.data,
+        "trained": str(numbers[0]),
+        "steps": str(numbers[1]),
+        "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
+    }
+
+
+def keep_video(base_dir: Path, folder: Path) -> None:
+    """The base's settings of videos, which a processor without torchvision does not write."""
+    if (base_dir / VIDEO).is_file():
+        shutil.copyfile(base_dir / VIDEO, folder / VIDEO)
 
 
 def start_deepspeed(device: Device) -> None:

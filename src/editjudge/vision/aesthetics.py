@@ -3,7 +3,6 @@
 import cv2
 import numpy as np
 
-NAME = "colour_sharpness"
 SIDE = 512  # long side in pixels at which sharpness is measured
 HALF_COLOUR, HALF_SHARP = 40.0, 8.0  # values that give half of the score's part
 DIGITS = 4

@@ -100,13 +100,17 @@ def _kept(
     ends = np.flatnonzero(ids == stop)
     begins = [1, *(ends[:-1] + 1)]
     spans = [scores[:, begin:end] for begin, end in zip(begins, ends, strict=True)]
-    of_names = np.stack([span.max(1) if span.size else np.zeros(len(scores)) for span in spans], 1).round(DIGITS)
-    boxes, named = boxes.astype(np.float64).round(DIGITS), of_names.argmax(1)
-    found = []
-    for label in range(len(spans)):
-        own = np.flatnonzero((named == label) & (of_names[:, label] > threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1))
+    of_names = np.stack([span.max(1) if span.size else np.zeros(len(scores)) for span in spans], 1)
+    return kept(of_names.round(DIGITS), boxes.astype(np.float64).round(DIGITS), threshold, overlap)
+
+
+def kept(scores: np.ndarray, boxes: np.ndarray, threshold: float, overlap: float) -> list[Detected]:
+    """scores: (boxes, names); boxes: (boxes, 4), shares. A box has the name that it fits best; see `detect`."""
+    named, found = scores.argmax(1), []
+    for label in range(scores.shape[1]):
+        own = np.flatnonzero((named == label) & (scores[:, label] > threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1))
         corners_sizes = np.hstack([boxes[own, :2], boxes[own, 2:] - boxes[own, :2]]).tolist()
-        for n in cv2.dnn.NMSBoxes(corners_sizes, of_names[own, label].tolist(), 0.0, overlap):
+        for n in cv2.dnn.NMSBoxes(corners_sizes, scores[own, label].tolist(), 0.0, overlap):
             x0, y0, x1, y1 = boxes[own[n]].tolist()
-            found.append(Detected(label, float(of_names[own[n], label]), (x0, y0, x1, y1)))
+            found.append(Detected(label, float(scores[own[n], label]), (x0, y0, x1, y1)))
     return found

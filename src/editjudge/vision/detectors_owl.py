@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, Owlv2ForObjectDetection
 from transformers.image_transforms import center_to_corners_format
 
 from editjudge.vision import folders, loading
-from editjudge.vision.detectors import DIGITS, Detected
+from editjudge.vision.detectors import DIGITS, Detected, kept
 
 OWLV2 = folders.Architecture(
     ("owlv2",),
@@ -61,16 +61,4 @@ class Owlv2(loading.VisionModel):
             corners: Any = center_to_corners_format(said.pred_boxes[0].float())
             share = torch.tensor([side / width, side / height] * 2, device=self.device)
             boxes = (corners * share).clamp(0, 1).cpu().numpy().astype(np.float64).round(DIGITS)
-        return _kept(scores, boxes, threshold, overlap)
-
-
-def _kept(scores: np.ndarray, boxes: np.ndarray, threshold: float, overlap: float) -> list[Detected]:
-    """scores: (boxes, names); boxes: (boxes, 4), shares. A box has the name that it fits best."""
-    named, found = scores.argmax(1), []
-    for label in range(scores.shape[1]):
-        own = np.flatnonzero((named == label) & (scores[:, label] > threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1))
-        corners_sizes = np.hstack([boxes[own, :2], boxes[own, 2:] - boxes[own, :2]]).tolist()
-        for n in cv2.dnn.NMSBoxes(corners_sizes, scores[own, label].tolist(), 0.0, overlap):
-            x0, y0, x1, y1 = boxes[own[n]].tolist()
-            found.append(Detected(label, float(scores[own[n], label]), (x0, y0, x1, y1)))
-    return found
+        return kept(scores, boxes, threshold, overlap)

@@ -20,7 +20,6 @@ from editjudge.probe import photos
 from editjudge.sources.names import task_of
 
 ADJUSTMENTS = ("color_alter", "material_alter", "size_adjustment")
-OF_OBJECTS: tuple[Type, ...] = ("remove", "replace", "adjust", "extract", "action", "compose")
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 SPOT = 0.8  # of a ninth of the photograph, each way
 FREE = 0.1  # of a spot that objects may cover

@@ -22,7 +22,6 @@ from editjudge.sources.record import Record, box, number, text
 
 CONTRACT = "photo_records"
 LONGEST_KEY = 90  # later ones append an edit's type, and the names of models
-DIGITS = 6
 Role = Literal["background", "object"]
 ROLES: tuple[Role, ...] = ("background", "object")
 

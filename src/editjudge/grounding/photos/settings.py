@@ -10,8 +10,9 @@ from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, 
 from editjudge.grounding.settings import (
     EmbeddedSetting,
     LocalParserSetting,
+    LocalVlmSetting,
     ParserSetting,
-    Tokens,
+    VlmSetting,
     asked_setting,
 )
 from editjudge.vision.folders import Precision
@@ -46,24 +47,6 @@ class LaionSetting:
     device: Text = "auto"
     dtype: Precision = "float32"
     batch_size: Batch = 16
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class CaptionerSetting(ParserSetting):
-    """A VLM behind an endpoint that says what a photograph shows; images outside of the pixels are resized, 0: none."""
-
-    max_new_tokens: Tokens = 1024
-    min_pixels: Count = 0
-    max_pixels: Count = 1_310_720
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class LocalCaptionerSetting(LocalParserSetting):
-    """The same, a Qwen3-VL in this process."""
-
-    max_new_tokens: Tokens = 1024
-    min_pixels: Count = 0
-    max_pixels: Count = 1_310_720
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -170,7 +153,7 @@ class Instructions:
 
 
 AESTHETIC = {"colour_sharpness": EmbeddedSetting, "laion": LaionSetting}
-CAPTIONERS = {"embedded": EmbeddedSetting, "endpoint": CaptionerSetting, "transformers": LocalCaptionerSetting}
+CAPTIONERS = {"embedded": EmbeddedSetting, "endpoint": VlmSetting, "transformers": LocalVlmSetting}
 DETECTORS = {"drawn": EmbeddedSetting, "grounding_dino": DinoSetting, "owlv2": OwlSetting}
 SEGMENTERS = {"drawn": EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": ModelSetting}
 CLIPS = {"none": EmbeddedSetting, "clip": ModelSetting}
