@@ -705,6 +705,13 @@ def test_sources_that_make_no_sense_are_named(sources: object, error: str) -> No
         settings.plan({"tasks": TASKS, "raw_pairs": values}, "color_alter", formats.FORMATS)
 
 
+def test_a_task_that_does_not_run_may_have_sources() -> None:
+    values = PROBE | {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS}
+    values["sources"] = {"sref": {"own": {"format": "plain", "path": "t.csv"}}}
+    plan = settings.plan({"tasks": {"color_alter": "x"}, "raw_pairs": values}, "color_alter", formats.FORMATS)
+    assert [source.format for source in plan.sources.values()] == ["probe"]
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [

@@ -35,7 +35,8 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     """What each name in a pattern stands for: (files that params.yaml names may lie anywhere)."""
     tasks, editors, imported = (values.get(name) or {} for name in ("tasks", "editors", "imported"))
     sources = (values.get("raw_pairs") or {}).get("sources")
-    entries = [entry for task in _mappings(sources) for entry in _mappings(task)]
+    given = sources if isinstance(sources, Mapping) else {}
+    entries = [entry for task in tasks for entry in _mappings(given.get(task))]
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
     vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
     judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.params import ParamsError, leaf
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Whole, Wrong, known, read
 from editjudge.core.tables import TableError
+from editjudge.sources.names import NAMES
 
 PROBE = "probe"
 Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
@@ -143,12 +144,15 @@ class Plan:
 
 
 def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
-    """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key."""
+    """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key.
+
+    A task of ours (`names.NAMES`) may have sources and not be run.
+    """
     section = read("raw_pairs", RawPairs, leaf(values, "raw_pairs"))
     every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", dict[Text, Any], section.sources)
-    unknown = [name for name in every if name not in values["tasks"]]
-    if unknown:
-        raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, values['tasks'])}" for name in unknown))
+    tasks = {**values["tasks"], **NAMES}
+    if unknown := [name for name in every if name not in tasks]:
+        raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
     where, wanted = f"raw_pairs.sources.{task}", every.get(task, PROBE)
     wanted = {PROBE: {"format": PROBE}} if wanted == PROBE else wanted
     named: Any = Annotated[Mapping[Name, Source], Field(min_length=1)]
