@@ -180,6 +180,10 @@ def read_aesthetic(given: Any) -> Any:
     return _of_kind("photo_pool.aesthetic", AESTHETIC, given)
 
 
+def read_filters(given: Any) -> PoolFilters:
+    return read("photo_pool.filters", PoolFilters, given)
+
+
 def read_regions(given: Any) -> Regions:
     section = read("regions", Regions, given)
     kinds: dict[str, dict[str, type]] = {"detector": DETECTORS, "segmenter": SEGMENTERS, "clip": CLIPS}
