@@ -11,7 +11,7 @@ from editjudge.core import images, masks, params, records
 from editjudge.core import regions as boxes
 from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
-from editjudge.grounding.photos import edits, record
+from editjudge.grounding.photos import edits, record, settings
 from editjudge.grounding.photos.record import Photo, Region
 from editjudge.probe import photos
 from editjudge.sources import formats, importing
@@ -238,7 +238,16 @@ def test_thresholds_are_of_box_and_score() -> None:
         (Region("a", sides, None, 0.9, clip_score=0.4), False),
         (Region("a", sides, None, 0.9, clip_score=0.5), True),
     ):
-        assert edits.passes(region, photo_of(region), limits, limits.area_least) is good
+        assert edits.passes(region, photo_of(region), limits) is good
+
+
+def test_a_backgrounds_thresholds_are_those_that_are_set() -> None:
+    behind = Region("sky", (0, 0, 90, 45), None, 0.9)
+    photo = Photo("k", "k", 90, 90, (), None, {}, (behind,))
+    for least, chosen in ((0.5, 1), (0.6, 0)):
+        given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}
+        found = edits.subjects(photo, settings.read_instructions(given), ["background"])
+        assert len(found["background"]) == chosen
 
 
 def test_places_and_sizes_in_words() -> None:

@@ -126,13 +126,6 @@ class ObjectThresholds(Thresholds):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class BackgroundThresholds(Thresholds):
-    """change_area_least: instead of area_least, where the background is what is changed."""
-
-    change_area_least: Share
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Instructions:
     """Section `instructions`.
 
@@ -152,7 +145,7 @@ class Instructions:
     seed: Count
     test_share: Share
     objects: ObjectThresholds
-    background: BackgroundThresholds
+    background: Thresholds
     writer: Any
 
     def __post_init__(self) -> None:
