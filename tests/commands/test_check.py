@@ -88,6 +88,21 @@ def test_sections_that_are_missing_are_named(values: dict[str, Any], capsys: pyt
     assert found(values, capsys) == ["embed is missing", "judges is missing", "judges has no judge"]
 
 
+def test_ones_own_photographs_need_models(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    Path("mine").mkdir()
+    values["photo_pool"]["photos"] = "mine"
+    lines = found(values, capsys)
+    assert "photo_pool.captioner knows the probe's photos alone: mine needs a model" in lines
+    assert "regions.detector knows the probe's photos alone: mine needs a model" in lines
+    values["regions"]["segmenter"] = {"backend": "grabcut"}
+    said = "regions.segmenter.backend is grabcut and detector.backend drawn: both are drawn or none"
+    assert said in found(values, capsys)
+    values["regions"] |= {"segmenter": {"backend": "drawn"}, "clip": {"backend": "clip", "model": "m"}}
+    assert "regions.clip.backend is clip and detector.backend drawn: it rates what a model found" in found(
+        values, capsys
+    )
+
+
 def test_a_folder_of_edits_must_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
     values["editors"] |= {"mine": {"kind": "folder", "path": "data/sources/none"}, "b": {"kind": "folder"}}
     assert found(values, capsys) == ["editors.mine.path: data/sources/none not found", "editors.b.path is missing"]

@@ -36,6 +36,7 @@ def test_a_model_is_ranked_with_one_command_and_drift_is_told(work: Path) -> Non
         assert done.returncode == 0, done.stderr
         (work / "work/raters/vlm.sqlite").unlink()
     assert "suite: theirs: 1 missing: 4" in done.stderr
+    assert "suite: theirs: unscored are 1 of 4 ratings by vlm: 1 no edit: no image for this key" in done.stderr
     assert "| vlm | theirs | here |" in done.stdout
     assert "| GPT-4.1 | GPT-4o | published:" in done.stdout
     [lacking] = csv.DictReader(Path("new/gallery.csv").read_text().splitlines())
@@ -60,6 +61,7 @@ def test_a_mistake_is_one_line(work: Path) -> None:
         (whole, "suite: who rates? --rater"),
         ([*whole, "--rater", "x"], "suite: params.yaml not found"),
         ([*whole[:3], "nowhere", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"], "suite: nowhere not found"),
+        ([*whole, "--model", "m", "--base-url", "http://127.0.0.1:1/v1"], "suite: whose edits? --gallery"),
         (
             [*whole, "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "--gallery", "a/m", "b/m"],
             "suite: a/m not found",
@@ -70,6 +72,33 @@ def test_a_mistake_is_one_line(work: Path) -> None:
         assert done.stderr.startswith(said)
     done = forks.run("commands.drift", "a", "b")
     assert done.stderr.startswith("drift: a not found")
+
+
+def test_folders_name_their_models_and_what_is_no_case_is_counted(work: Path) -> None:
+    file = suite_files.basic(Path("b"), 3)
+    cases = suite_files.load("imgedit_basic", file)
+    Path("b/photos/1.jpg").unlink()
+    for name in ("m-4.1", "m-4.5"):
+        suite_files.gallery(Path("edits") / name, cases)
+    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/m-4.1", "edits/m-4.5/"]
+    with chat_server(replies={f"edit {n}": [reply(4, 4, 4)] for n in range(1, 4)}) as server:
+        done = forks.run("commands.suite", *words, "--model", "j", "--base-url", server.url, "--out", "o")
+    assert done.returncode == 0, done.stderr
+    assert "suite: 1 rows are no cases: o/refused.csv" in done.stderr
+    assert "is missing" in Path("o/refused.csv").read_text()
+    found = json.loads(Path("o/metrics.json").read_text())
+    assert found["suite"] == {"form": "imgedit_basic", "cases": 2, "refused": 1}
+    assert [model["model"] for model in found["raters"][0]["models"]] == ["m-4.1", "m-4.5"]
+
+
+def test_an_endpoint_that_never_answers_is_no_ranking(work: Path) -> None:
+    file = suite_files.basic(Path("b"), 1)
+    suite_files.gallery(Path("edits/m"), suite_files.load("imgedit_basic", file))
+    words = ["--suite", "imgedit_basic", "--cases", str(file), "--gallery", "edits/m"]
+    done = forks.run("commands.suite", *words, "--model", "j", "--base-url", "http://127.0.0.1:1/v1", "--out", "o")
+    assert done.returncode == 1
+    assert "suite: 1 of 1 answers of raters.vlm are missing" in done.stderr.splitlines()[-1]
+    assert records.read(Path("o/ratings.parquet"), "ratings")[0]["scores"] is None
 
 
 def test_a_suites_gallery_is_written_and_read(work: Path) -> None:

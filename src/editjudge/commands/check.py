@@ -36,7 +36,7 @@ from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.endpoints.launch import Serving
 from editjudge.grounding.photos import settings as photos
-from editjudge.grounding.settings import DetectorSetting, LocalParserSetting, read_grounding
+from editjudge.grounding.settings import DetectorSetting, EmbeddedSetting, LocalParserSetting, read_grounding
 from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
 from editjudge.judges.raters import read_rater
@@ -234,8 +234,10 @@ class Check:
     def photographs(self) -> None:
         """Photographs to raw pairs: what the three sections name."""
         readers = {"photo_pool": photos.read_pool, "regions": photos.read_regions}
+        found: dict[str, Any] = {}
         for name, read_section in (readers | {"instructions": photos.read_instructions}).items():
             section = self.attempt(name, read_section, self.values[name]) if name in self.values else None
+            found[name] = section
             for field, each in vars(section).items() if section else ():
                 if isinstance(each, photos.MODELS):
                     self.there(f"{name}.{field}.model", each.model, local=False)
@@ -246,6 +248,16 @@ class Check:
             if isinstance(section, photos.Instructions) and section.records != photos.GRAPH:
                 self.there("instructions.records", section.records)
                 self.there("instructions.images", section.images)
+        if all(found.values()) and len(found) == len(readers) + 1:
+            self._own_photographs(**found)
+
+    def _own_photographs(self, photo_pool: photos.PhotoPool, regions: photos.Regions, instructions: Any) -> None:
+        """What is embedded knows the probe's photos alone."""
+        if photo_pool.photos == photos.PROBE or instructions.records != photos.GRAPH:
+            return
+        for where, each in (("photo_pool.captioner", photo_pool.captioner), ("regions.detector", regions.detector)):
+            if isinstance(each, EmbeddedSetting):
+                self.lines.append(f"{where} knows the probe's photos alone: {photo_pool.photos} needs a model")
 
     def raw_pairs(self) -> None:
         """Every task has raw pairs, and their sources are there."""

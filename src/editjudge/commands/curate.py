@@ -16,6 +16,7 @@ dropped.csv and report.json. An edit without a score is never kept, and never a 
 import argparse
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ from editjudge.sources.duplicates import Seen
 
 AT_ONCE = 64  # edits in memory
 TASK = "unknown"
+NO_INSTRUCTION = "unscored: no instruction"
+DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FORM = pa.schema(
     [
@@ -183,7 +186,7 @@ def _see(seen: Seen, candidate: Candidate) -> None:
 def report(kept: Sequence[Candidate], dropped: Sequence[Candidate]) -> dict[str, Any]:
     """What was kept and why the rest was not; with the known damage of both where it is known."""
     every = [*kept, *dropped]
-    reasons = Counter((each.reason or "").partition(" of ")[0] for each in dropped)
+    reasons = Counter(DETAIL.split(each.reason or "")[0] for each in dropped)
     tasks = {task: [each for each in every if each.task == task] for task in sorted({each.task for each in every})}
     ours = set(map(id, kept))
     return {
@@ -249,7 +252,8 @@ def of_pairs(file: Path) -> list[Candidate]:
             source, edited = (_at(place) for place in places)
             key = str(row.get("key") or f"{file.stem}-{len(found):06d}")
             own = (row.get("model"), row.get("task") or TASK, row["instruction"] or "")
-            found.append(Candidate(key, *own, source, edited, row.get("damage")))
+            reason = None if own[-1] else NO_INSTRUCTION
+            found.append(Candidate(key, *own, source, edited, row.get("damage"), reason=reason))
     return found
 
 
@@ -276,7 +280,7 @@ def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[
             row = told.get(key, {})
             task, instruction = str(row.get("task") or TASK), str(row.get("instruction") or "")
             own = Candidate(key, model, task, instruction, _of(sources, key), _of(given, key), damages.get(key))
-            found.append(own if instruction else replace(own, reason="unscored: no instruction"))
+            found.append(own if instruction else replace(own, reason=NO_INSTRUCTION))
     return found
 
 

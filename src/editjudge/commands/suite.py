@@ -5,8 +5,8 @@
 
 --gallery is a folder of KEY.png of each model, named after it. --rater names an entry of `raters` in params.yaml;
 or --model and --base-url name a VLM behind an OpenAI-compatible endpoint. Replies are kept in work/, so that the same
-command asks nothing again. --out gets ratings.parquet with every reply, metrics.json, the board, and gallery.csv with
-what a gallery lacks.
+command asks nothing again. --out gets ratings.parquet with every reply, metrics.json, the board, gallery.csv with what
+a gallery lacks, and refused.csv with rows that are no cases.
 """
 
 import argparse
@@ -17,12 +17,14 @@ from typing import Any, get_args
 
 from editjudge.arena import boards, people, pictures, suite_gallery, suite_rating, suite_report
 from editjudge.benchmarks import suites
-from editjudge.core import params, records
+from editjudge.core import params, records, unfinished
 from editjudge.core.main import guarded
 from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
 from editjudge.endpoints.spending import cost_rows
 from editjudge.judges.viescore import SCALES
+
+REASONS = 5  # that are told of a model
 
 
 def raters_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -51,36 +53,65 @@ def rank(arguments: argparse.Namespace) -> str:
     setting = read("--cases", suites.SuiteSetting, fields)
     raters = suite_rating.chosen(arguments.suite, setting, raters_of(arguments))
     with TemporaryDirectory(prefix="suite-") as folder:
-        cases, edits = _files(arguments, setting, Path(folder))
+        cases, refused, edits = _files(arguments, setting, Path(folder))
         rows, accounts = suite_rating.rate(cases, edits, raters)
     said = None
     if setting.people:
         said = people.report(people.read(Path(setting.people), [case["dialogue"] for case in cases]))
     told = suite_report.summary(setting.form, rows)
     board = suite_report.board_rows(setting.form, told, said)
-    found = {"raters": told, "people": said, "cost": cost_rows(accounts)}
+    suite = {"form": setting.form, "cases": len(cases), "refused": len(refused)}
+    found = {"suite": suite, "raters": told, "people": said, "cost": cost_rows(accounts)}
     records.write(arguments.out / "ratings.parquet", rows, "ratings")
     records.write_json(arguments.out / "metrics.json", found)
     suite_report.write(arguments.out, board)
+    gaps = [account.gap(f"raters.{name}") for name, account in accounts.items()]
+    _tell_unscored(told, [gap for gap in gaps if gap.kinds.total()], arguments.out)
     return (arguments.out / f"board{next(iter(boards.WRITERS))}").read_text()
+
+
+def _tell_unscored(told: list[dict[str, Any]], gaps: list[unfinished.Gap], out: Path) -> None:
+    """Says why ratings have no score. Raises Unfinished where answers lack and no rating has a score."""
+    for rater in told:
+        for model in rater["models"]:
+            if model["unscored"]:
+                why = "; ".join(f"{each['ratings']} {each['reason']}" for each in model["reasons"][:REASONS])
+                which = f"{model['unscored']} of {model['ratings']} ratings by {rater['rater']}"
+                print(f"suite: {model['model']}: unscored are {which}: {why}", file=sys.stderr)
+    if lacking := "; ".join(gap.told() for gap in gaps):
+        lacking += ": the same command asks for them again"
+        if not any(model["scored"] for rater in told for model in rater["models"]):
+            raise unfinished.Unfinished(f"{lacking}. {out} has no score")
+        print(f"suite: {lacking}", file=sys.stderr)
 
 
 def _files(
     arguments: argparse.Namespace, setting: suites.SuiteSetting, folder: Path
-) -> tuple[list[records.Row], dict[str, suite_rating.Edits]]:
-    """The cases, and each gallery's edits, their images left in files of the folder; what is wrong is told."""
+) -> tuple[list[records.Row], list[records.Row], dict[str, suite_rating.Edits]]:
+    """The cases, rows that are none, and each gallery's edits, their images left in files of the folder; what is wrong
+    is told."""
     refused, path = list[records.Row](), folder / "cases.parquet"
-    with records.RowWriter(path, "suites") as out:
+    with (
+        records.RowWriter(path, "suites") as out,
+        records.TableWriter(arguments.out / "refused.csv", suites.REFUSED) as bad,
+    ):
         for row in suites.cases(arguments.suite, setting):
             (refused.append if "reason" in row else out.add)(row)
+        for row in refused:
+            bad.add(row)
     for row in refused[: suite_gallery.SHOWN]:
         print(f"suite: {row['file']}: row {row['row']}: {row['reason']}", file=sys.stderr)
+    if refused:
+        print(f"suite: {len(refused)} rows are no cases: {arguments.out / 'refused.csv'}", file=sys.stderr)
     if not (cases := suite_rating.stored_cases(path)):
         raise TableError(f"{arguments.cases}: no row can be used as a case: {refused[0]['reason'] if refused else ''}")
+    if not arguments.gallery and not arguments.people:
+        raise params.ParamsError("whose edits? --gallery, a folder of each model's")
     edits = dict[str, suite_rating.Edits]()
     with records.TableWriter(arguments.out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
         for gallery in arguments.gallery:
-            model, report, file = gallery.stem, suite_gallery.Report(), folder / f"{len(edits)}.parquet"
+            model = gallery.stem if gallery.is_file() else gallery.absolute().name
+            report, file = suite_gallery.Report(), folder / f"{len(edits)}.parquet"
             if model in edits:
                 raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
             pictures.check_name(model, "model")
@@ -89,7 +120,7 @@ def _files(
             for row in report.rows():
                 lacking.add({"model": model, **row})
             print("\n".join(f"suite: {model}: {line}" for line in report.lines()), file=sys.stderr)
-    return cases, edits
+    return cases, refused, edits
 
 
 def main() -> None:

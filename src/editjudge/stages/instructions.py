@@ -15,14 +15,16 @@ from editjudge.grounding.photos import edits, models, reading, settings, writing
 
 
 def run() -> None:
-    setting = settings.read_instructions(params.leaf(params.load(), "instructions"))
+    values = params.load()
+    setting = settings.read_instructions(params.leaf(values, "instructions"))
+    filters = settings.read_filters(params.leaf(values, "photo_pool.filters"))
     with (
         records.RowWriter(Path("data/photos/edits.parquet"), "photo_edits") as kept,
         records.TableWriter(Path("data/refused/instructions.csv"), edits.REFUSED) as refused,
         models.Models(work("photos.sqlite")) as given,
     ):
         written = writing.Written(setting, given.writer(setting), refused.add)
-        photos = reading.given(setting, written.refuse)
+        photos = reading.given(setting, filters.near_bits, written.refuse)
         for row in written.take(progress.bar(None, "photographs, for instructions", "photo", photos)):
             kept.add(row)
         records.write_details(Path("metrics/instructions.json"), written.report() | given.report())

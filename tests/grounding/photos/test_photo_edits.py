@@ -11,7 +11,7 @@ from editjudge.core import images, masks, params, records
 from editjudge.core import regions as boxes
 from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
-from editjudge.grounding.photos import edits, record
+from editjudge.grounding.photos import edits, record, settings
 from editjudge.grounding.photos.record import Photo, Region
 from editjudge.probe import photos
 from editjudge.sources import formats, importing
@@ -96,6 +96,9 @@ def test_the_published_record_is_read_and_written(published: dict) -> None:
         (("segmentation", "box_format"), "xywh", "wrong type"),
         (("segmentation", "object"), {"a": 1}, "wrong type"),
         (("segmentation", "object", 0, "bbox"), [1, 2, 3], "wrong type"),
+        (("segmentation", "object", 0, "bbox"), [300, 300, 400, 400], "empty box"),
+        (("segmentation", "object", 0, "bbox"), [40, 40, 20, 20], "empty box"),
+        (("resolution",), {"height": 900_000, "width": 900_000}, "wrong type"),
         (("segmentation", "object", 0, "mask"), "iRVV1...", "broken mask"),
         (("segmentation", "object", 0, "mask"), 3, "broken mask"),
         (("segmentation", "object", 0, "class_name"), " ", "empty field"),
@@ -120,7 +123,10 @@ def test_published_records_go_straight_to_instructions(
     file.parent.mkdir(parents=True)
     file.write_bytes(images.encode_png(photo))
     other = published | {"path": "none.png"}
-    lines = [published, other, published, {"path": "x"}]
+    Path("photos/copy.png").write_bytes(images.encode_png(images.jpeg_roundtrip(photo, 90)))
+    again, named = published | {"path": "copy.png"}, published | {"path": "flipped.png", "key": "of/others"}
+    Path("photos/flipped.png").write_bytes(images.encode_png(np.ascontiguousarray(photo[:, ::-1])))
+    lines = [published, other, published, {"path": "x"}, again, named]
     Path("records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     given = {"records": "records.jsonl", "images": "photos", "side": 0, "per_photo": 4, "dialogues": 0}
     objects = {"area_least": 0.1, "score_least": 0.8}  # as published: the tie is too small
@@ -128,13 +134,15 @@ def test_published_records_go_straight_to_instructions(
     Path("params.yaml").write_text(yaml.safe_dump(values))
     instructions.run()
     rows = records.read(Path("data/photos/edits.parquet"), "photo_edits")
-    assert [row["type"] for row in rows] == ["adjust", "remove", "add", "background"]
+    assert {row["origin"] for row in rows} == {published["path"], "flipped.png"}, "no photograph stands twice"
+    assert rows[-1]["key"].startswith("of-others-")
+    assert [row["type"] for row in rows] == ["adjust", "remove", "add", "background"] * 2
     assert [row["regions"][0]["label"] for row in rows[:2]] == ["bride", "bride"]
     assert rows[0]["regions"][0]["box"][0] in range(20, 32)
     refused = Path("data/refused/instructions.csv").read_text()
-    for reason in ("image missing", "duplicate key", "missing field"):
+    for reason in ("image missing", "duplicate key", "bits from pair", "missing field"):
         assert reason in refused
-    assert json.loads(Path("metrics/instructions.json").read_text())[0]["records"] == 4
+    assert json.loads(Path("metrics/instructions.json").read_text())[0]["records"] == 8
 
 
 def test_the_probes_edits_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +238,16 @@ def test_thresholds_are_of_box_and_score() -> None:
         (Region("a", sides, None, 0.9, clip_score=0.4), False),
         (Region("a", sides, None, 0.9, clip_score=0.5), True),
     ):
-        assert edits.passes(region, photo_of(region), limits, limits.area_least) is good
+        assert edits.passes(region, photo_of(region), limits) is good
+
+
+def test_a_backgrounds_thresholds_are_those_that_are_set() -> None:
+    behind = Region("sky", (0, 0, 90, 45), None, 0.9)
+    photo = Photo("k", "k", 90, 90, (), None, {}, (behind,))
+    for least, chosen in ((0.5, 1), (0.6, 0)):
+        given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}
+        found = edits.subjects(photo, settings.read_instructions(given), ["background"])
+        assert len(found["background"]) == chosen
 
 
 def test_places_and_sizes_in_words() -> None:

@@ -55,7 +55,7 @@ def write(folders: dict[str, str], url: str, detector: dict[str, Any], **writer:
     }
     every = {"area_least": 0.0, "score_least": 0.0}
     values["instructions"] |= {"types": TYPES, "per_photo": 9, "side": 96, "writer": asked | writer, "objects": every}
-    values["instructions"]["background"] = every | {"change_area_least": 0.0}
+    values["instructions"]["background"] = every
     Path("params.yaml").write_text(yaml.safe_dump(values))
 
 

@@ -41,6 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photo: np.ndarray) -
     (own.parent / "flat.png").write_bytes(images.encode_png(np.full((80, 80, 3), 90, np.uint8)))
     (own.parent / "small.png").write_bytes(images.encode_png(photo[:40]))
     (own.parent / "notes.txt").write_text("none")
+    Image.fromarray(photo).save(own.parent / "scan.TIFF")
     return own.parent
 
 
@@ -53,9 +54,9 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
     assert (rows[0]["height"], rows[0]["width"]) == (72, 96)
     reasons = {name: reason for name, reason, *_ in refused}
     assert reasons == {"again.png": "duplicate", "broken.png": "broken image"} | {
-        "flat.png": "aesthetic score", "small.png": "short side"
+        "flat.png": "aesthetic score", "small.png": "short side", "scan.TIFF": "broken image"
     }  # fmt: skip
-    assert (metrics["photos"], metrics["records"], metrics["refused"]) == (6, 2, 4)
+    assert (metrics["photos"], metrics["records"], metrics["refused"]) == (7, 2, 5)
     before = Path("data/photos/pool.parquet").read_bytes()
     run(photos=str(folder), filters=filters)
     assert Path("data/photos/pool.parquet").read_bytes() == before
@@ -64,7 +65,7 @@ def test_what_passes_and_why_others_do_not(folder: Path, photo: np.ndarray) -> N
 def test_the_published_bounds_are_outside(folder: Path) -> None:
     with pytest.raises(ValueError, match="no photograph was kept"):
         run(photos=str(folder), filters={"side_above": 1280, "aesthetic_above": 4.75, "near_bits": 4})
-    assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 6
+    assert json.loads(Path("metrics/photo_pool.json").read_text())[0]["refused"] == 7
 
 
 def test_a_list_names_photographs_from_where_it_lies(folder: Path) -> None:

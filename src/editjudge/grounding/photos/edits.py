@@ -95,11 +95,11 @@ def shown(photo: Photo, data: bytes, side: int) -> Shown:
     return Shown(small, images.encode_png(small), scale)
 
 
-def passes(region: Region, photo: Photo, limits: Thresholds, area_least: float) -> bool:
+def passes(region: Region, photo: Photo, limits: Thresholds) -> bool:
     scores = (region.score, region.clip_score, region.aes_score)
     least = (limits.score_least, limits.clip_least, limits.aesthetic_least)
     good = all(score is None or score >= each for score, each in zip(scores, least, strict=True))
-    return good and region.area(photo.height, photo.width) >= area_least
+    return good and region.area(photo.height, photo.width) >= limits.area_least
 
 
 def free_spots(photo: Photo) -> list[regions.FloatBox]:
@@ -121,8 +121,8 @@ def free_spots(photo: Photo) -> list[regions.FloatBox]:
 def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict[Type, list[Choice]]:
     """What edits of each type can be about, in the record's order; adjustments have our three tasks each."""
     limits, behind = setting.objects, setting.background
-    objects = [each for each in photo.object if passes(each, photo, limits, limits.area_least)]
-    backgrounds = [each for each in photo.background if passes(each, photo, behind, behind.change_area_least)]
+    objects = [each for each in photo.object if passes(each, photo, limits)]
+    backgrounds = [each for each in photo.background if passes(each, photo, behind)]
     found: dict[Type, list[Choice]] = {}
     for kind in dict.fromkeys(types):
         task = task_of(kind) or ""

@@ -27,6 +27,7 @@ from editjudge.sources.pictures import local
 GROUP = 16  # photographs in memory at a time, decoded
 ASKED = 128  # as they are stored, whose captions are asked for together
 ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
+OTHERS = (".avif", ".bmp", ".gif", ".heic", ".heif", ".tif", ".tiff")  # not read, refused by name
 MOST_BYTES = 1 << 28
 REFUSED = ("photo", "reason", "detail")
 Scorer: TypeAlias = Callable[[Sequence[np.ndarray]], list[float]]
@@ -52,7 +53,8 @@ def source(setting: PhotoPool) -> Source:
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
         paths, folder = list(dict.fromkeys(line.strip() for line in lines if line.strip())), root.parent
     elif root.is_dir():
-        found = sorted(path for path in root.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+        endings = (*ENDINGS, *OTHERS)
+        found = sorted(path for path in root.rglob("*") if path.suffix.lower() in endings and path.is_file())
         paths, folder = [path.relative_to(root).as_posix() for path in found], root
     else:
         raise FileError(f"photo_pool.photos: {root} not found: no such file or folder")
@@ -116,10 +118,7 @@ class Pool:
     def _check(self, row: records.Row, rgb: np.ndarray, aes: float) -> None:
         if aes <= self.filters.aesthetic_above:
             raise RowError("aesthetic score", f"{aes:g}")
-        try:
-            self.seen.add(row["key"], "", row["image"], int(str(imagehash.phash(Image.fromarray(rgb))), 16))
-        except RowError as error:
-            raise RowError("duplicate", str(error)) from error
+        once(self.seen, row["key"], row["image"], rgb)
 
     def _drop(self, path: str, error: RowError) -> None:
         self.reasons[error.reason] += 1
@@ -129,6 +128,14 @@ class Pool:
         """metrics/photo_pool.json."""
         reasons = [{"reason": reason, "photos": n} for reason, n in sorted(self.reasons.items())]
         return {"photos": photographs, "records": self.kept, "refused": self.reasons.total(), "reasons": reasons}
+
+
+def once(seen: Seen, key: str, data: bytes, rgb: np.ndarray) -> None:
+    """Keep a photograph in mind. Raises RowError for one that stands already, nearly too."""
+    try:
+        seen.add(key, "", data, int(str(imagehash.phash(Image.fromarray(rgb))), 16))
+    except RowError as error:
+        raise RowError("duplicate", str(error)) from error
 
 
 def remembered(cache: resume.RecordCache, names: Sequence[str], compute: Callable[[list[int]], list[Any]]) -> list[Any]:

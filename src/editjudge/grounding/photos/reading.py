@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from editjudge.core import records, tables
+from editjudge.core import images, records, tables
+from editjudge.core.files import work
 from editjudge.core.tables import RowError
 from editjudge.grounding.photos import record
-from editjudge.grounding.photos.pool import MOST_BYTES
+from editjudge.grounding.photos.pool import MOST_BYTES, once
 from editjudge.grounding.photos.record import Photo
 from editjudge.grounding.photos.settings import GRAPH, Instructions
 from editjudge.sources import formats
+from editjudge.sources.duplicates import Seen
 from editjudge.sources.pictures import local
 from editjudge.sources.record import Record
 from editjudge.sources.settings import Source
@@ -18,9 +20,16 @@ POOL, RECORDS = Path("data/photos/pool.parquet"), Path("data/photos/records.json
 Given = tuple[Photo, bytes]
 
 
-def given(setting: Instructions, refuse: Callable[[str, RowError], None]) -> Iterator[Given]:
-    """Photographs with their bytes, in order; what cannot be used is refused by its path or row. Raises TableError."""
-    yield from _of_graph() if setting.records == GRAPH else _published(setting, refuse)
+def given(setting: Instructions, near_bits: int, refuse: Callable[[str, RowError], None]) -> Iterator[Given]:
+    """Photographs with their bytes, in order, each once; what cannot be used is refused by its path or row.
+
+    near_bits: as `PoolFilters.near_bits`. Raises TableError.
+    """
+    if setting.records == GRAPH:
+        yield from _of_graph()
+    else:
+        with Seen(work("photos", "seen.sqlite"), near_bits) as seen:
+            yield from _published(setting, seen, refuse)
 
 
 def _of_graph() -> Iterator[Given]:
@@ -31,17 +40,16 @@ def _of_graph() -> Iterator[Given]:
         yield photo, next(row["image"] for row in pool if row["key"] == photo.key)
 
 
-def _published(setting: Instructions, refuse: Callable[[str, RowError], None]) -> Iterator[Given]:
+def _published(setting: Instructions, seen: Seen, refuse: Callable[[str, RowError], None]) -> Iterator[Given]:
     source = Source(format="imgedit_grounded", path=setting.records, images=setting.images)
-    folder, seen = source.folder(), set[str]()
+    folder = source.folder()
     for row in formats.records(source, lambda _: True):
         try:
             photo = record.read(row)
-            if photo.key in seen:
-                raise RowError("duplicate key", photo.key)
             data = local(photo.path, folder, MOST_BYTES)
-        except RowError as error:
-            refuse(f"{row.file}: row {row.number}", error)
+            once(seen, photo.key, data, images.decode(data))
+        except (images.ImageError, RowError) as error:
+            reason = error if isinstance(error, RowError) else RowError("broken image", str(error))
+            refuse(f"{row.file}: row {row.number}", reason)
         else:
-            seen.add(photo.key)
             yield photo, data

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from editjudge.core import masks, regions, schemas
+from editjudge.core import images, masks, regions, schemas
 from editjudge.core.files import replacing
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
@@ -96,8 +96,8 @@ def read(record: Record) -> Photo:
     if not isinstance(sides, dict):
         raise RowError("missing field", "resolution")
     height, width = (int(number(sides.get(name), f"resolution.{name}")) for name in ("height", "width"))
-    if min(height, width) < 1:
-        raise RowError("wrong type", "resolution: sides of at least a pixel expected")
+    if min(height, width) < 1 or height * width > images.MAX_PIXELS:
+        raise RowError("wrong type", f"resolution: sides of at least a pixel, {images.MAX_PIXELS} pixels at most")
     found = record.get("segmentation")
     if not isinstance(found, dict):
         raise RowError("missing field", "segmentation")
@@ -105,7 +105,7 @@ def read(record: Record) -> Photo:
         raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {found['box_format']!r:.40}")
     key, aes = record.get("key"), record.get("aes")
     photo = Photo(
-        key if isinstance(key, str) and key else key_of(path),
+        key_of(key if isinstance(key, str) and key else path),
         path,
         height,
         width,
@@ -118,7 +118,7 @@ def read(record: Record) -> Photo:
 
 
 def key_of(path: str) -> str:
-    """A key that a photograph's path gives."""
+    """A key that a photograph's path gives, or a key of others."""
     return plain(path, LONGEST_KEY)
 
 
@@ -146,6 +146,10 @@ def _regions(given: Any, role: str, height: int, width: int) -> Iterator[Region]
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
         name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
         region = Region(name, (x0, y0, x1, y1), _packed(each.get("mask"), where), score, **own)
+        try:
+            regions.clip_box(region.bbox, height, width)
+        except ValueError as error:
+            raise RowError("empty box", f"{where}: {error}") from error
         try:
             region.pixels(height, width)
         except ValueError as error:

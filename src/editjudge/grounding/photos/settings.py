@@ -23,6 +23,7 @@ DIALOGUE: tuple[Type, ...] = ("add", "remove", "replace", "adjust")
 TEMPLATES: tuple[Type, ...] = ("add", "remove", "adjust", "background", "extract")
 GRAPH = "graph"  # records of the stage regions, not of a file
 PROBE = "probe"
+DRAWN = "drawn"  # by hand, in the probe's photos
 Batch = Annotated[Positive, Field(le=4096)]
 
 
@@ -90,11 +91,20 @@ class ModelSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Regions:
-    """Section `regions`. The backends of detector, segmenter and clip."""
+    """Section `regions`. The backends of detector, segmenter and clip; what is drawn by hand needs neither of these."""
 
     detector: Any
     segmenter: Any
     clip: Any
+
+    def __post_init__(self) -> None:
+        given = (self.detector, self.segmenter, self.clip)
+        detector, segmenter, clip = (each.get("backend") if isinstance(each, dict) else None for each in given)
+        known = detector in (*DETECTORS,) and segmenter in (*SEGMENTERS,)
+        if known and (segmenter == DRAWN) != (detector == DRAWN):
+            raise Wrong("segmenter.backend", f"is {segmenter} and detector.backend {detector}: both are drawn or none")
+        if detector == DRAWN and clip == "clip":
+            raise Wrong("clip.backend", "is clip and detector.backend drawn: it rates what a model found")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -113,13 +123,6 @@ class ObjectThresholds(Thresholds):
     """remove_area_most: of the photograph, that an object may take that is removed or replaced."""
 
     remove_area_most: Share = 1.0
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class BackgroundThresholds(Thresholds):
-    """change_area_least: instead of area_least, where the background is what is changed."""
-
-    change_area_least: Share
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -142,7 +145,7 @@ class Instructions:
     seed: Count
     test_share: Share
     objects: ObjectThresholds
-    background: BackgroundThresholds
+    background: Thresholds
     writer: Any
 
     def __post_init__(self) -> None:
@@ -154,8 +157,8 @@ class Instructions:
 
 AESTHETIC = {"colour_sharpness": EmbeddedSetting, "laion": LaionSetting}
 CAPTIONERS = {"embedded": EmbeddedSetting, "endpoint": VlmSetting, "transformers": LocalVlmSetting}
-DETECTORS = {"drawn": EmbeddedSetting, "grounding_dino": DinoSetting, "owlv2": OwlSetting}
-SEGMENTERS = {"drawn": EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": ModelSetting}
+DETECTORS = {DRAWN: EmbeddedSetting, "grounding_dino": DinoSetting, "owlv2": OwlSetting}
+SEGMENTERS = {DRAWN: EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": ModelSetting}
 CLIPS = {"none": EmbeddedSetting, "clip": ModelSetting}
 WRITERS = {"templates": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting}
 
@@ -178,6 +181,10 @@ def read_pool(given: Any) -> PhotoPool:
 
 def read_aesthetic(given: Any) -> Any:
     return _of_kind("photo_pool.aesthetic", AESTHETIC, given)
+
+
+def read_filters(given: Any) -> PoolFilters:
+    return read("photo_pool.filters", PoolFilters, given)
 
 
 def read_regions(given: Any) -> Regions:
