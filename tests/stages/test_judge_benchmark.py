@@ -152,6 +152,9 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
     assert close[0]["p_a"] == 0.5
     assert report.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
+    said = [answer("a", A, B, 0.7), answer("b", B, A, 0.3)]
+    alike = judge_benchmark.to_verdicts("j", [item("a", verdict="Tie"), item("b", verdict=B)], said)
+    assert report.tie_calibrated(alike)["accuracy"] == 0.5, "as sure of A as of B, to the last bit"
 
 
 @pytest.fixture
