@@ -330,9 +330,16 @@ def test_leaderboard_rows():
 
 
 def test_models_that_cannot_be_told_apart_share_their_ranks():
-    rows = [(p, *pair, 1 if p % 2 else -1) for p in range(20) for pair in ("ab", "bc", "ca")]
+    rows = [(3 * p + n, *pair, 1 if p % 2 else -1) for p in range(20) for n, pair in enumerate(("ab", "bc", "ca"))]
     for row in leaderboard(from_rows(rows)).models:
         assert (row["rating"], row["rank"], row["rank_low"], row["rank_high"]) == (1000, 1, 1, 3)
+
+
+def test_prompts_that_say_all_the_same_give_no_interval_of_a_point():
+    for outcomes in ([0], [1, -1], [1, 1, -1]):
+        board = leaderboard(from_rows([(p, "a", "b", outcome) for p in range(3) for outcome in outcomes], "ab"))
+        assert [row[end] for row in board.models for end in ("low", "high", "rank_low", "p_best")] == [None] * 8
+        assert board.warnings[-1] == "all prompts, or photos, say the same: there are no intervals"
 
 
 def test_extreme_models_and_separate_groups_are_named():
