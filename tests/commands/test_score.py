@@ -60,7 +60,7 @@ def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: 
 
 def test_scores_of_pairs_give_ties_and_their_calibration(genai: Path, tmp_path: Path) -> None:
     """Ties within 1: the calibrated accuracy finds that margin; equal scores from 5 on are Both good, else Both bad."""
-    scores = [(8, 2), (2, 8), (6, 6), (3, 3), (9, 3), (3, 9), (7, 6), (2, 3)]
+    scores = [(8, 2), (2, 8), (5, 5), (3, 3), (9, 3), (3, 9), (7, 6), (2, 3)]
     rows = [{"key": key, "score_a": a, "score_b": b} for key, (a, b) in zip(keys(genai), scores, strict=True)]
     pd.DataFrame(rows).to_json(tmp_path / "s.jsonl", orient="records", lines=True)
     done = run(tmp_path / "s.jsonl", "--form", "genai", "--path", genai, "--json", tmp_path / "out.json")
