@@ -11,6 +11,7 @@ import yaml
 
 from editjudge.commands import learning_curve
 from editjudge.core import images, params, records
+from editjudge.core.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +70,9 @@ def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     half, whole = (learning_curve.part_of(pairs, share, False) for share in (0.5, 1.0))
     assert whole == pairs
     assert len(half) == 16
+    for share in (-0.5, 1.5, float("nan")):
+        with pytest.raises(UserError, match="--shares: 0 to 1 expected"):
+            learning_curve.run((0.0, share), False, None)
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))
