@@ -231,11 +231,13 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
 
 
 def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
-    for content, message in (
+    for content, message, *options in (
         ("", "the file is empty"),
         (ONE + '{"key": "p2_pair_a_vs_b", "winner": "both"}\n', "line 2: winner 'both' is none of"),
+        (ONE, "anchor_rating must be a finite number, not nan", "--anchor", "a", "--anchor-rating", "nan"),
+        (ONE, "replicates must be at least 0, not -1", "--replicates", "-1"),
     ):
-        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json")
+        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
         assert done.returncode == 1
         assert done.stderr.startswith("leaderboard: ")
         assert message in done.stderr
