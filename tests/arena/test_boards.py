@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def test_agreement_is_over_the_models_of_both() -> None:
     assert (flat["n"], flat["spearman"], flat["kendall"], flat["low"]) == (5, None, None, None)
     opposite = boards.agreement({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, {"a": 4.0, "b": 3.0, "c": 1.0, "d": 2.0})
     assert (opposite["spearman"], opposite["kendall"]) == pytest.approx((-0.8, -2 / 3))
+    half = 1.96 * math.sqrt((1 + 0.64 / 2) / (4 - 3))
+    assert opposite["high"] == pytest.approx(math.tanh(math.atanh(-0.8) + half))
 
 
 @pytest.mark.parametrize(
