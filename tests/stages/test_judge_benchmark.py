@@ -269,6 +269,8 @@ def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
     with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
     assert headline(metrics_of(repository), "measures") == (None, 3)
+    first = (repository / "plots/accuracy/small.csv").read_text().splitlines()[1]
+    assert first == "measures,all,,,,3,0", "unscored is not an accuracy of zero"
     head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
     (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
     given = {"small": {"form": "genai", "path": "votes.csv"}}
