@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def test_agreement_is_over_the_models_of_both() -> None:
     assert (found["only_here"], found["only_there"]) == (["x"], ["y"])
     few = boards.agreement(here, {"a": 1.0, "b": 2.0})
     assert (few["n"], few["spearman"], few["low"]) == (2, None, None)
+    flat = boards.agreement(here, dict.fromkeys(here, 5.0))
+    assert (flat["n"], flat["spearman"], flat["kendall"], flat["low"]) == (5, None, None, None)
+    opposite = boards.agreement({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, {"a": 4.0, "b": 3.0, "c": 1.0, "d": 2.0})
+    assert (opposite["spearman"], opposite["kendall"]) == pytest.approx((-0.8, -2 / 3))
+    half = 1.96 * math.sqrt((1 + 0.64 / 2) / (4 - 3))
+    assert opposite["high"] == pytest.approx(math.tanh(math.atanh(-0.8) + half))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +71,7 @@ def test_agreement_is_over_the_models_of_both() -> None:
     [
         ("model,elo\na,1\n", "rating", "no column rating"),
         ("model,elo\na,high\n", "elo", "row 1, column elo: no number: 'high'"),
+        ("model,elo\na,1\nb,nan\n", "elo", "row 2, column elo: no number: 'nan'"),
         (None, "elo", "no such file"),
     ],
 )

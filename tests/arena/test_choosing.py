@@ -112,6 +112,12 @@ def test_the_first_round_takes_models_and_prompts_alike():
     assert np.ptp(np.bincount(answers.prompt, minlength=30)) <= 2
 
 
+def test_the_width_is_that_of_the_boards_intervals():
+    matches = all_pairs(arena(1, models=4, prompts=8, spread=1.0))
+    rows = ratings.leaderboard(matches, replicates=1).models
+    assert choosing.width(matches) == pytest.approx(np.mean([row["high"] - row["low"] for row in rows]), abs=1e-5)
+
+
 def test_the_same_seed_asks_the_same_questions():
     outcomes = arena(1, models=6, prompts=20)
     one, other, third = (chosen(outcomes, 80, seed=seed) for seed in (4, 4, 5))

@@ -53,6 +53,8 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
     assert (found.models, found.dimensions, found.n_clusters) == (("a", "b", "c"), ("m",), 2)
     assert found.cluster.tolist() == [0, 0, 1]
     assert (found.first.tolist(), found.second.tolist(), found.outcome.tolist()) == ([0, 1, 0], [1, 2, 2], [1, 0, -1])
+    assert matches.numbered(table.assign(origin="photo")).n_clusters == 1, "prompts of one photo stand or fall together"
+    assert matches.numbered(table.assign(origin=["p2", None, None, None])).cluster.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,8 @@ def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
     ],
 )
 def test_other_forms_of_a_line(tmp_path, line):
+    failed = line.replace('"Tie"', '"Failed"')
+    assert rows(matches.load([saved(tmp_path, failed)]))[0][3] is None, "no verdict is no tie"
     assert rows(matches.load([saved(tmp_path, line + "\n")])) == [("p", "a", "b", "Tie", "m", None, None)]
 
 
@@ -231,11 +235,13 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
 
 
 def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
-    for content, message in (
+    for content, message, *options in (
         ("", "the file is empty"),
         (ONE + '{"key": "p2_pair_a_vs_b", "winner": "both"}\n', "line 2: winner 'both' is none of"),
+        (ONE, "anchor_rating must be a finite number, not nan", "--anchor", "a", "--anchor-rating", "nan"),
+        (ONE, "replicates must be at least 0, not -1", "--replicates", "-1"),
     ):
-        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json")
+        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
         assert done.returncode == 1
         assert done.stderr.startswith("leaderboard: ")
         assert message in done.stderr

@@ -51,6 +51,9 @@ def test_figures_are_the_public_scripts_and_the_cap_stands_beside() -> None:
             assert {f["figure"]: f["mean"] for f in ours["figures"]} == {n: each[n] for n in ("score", *NAMES)}
             low, high = ours["figures"][0]["low"], ours["figures"][0]["high"]
             assert 1 <= low <= each["score"] + 0.005 <= high + 0.01 <= 5.01
+    read = [(row["scores"][1]["score"], row["origin"]) for row in rows if row["scores"]]
+    ends = clustered.mean(*zip(*read, strict=True), 4.0).ends()
+    assert figures(model["boards"][0])["quality"] | ends == pytest.approx(figures(model["boards"][0])["quality"])
     assert model["unscored"] == sum(row["scores"] is None for row in rows)
     assert model["reasons"] == [{"reason": "broken", "ratings": model["unscored"]}]
 
@@ -62,6 +65,8 @@ def test_the_interval_of_one_type_is_that_of_a_mean_over_photos() -> None:
     two = suite_report.interval([*values, *values], ["t"] * 6 + ["u"] * 6, photos * 2, (1.0, 5.0))
     assert two.value == pytest.approx(found.value)
     assert two.low == pytest.approx(found.low)
+    alone = suite_report.interval([1.0, 2.0, 4.0], list("ttu"), list("abc"), (-100.0, 100.0))
+    assert (alone.value, alone.low, alone.high) == pytest.approx((2.75, -0.2113, 7.3780), abs=1e-3), "u goes with c"
 
 
 def test_runs_are_averaged_with_their_spread() -> None:
@@ -70,6 +75,13 @@ def test_runs_are_averaged_with_their_spread() -> None:
     score = figures(model["boards"][0])["score"]
     assert (score["mean"], score["spread"]) == (4.0, pytest.approx(math.sqrt(2)))
     assert (model["ratings"], model["cases"]) == (2, 1)
+    rows += [rating("b", basic(1, 1, 1), run=run) for run in range(2)] + [
+        rating("c", basic(2, 2, 2), run=run) for run in range(2)
+    ]
+    [model] = suite_report.summary("photos", rows)[0]["models"]
+    ends = clustered.mean([4.0, 1.0, 2.0], list("abc"), 4.0).within(1.0, 5.0).ends()
+    score = figures(model["boards"][0])["score"]
+    assert (score["low"], score["high"]) == pytest.approx(tuple(ends.values())), "a case is the mean of its runs"
 
 
 def test_uge_is_at_most_three_where_unedited_areas_changed() -> None:
@@ -101,6 +113,10 @@ def test_drift_is_the_mean_change_over_photos() -> None:
     assert score["change"] == pytest.approx(10 / 39)
     assert 0 < score["low"] < score["change"] < score["high"]
     assert score["changed"] == pytest.approx(10 / 39)
+    moved, photos = [float(n % 4 == 0) for n in range(40) if n != 1], [n // 2 for n in range(40) if n != 1]
+    assert [score["low"], score["high"]] == pytest.approx(list(clustered.mean(moved, photos).ends().values()))
+    share = clustered.share(moved, photos)
+    assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
     assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
     assert [each["dimension"] for each in dimensions] == list(NAMES)
     same = drift.compare(old, old)[0]

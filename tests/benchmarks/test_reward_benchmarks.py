@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.benchmarks import forms
+from editjudge.benchmarks import forms, points
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
@@ -57,7 +57,9 @@ def test_vcreward_as_parquet_and_as_jsonl_with_paths(tmp_path: Path) -> None:
     [item] = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward()]))
     assert (item.key, item.task, item.verdict, item.dimension) == ("k1", "color_alter", "Image B", "visual_consistency")
     assert (item.source, item.a, item.b, item.failed) == (png(0), png(1), png(2), None)
-    assert (item.damages, item.regions, item.cluster) == (None, None, "k1")
+    assert (item.damages, item.regions, item.failed) == (None, None, None)
+    twins = load("vcreward", parquet(tmp_path / "b.parquet", [vcreward(), vcreward(key="k2")]))
+    assert len({each.cluster for each in twins}) == 1, "one source image, one cluster"
     save(tmp_path / "folder", source=0, images__a=1, images__b=2)
     paths = {"source_image": "source.png", "edited_images": ["images/a.png", "images/b.png"]}
     jsonl(tmp_path / "folder/metadata.jsonl", [vcreward(**paths)])
@@ -127,7 +129,7 @@ def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
     assert [item.size for item in items[:5]] == [2, 2, 2, 3, 3]
     assert [item.key for item in items[2:4]] == ["2pair-p3", "3pair-t1_AvsB"]
     assert items[4].models == ("A", "C")
-    assert [item.cluster for item in items[3:5]] == ["3pair-t1"] * 2
+    assert len({item.cluster for item in items}) == 1, "one source image, one cluster"
     assert "does not rank B and C" in str(items[5].failed)
 
 
@@ -164,7 +166,7 @@ def test_editrewards_visual_quality_file_finds_its_images_by_the_end_of_their_ad
     items = load("editreward", file, images=str(tmp_path / "pictures"))
     assert [(item.group, item.size) for item in items] == [("pair-p", 2), ("tuple-t", 4), ("tuple-t", 4)]
     assert [item.task for item in items] == ["K=2", "K=4", "K=4"]
-    assert items[1].cluster == items[2].cluster == "tuple-t"
+    assert items[1].cluster == items[2].cluster != items[0].cluster, "a tuple is of one photo, also where an edit fails"
     assert (items[1].source, items[1].b, items[1].models) == (png(3), png(5), ("A", "B"))
     assert "input/t_BvD.png' is missing" in str(items[2].failed)
     assert items[2].verdict == "Tie", "people's verdict stays, so that the tuple cannot be right"
@@ -231,6 +233,17 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
     assert [item.verdict for item in items] == ["Image B", "Tie", "Image A"]
     assert items[0].ratings == ((0.5,), (1.0,))
     assert len({item.group for item in items}) == len({item.cluster for item in items}) == 1
+    (tmp_path / "a.png").unlink()
+    broken = load("aurora", tmp_path)
+    assert [item.failed is None for item in broken] == [False, False, True]
+    assert {item.cluster for item in broken} == {items[0].cluster}, "a failed edit is of the same photo"
+
+
+def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
+    raters = {"a": (0.1, 0.2, 0.3), "b": (0.3, 0.2, 0.1)}
+    edits = [points.Point("p", model, "t", "Go.", b"s", b"e", rated) for model, rated in raters.items()]
+    assert np.mean(edits[0].ratings) != np.mean(edits[1].ratings), "in the last bit"
+    assert [item.verdict for item in points.pairs(edits, "overall")] == ["Tie"]
 
 
 def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import yaml
 
 from editjudge.commands import learning_curve
 from editjudge.core import images, params, records
+from editjudge.core.errors import UserError
+from editjudge.statistics import clustered
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,11 +66,22 @@ def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
     assert swapped["accuracy"] < 0.1
 
 
+def test_an_accuracy_has_the_interval_that_benchmarks_give_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, photos = [True] * 9 + [False] * 3, [str(n % 3) for n in range(12)]
+    monkeypatch.setattr(learning_curve, "right_answers", lambda *_: (right, photos))
+    (base,) = learning_curve.rows(params.load(), (0.0,), False)
+    share = clustered.share(right, photos)
+    assert (base["accuracy"], base["low"], base["high"]) == (share.value, share.low, share.high)
+
+
 def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:
     pairs = records.read(learning_curve.PAIRS, "train_pairs")
     half, whole = (learning_curve.part_of(pairs, share, False) for share in (0.5, 1.0))
     assert whole == pairs
     assert len(half) == 16
+    for share in (-0.5, 1.5, float("nan")):
+        with pytest.raises(UserError, match="--shares: 0 to 1 expected"):
+            learning_curve.run((0.0, share), False, None)
     assert all(pair in whole for pair in half)
     swapped = learning_curve.part_of(pairs, 0.5, True)
     assert all(a["winner"] != b["winner"] and a["key"] == b["key"] for a, b in zip(half, swapped, strict=True))

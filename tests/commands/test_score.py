@@ -60,7 +60,7 @@ def test_four_answers_are_scored_as_published_and_folded(genai: Path, tmp_path: 
 
 def test_scores_of_pairs_give_ties_and_their_calibration(genai: Path, tmp_path: Path) -> None:
     """Ties within 1: the calibrated accuracy finds that margin; equal scores from 5 on are Both good, else Both bad."""
-    scores = [(8, 2), (2, 8), (6, 6), (3, 3), (9, 3), (3, 9), (7, 6), (2, 3)]
+    scores = [(8, 2), (2, 8), (5, 5), (3, 3), (9, 3), (3, 9), (7, 6), (2, 3)]
     rows = [{"key": key, "score_a": a, "score_b": b} for key, (a, b) in zip(keys(genai), scores, strict=True)]
     pd.DataFrame(rows).to_json(tmp_path / "s.jsonl", orient="records", lines=True)
     done = run(tmp_path / "s.jsonl", "--form", "genai", "--path", genai, "--json", tmp_path / "out.json")
@@ -68,6 +68,7 @@ def test_scores_of_pairs_give_ties_and_their_calibration(genai: Path, tmp_path: 
     found = figures(tmp_path / "out.json")
     assert found["GenAI-Bench accuracy, ties calibrated"] == 1
     assert found["GenAI-Bench accuracy, of three answers"] == 0.75
+    assert found["GenAI-Bench accuracy, of four answers"] == 0.75
 
 
 def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -> None:
@@ -100,6 +101,9 @@ def test_peoples_own_means_are_the_perfect_scorer_of_imagenhub(tmp_path: Path) -
         ({"key": "FIRST", "winner": "left"}, "row 0: field winner: 'left' is none of"),
         ({"key": "FIRST", "score_a": "x", "score_b": 1}, "row 0: field score_a: a number expected"),
         ({"key": "FIRST"}, "row 0: neither winner nor score_a"),
+        ({"key": "FIRST", "score_a": 1}, "row 0: neither winner nor score_a and score_b"),
+        ({"key": "FIRST", "winner": "Failed"}, "bad.jsonl: no answer: each is null, missing or Failed"),
+        ({"key": "FIRST", "score_a": 1, "score_b": None}, "bad.jsonl: no answer"),
     ],
 )
 def test_a_wrong_answer_is_named_in_one_line(genai: Path, tmp_path: Path, row: dict, why: str) -> None:

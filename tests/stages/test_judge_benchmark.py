@@ -152,6 +152,9 @@ def test_probabilities_give_the_tie_calibrated_accuracy() -> None:
     close = judge_benchmark.to_verdicts("j", [item("a")], [answer("a", A, B, 0.50004)])
     assert close[0]["p_a"] == 0.5
     assert report.tie_calibrated(close)["accuracy"] == 1, "rounding made no Tie of it"
+    said = [answer("a", A, B, 0.7), answer("b", B, A, 0.3)]
+    alike = judge_benchmark.to_verdicts("j", [item("a", verdict="Tie"), item("b", verdict=B)], said)
+    assert report.tie_calibrated(alike)["accuracy"] == 0.5, "as sure of A as of B, to the last bit"
 
 
 @pytest.fixture
@@ -266,6 +269,8 @@ def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
     with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
     assert headline(metrics_of(repository), "measures") == (None, 3)
+    first = (repository / "plots/accuracy/small.csv").read_text().splitlines()[1]
+    assert first == "measures,all,,,,3,0", "unscored is not an accuracy of zero"
     head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
     (repository / "votes.csv").write_text(f'{head}\n"Red.",source.png,left.png,right.png,m1,m2,rightvote\n')
     given = {"small": {"form": "genai", "path": "votes.csv"}}

@@ -246,6 +246,9 @@ def test_the_leaderboard_finds_the_known_order_and_counts_what_was_not_scored() 
     assert board["separated"] == [], "a tie joins best to the others"
     idle = board["idle_against_clean"]
     assert (idle["n"], idle["win_rate"], idle["p"] < 0.01) == (12, 11.5 / 12, True)
+    second = leaderboard.against(pd.DataFrame(rows), "middle", "best")
+    assert second is not None
+    assert second["win_rate"] == pytest.approx(0.5 / 12), "the idle model may stand second"
     assert (best["rank_low"], board["models"][-1]["rank_high"]) == (1, 3)
     assert best["known_damage"] == 0.0
     assert [part["task"] for part in board["tasks"]] == ["even", "odd"]

@@ -119,6 +119,8 @@ def test_the_mean_over_tasks_has_an_interval_of_its_own():
     report = accuracy_report([A] * 400, winners, tasks, range(400))
     assert report["mean_over_tasks_low"] == pytest.approx(report["low"], abs=0.01)
     assert report["mean_over_tasks_high"] == pytest.approx(report["high"], abs=0.01)
+    uneven = accuracy_report([A] * 4, [A, B, B, B], list("xyyy"), range(4))
+    assert (uneven["accuracy"], uneven["mean_over_tasks"]) == (0.25, 0.5)
 
 
 def test_rows_of_a_photo_stand_or_fall_together():
@@ -129,6 +131,8 @@ def test_rows_of_a_photo_stand_or_fall_together():
     few, many = (accuracy_report([A] * 480, winners, tasks, clusters) for clusters in (photos, range(480)))
     for low, high in (("low", "high"), ("mean_over_tasks_low", "mean_over_tasks_high")):
         assert few[high] - few[low] > 3 * (many[high] - many[low])
+    perfect = accuracy_report([A] * 480, [A] * 480, tasks, photos)
+    assert (perfect["mean_over_tasks_low"], perfect["mean_over_tasks_high"]) == (perfect["low"], 1)
     task = few["per_task"]["x"]
     assert task["high"] - task["low"] > 3 * (many["per_task"]["x"]["high"] - many["per_task"]["x"]["low"])
     bias = position_bias([A] * 480, winners, photos)
@@ -143,6 +147,9 @@ def test_answers_alike_in_both_orders_say_nothing_of_a_bias():
     result = biased([A, B] * 240, [B, A] * 240)
     assert (result["first_side_preference"], result["p"]) == (0.5, 1)
     assert (result["low"], result["high"]) == pytest.approx((0.496, 0.504), abs=1e-4)
+    blind = biased([A] * 100, [A] * 100)
+    assert blind["low"] == clustered.wilson_interval(100, 100)[0], "a question that was not seen may be all of 1 away"
+    assert blind["high"] == 1
 
 
 def test_decided_questions_leave_out_those_where_people_saw_a_tie():

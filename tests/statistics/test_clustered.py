@@ -23,6 +23,14 @@ def test_equal_clusters_give_the_t_interval_of_their_means():
     assert found.clusters == 5
 
 
+def test_the_interval_is_around_the_value_less_its_bias():
+    """The square of a mean is the variance over n too high."""
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    found = clustered.estimate(lambda sums: (sums[..., 0] / sums[..., 1]) ** 2, np.column_stack([values, np.ones(4)]))
+    assert found.value == 16
+    assert (found.low + found.high) / 2 == pytest.approx(16 - values.var(ddof=1) / 4)
+
+
 @pytest.mark.parametrize(
     ("k", "n", "low", "high"),
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
@@ -85,6 +93,8 @@ def test_ties_vary_less_than_wins_and_losses():
     assert 0.9 * (high - low) < pairs.high - pairs.low < 0.95 * (high - low)
     ties = clustered.share([0.5] * 60, np.arange(60))
     assert (ties.low, ties.high) == pytest.approx((0.5 - wilson_interval(0, 60)[1] / 2, 0.53), abs=1e-3)
+    worth, few = 60 * (60 + clustered.Z**2) / clustered.Z**2, clustered.share([0.5] * 60, np.repeat(np.arange(4), 15))
+    assert (few.low, few.high) == pytest.approx(wilson_interval(worth / 2, worth, clustered.t_quantile(4)))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), min_size=1, max_size=30))
@@ -103,7 +113,8 @@ def test_what_no_cluster_moves_has_an_interval_all_the_same():
     everything = clustered.share([1] * 480, np.repeat(np.arange(4), 120))
     assert 0.85 < everything.low < 0.9 < 1 == everything.high, "as if photos were alike by 0.05"
     equal = clustered.mean([0.5] * 480, np.repeat(np.arange(4), 120), span=0.5)
-    assert (equal.low, equal.high) == pytest.approx((0.496, 0.504), abs=1e-4)
+    assert equal.high - 0.5 == pytest.approx((1 - everything.low) / 2), "four photos, here too"
+    assert clustered.mean([0.5] * 480, np.arange(480), span=0.5).high == pytest.approx(0.504, abs=1e-4)
 
 
 def test_one_cluster_has_no_interval_and_no_p_value():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
+from editjudge.statistics import clustered
 from editjudge.statistics.comparison import (
     ANSWERS,
     cohen_kappa,
@@ -176,6 +177,8 @@ def test_the_difference_of_equal_judges_and_of_one_cluster():
     equal = paired_difference([True, False], [True, False], [1, 2])
     assert equal["p"] == 1
     assert equal["low"] < 0 < equal["high"]
+    least, most = clustered.wilson_interval(0, 9)
+    assert paired_difference([True] * 9, [False] * 9, range(9))["low"] == pytest.approx(1 - 2 * (most - least))
     single = paired_difference([True, False], [False, False], [1, 1])
     assert (single["low"], single["p"]) == (None, None)
 
@@ -189,6 +192,6 @@ def test_judges_of_a_benchmark_are_compared_two_by_two():
     last = result["pairs"][-1]
     assert (last["difference"]["second_only"], last["kappa"]["unscored"]) == (2, 1)
     assert last["difference"]["difference"] == -0.5
-    assert last["p_holm"] == 1
+    assert [(pair["difference"]["p"], pair["p_holm"]) for pair in result["pairs"]] == [(1, 1), (0.5, 1), (1, 1)]
     assert (result["all"]["judges"], result["all"]["scored"]) == (3, 3)
     assert compare_judges({"wise": truths}, truths, list("ppqq"))["all"] is None

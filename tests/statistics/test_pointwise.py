@@ -100,6 +100,8 @@ def test_the_ceiling_is_each_rater_against_the_mean_of_the_others():
     human = report({}, ratings)["human"]
     assert human["imagenhub"] == pytest.approx(np.tanh(np.mean(np.tanh(np.mean(of_models, axis=1)))))
     assert human["aurora"] == pytest.approx(np.mean(of_models))
+    some = ratings | {(f"q{n}", m): (float(n % 3), 4.0 - n % 3) for n in range(9) for m in "ab"}
+    assert report({}, some)["human"] == human, "over the edits that all raters rated"
 
 
 def test_the_interval_of_the_mean_is_of_whole_photos():

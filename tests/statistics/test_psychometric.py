@@ -12,6 +12,7 @@ from editjudge.statistics.psychometric import (
     Bench,
     Curve,
     _cost,
+    _variance_ratio,
     credit,
     fit,
     plot_rows,
@@ -47,6 +48,12 @@ def test_known_parameters_are_recovered(true: Curve) -> None:
     assert np.median([curve.threshold for curve in fits]) == pytest.approx(true.threshold, rel=0.08)
     assert np.median([curve.slope for curve in fits]) == pytest.approx(true.slope, rel=0.25)
     assert np.median([curve.lapse for curve in fits]) == pytest.approx(true.lapse, abs=0.02)
+
+
+def test_a_curve_may_be_as_steep_as_peoples_and_some_more() -> None:
+    steep = fit(*simulate(Curve(6.0, 4.5, 0.0, 0.0), 20_000, 0))
+    assert steep.shape == pytest.approx(4.5, abs=0.25)
+    assert steep.at_bounds == []
 
 
 def test_no_point_of_a_fine_grid_is_likelier() -> None:
@@ -145,6 +152,9 @@ def test_plot_data_has_a_row_each_judge_and_bin_as_the_report_has_it(bench: Benc
     assert wise[-1]["fit"] > 0.99
     shown = [{name: row[name] for name in ("damage_gap", "accuracy", "low", "high")} for row in blind]
     assert shown == [{k: v for k, v in point.items() if k != "n"} for point in report(bench, [TIE] * 400)[0]["points"]]
+    unread = plot_rows(bench, {"half": [truth if n % 2 else None for n, truth in enumerate(bench.truths)]})
+    assert sum(row["questions"] for row in unread) == 200
+    assert {row["accuracy"] for row in unread} == {1}, "unread is not wrong"
     [nothing] = plot_rows(None, {"wise": []})
     assert list(nothing) == list(rows[0])
     assert set(nothing.values()) == {None}
@@ -158,6 +168,20 @@ def test_photos_that_differ_widen_the_interval() -> None:
     worth = (np.random.default_rng(7).random(400) < chance).astype(float)
     few, many = (threshold_interval(gaps, worth, clusters) for clusters in (photos, range(400)))
     assert np.log(few[1] / few[0]) > 2 * np.log(many[1] / many[0])
+
+
+def test_a_few_photos_cost_a_degree_of_freedom_and_students_quantile() -> None:
+    """The likelihood falls at an end by half of t squared times the ratio of the variances."""
+    gaps, worth = simulate(Curve(3.0, 2.0, 0.0, 0.0), 400, 9)
+    curve, some = fit(gaps, worth), (gaps[:40], worth[:40])
+    once = _variance_ratio(curve, *some, np.arange(40))
+    doubled = _variance_ratio(curve, *(np.tile(column, 2) for column in some), np.arange(80))
+    assert doubled / once == pytest.approx((80 / 79) / (40 / 39)), "twice the photos"
+    photos = np.arange(400) % 4
+    for end in threshold_interval(gaps, worth, photos):
+        fall = curve.log_likelihood + _cost_at(gaps, worth, end)
+        quantile = max(1.96**2, 3.182446**2 * _variance_ratio(curve, gaps, worth, photos))
+        assert fall == pytest.approx(quantile / 2, rel=0.02)
 
 
 def test_unread_answers_are_left_out_and_a_fit_at_its_bounds_says_so(bench: Bench) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
+from scipy import optimize, stats
 
 from editjudge.statistics import ratings
 from editjudge.statistics.ratings import (
     PRIORS,
     Matches,
+    _share_best,
     caveats,
     clustered_covariance,
     count,
@@ -220,6 +221,9 @@ def test_copies_of_a_prompt_of_one_photo_add_nothing_to_the_errors():
     copied = of_rows(matches, np.tile(np.arange(len(matches.outcome)), 10))
     alone, often = (clustered_covariance(m, fit(m, 1e-9)) for m in (matches, copied))
     assert np.allclose(alone, often, rtol=1e-4)
+    other = dataclasses.replace(copied, cluster=copied.cluster + np.repeat(30 * np.arange(10), len(matches.outcome)))
+    many = clustered_covariance(other, fit(other, 1e-9))
+    assert np.allclose(many, alone / 10 * (300 / 299) / (30 / 29), rtol=1e-4), "ten times the photos"
 
 
 def test_the_largest_t_is_tukeys_for_many_clusters_and_students_for_two_models():
@@ -227,6 +231,17 @@ def test_the_largest_t_is_tukeys_for_many_clusters_and_students_for_two_models()
     rng = np.random.default_rng(0)
     assert largest_t(np.eye(5) - 0.2, 10**6, 40_000, rng) == pytest.approx(3.858 / np.sqrt(2), abs=0.03)
     assert largest_t(np.eye(2) - 0.5, 4, 40_000, rng) == pytest.approx(3.182, abs=0.1)
+    assert largest_t(np.eye(2) - 0.5, 40, 40_000, rng) == pytest.approx(stats.t.ppf(0.975, 39), abs=0.03)
+    scaled = 3.858 / np.sqrt(2) * 3.182 / 1.96
+    assert largest_t(np.eye(5) - 0.2, 4, 10_000, rng) > 1.2 * scaled, "errors of few clusters differ by pair"
+
+
+def test_few_clusters_make_the_best_less_sure():
+    """One of two is ahead by two errors: Student's chance with a degree of freedom, nearly the normal one with 999."""
+    half = np.array([0.5, -0.5])
+    for clusters in (2, 1000):
+        share = _share_best(half, np.outer(half, half) / 4, clusters, 40_000, np.random.default_rng(0))
+        assert share[0] == pytest.approx(stats.t.cdf(2, clusters - 1), abs=0.01)
 
 
 def renamed(matches, order):
@@ -325,14 +340,28 @@ def test_leaderboard_rows():
     assert (board.warnings, board.separated, board.clusters) == ([], [], 100)
     assert [board.models[k]["rank_low"] for k in (0, -1)] == [1, 4], "sure that three are better than the last"
     assert leaderboard(matches, replicates=500, seed=3) == board
+    fitted = fit(matches)
+    spread, at, other = clustered_covariance(matches, fitted), *(matches.models.index(f"model {k}") for k in (0, 1))
+    [row] = [r for r in leaderboard(matches, anchor=("model 0", 800.0)).models if r["model"] == "model 1"]
+    scale = 400 / np.log(10)
+    error = np.sqrt(spread[at, at] + spread[other, other] - 2 * spread[at, other])
+    assert row["rating"] == pytest.approx(800 + scale * (fitted.abilities[other] - fitted.abilities[at]), abs=1e-5)
+    assert row["high"] - row["low"] == pytest.approx(2 * scale * stats.t.ppf(0.975, 99) * error, rel=1e-6)
     row = leaderboard(matches, replicates=0).models[0]
     assert all(row[name] is None for name in ("low", "high", "rank_low", "rank_high"))
 
 
 def test_models_that_cannot_be_told_apart_share_their_ranks():
-    rows = [(p, *pair, 1 if p % 2 else -1) for p in range(20) for pair in ("ab", "bc", "ca")]
+    rows = [(3 * p + n, *pair, 1 if p % 2 else -1) for p in range(20) for n, pair in enumerate(("ab", "bc", "ca"))]
     for row in leaderboard(from_rows(rows)).models:
         assert (row["rating"], row["rank"], row["rank_low"], row["rank_high"]) == (1000, 1, 1, 3)
+
+
+def test_prompts_that_say_all_the_same_give_no_interval_of_a_point():
+    for outcomes in ([0], [1, -1], [1, 1, -1]):
+        board = leaderboard(from_rows([(p, "a", "b", outcome) for p in range(3) for outcome in outcomes], "ab"))
+        assert [row[end] for row in board.models for end in ("low", "high", "rank_low", "p_best")] == [None] * 8
+        assert board.warnings[-1] == "all prompts, or photos, say the same: there are no intervals"
 
 
 def test_extreme_models_and_separate_groups_are_named():

@@ -75,7 +75,9 @@ def read(file: Path, column: str) -> dict[str, float]:
             if missing := {"model", column} - row.keys():
                 raise FileError(f"{file}: no column {', '.join(sorted(missing))}")
             try:
-                found[row["model"]] = float(row[column])
+                if not math.isfinite(value := float(row[column])):
+                    raise ValueError
+                found[row["model"]] = value
             except (TypeError, ValueError) as error:
                 raise FileError(f"{file}: row {number}, column {column}: no number: {row[column]!r:.40}") from error
     return found
@@ -86,14 +88,15 @@ def agreement(rated: Mapping[str, float], published: Mapping[str, float]) -> dic
 
     Returns n, spearman (-1..1) with low and high (95 %, Fisher's z with the error of D. G. Bonett and T. A. Wright,
     Psychometrika 65 (2000) 23-28), kendall (tau-b), and only_here and only_there, the models of one board alone; the
-    figures are None with fewer than three models, the interval with fewer than four.
+    figures are None with fewer than three models, or where one board has them all equal; the interval with fewer than
+    four.
     """
     both = sorted(rated.keys() & published.keys())
     apart = {"only_here": sorted(rated.keys() - set(both)), "only_there": sorted(published.keys() - set(both))}
     nothing = dict.fromkeys(("spearman", "low", "high", "kendall"))
-    if len(both) < 3:
-        return {"n": len(both), **nothing, **apart}
     sides = [rated[name] for name in both], [published[name] for name in both]
+    if len(both) < 3 or min(len(set(side)) for side in sides) < 2:
+        return {"n": len(both), **nothing, **apart}
     from scipy import stats  # here: it takes a second
 
     rho, tau = float(stats.spearmanr(*sides).statistic), float(stats.kendalltau(*sides).statistic)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import HumanVerdict, Item
+from editjudge.benchmarks.item import HumanVerdict, Item, photo
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
@@ -31,7 +31,7 @@ RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 def load(setting: reading.Setting) -> list[Item]:
     """The benchmark's items. Raises TableError."""
     items = reading.collect(reading.read(setting), _item)
-    return _sized(_once(items))
+    return _of_photos(_sized(_once(items)))
 
 
 def _item(record: reading.Record) -> Item:
@@ -112,6 +112,12 @@ def _sized(items: list[Item]) -> list[Item]:
         replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item
         for item in items
     ]
+
+
+def _of_photos(items: list[Item]) -> list[Item]:
+    """The items, those of a tuple in the cluster of its source image; of the tuple, where it has none."""
+    photos = {item.group: photo(item.source, "") for item in reversed(items) if item.source}
+    return [replace(item, cluster=photos.get(item.group, item.cluster)) for item in items]
 
 
 def _once(items: list[Item]) -> list[Item]:

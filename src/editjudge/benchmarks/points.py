@@ -44,7 +44,8 @@ def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
 def _of_prompt(edits: list[Point], dimension: str) -> list[Item]:
     if len(edits) == 1:
         return [_alone(edits[0], dimension)]
-    return [_pair(first, second, dimension, size=len(edits)) for first, second in combinations(edits, 2)]
+    source = next((edit.source for edit in edits if edit.source), b"")  # none where the edit's image is missing
+    return [_pair(first, second, dimension, len(edits), source) for first, second in combinations(edits, 2)]
 
 
 def _alone(point: Point, dimension: str) -> Item:
@@ -55,7 +56,7 @@ def _alone(point: Point, dimension: str) -> Item:
     )
 
 
-def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
+def _pair(first: Point, second: Point, dimension: str, size: int, source: bytes) -> Item:
     better = float(np.mean(first.ratings)) - float(np.mean(second.ratings))
     verdict: HumanVerdict = "Tie" if abs(better) < 1e-9 else ("Image A" if better > 0 else "Image B")
     failed = first.failed or second.failed
@@ -68,7 +69,7 @@ def _pair(first: Point, second: Point, dimension: str, size: int) -> Item:
         a=b"" if failed else first.edited,
         b=b"" if failed else second.edited,
         verdict=verdict,
-        cluster=photo(first.source, first.prompt),
+        cluster=photo(source, first.prompt),
         group=first.prompt,
         size=size,
         models=(first.model, second.model),

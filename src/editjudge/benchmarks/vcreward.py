@@ -7,7 +7,7 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 from typing import Any
 
 from editjudge.benchmarks import reading
-from editjudge.benchmarks.item import Box, Item
+from editjudge.benchmarks.item import Box, Item, photo
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
@@ -32,7 +32,7 @@ def _item(record: reading.Record) -> Item:
         task=record.text("task"),
         dimension=DIMENSION,
         verdict=record.choice("winner", WINNERS),
-        cluster=origin if isinstance(origin, str) and origin else key,
+        cluster=origin if isinstance(origin, str) and origin else photo(shown["source"], key),
         models=_models(extra.get("models")),
         damages=_damages(extra.get("damages")),
         regions=_boxes(extra.get("regions")),

@@ -77,7 +77,7 @@ def right_answers(values: dict[str, Any], model: Path, folder: Path) -> tuple[li
 
 
 def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list[records.Row]:
-    """For each share: pairs, accuracy, and its gain over the base, with 95 % t intervals over photos."""
+    """For each share: pairs, accuracy, and its gain over the base, with 95 % intervals over photos."""
     every = records.read(PAIRS, "train_pairs")
     found = []
     with tempfile.TemporaryDirectory() as place:
@@ -88,8 +88,8 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
             folder.mkdir()
             pairs = part_of(every, share, swapped)
             right = right_answers(values, train(values, pairs, share, folder), folder)[0] if pairs else untrained
-            accuracy = clustered.mean(right, photos)
-            gain = clustered.mean([a - b for a, b in zip(right, untrained, strict=True)], photos)
+            accuracy = clustered.share(right, photos)
+            gain = clustered.mean([a - b for a, b in zip(right, untrained, strict=True)], photos).within(-1, 1)
             row = {"pairs": len(pairs), "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
             found.append(row | {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high})
             print(*(f"{name} {value}" for name, value in found[-1].items()), flush=True)
@@ -97,6 +97,8 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
 
 
 def run(shares: Sequence[float], swapped: bool, out: Path | None) -> None:
+    if wrong := [share for share in shares if not 0 <= share <= 1]:
+        raise UserError(f"--shares: 0 to 1 expected, not {wrong[0]:g}")
     found = rows(params.load(), shares, swapped)
     if out:
         records.write_csv(out, found)

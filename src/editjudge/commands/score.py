@@ -79,7 +79,7 @@ def _add(known: dict[Any, Any], name: Any, value: Any, possible: set[Any], what:
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
-    if "winner" not in row and "score_a" not in row:
+    if "winner" not in row and not {"score_a", "score_b"} <= row.keys():
         raise RowError("neither winner nor score_a and score_b")
     winner = None if _missing(row.get("winner")) else row["winner"]
     if winner is not None and winner not in VERDICTS:
@@ -122,8 +122,8 @@ def to_verdicts(judge: str, items: Sequence[Item], answers: Mapping[str, Answer]
                 "label": item.verdict,
             }
             row |= {"truth": agreement.folded(item.verdict), "forward": winner, "backward": None, "winner": winner}
-            row |= given | {"p_a": None, "reason": "no answer" if winner is None else None, "answer": answer}
-            rows.append(row)
+            row |= given | {"p_a": None, "reason": "no answer" if winner is None else None}
+            rows.append(row | {"answer": given["answer"] or report.in_peoples_words(row)})
     return rows
 
 
@@ -139,6 +139,9 @@ def scored(arguments: argparse.Namespace) -> dict[str, Any]:
         judge: to_verdicts(judge, items, answers_of(file, items))
         for judge, file in zip(names, arguments.answers, strict=True)
     }
+    for file, rows in zip(arguments.answers, verdicts.values(), strict=True):
+        if all(row["winner"] is None for row in rows):
+            raise TableError(f"{file}: no answer: each is null, missing or Failed")
     return report.summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
 
 

@@ -121,7 +121,7 @@ def _margin(row: Row) -> float | None:
     worth = _worth(row)
     if worth == 0.5:
         return (WORTH[row["winner"]] - 0.5) * ROUNDING
-    return None if worth is None else worth - 0.5
+    return None if worth is None else round(worth - 0.5, pointwise.DIGITS)
 
 
 def _worth(row: Row) -> float | None:

@@ -120,7 +120,7 @@ def interval_width(rows: Rows) -> float | None:
     found = numbered(pd.DataFrame(scored, columns=columns)) if scored else None
     if found is None or found.n_clusters < 2 or ratings.separated(found):
         return None
-    return round(choosing.width(found), 2)
+    return round(choosing.width(found), 2) or None
 
 
 def match_key(prompt: str, a: str, b: str) -> str:

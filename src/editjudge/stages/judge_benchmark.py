@@ -94,14 +94,19 @@ def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
 def accuracy_rows(judges: Rows) -> Rows:
     """plots/accuracy/<benchmark>.csv: each judge's accuracy on all rows, then on each task, with its interval.
 
-    judges: of `summary`. A judge that was not heard has an accuracy of None.
+    judges: of `summary`. A judge that was not heard, of a task or of all, has an accuracy of None.
     """
-    names = ("accuracy", "low", "high", "n", "scored")
+    figures, counts = ("accuracy", "low", "high"), ("n", "scored")
     seen = {judge["judge"]: judge["accuracy"] for judge in judges}
     rows = [
         (judge, task, of) for judge, whole in seen.items() for task, of in {"all": whole, **whole["per_task"]}.items()
     ]
-    return [{"judge": judge, "task": task, **{name: of[name] for name in names}} for judge, task, of in rows]
+    return [
+        {"judge": judge, "task": task}
+        | {name: of[name] if of["scored"] else None for name in figures}
+        | {name: of[name] for name in counts}
+        for judge, task, of in rows
+    ]
 
 
 def ask_judges(

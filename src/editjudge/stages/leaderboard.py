@@ -246,7 +246,8 @@ def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
     """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
     listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
     table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
-    setting = vars(arguments)
+    given = {name: getattr(arguments, name) for name in (*SETTING, "prior", "anchor", "anchor_rating", "exclude")}
+    setting = vars(read("leaderboard", LeaderboardSetting, given))
     table = taking_part(table, setting)
     found = matches.numbered(table)
     try:

@@ -73,8 +73,8 @@ def position_bias(
     groups = [cluster for first, second, cluster in asked if first is not None and second is not None]
     consistent = sum(first == exchanged(second) for first, second in scored)
     preferred = [(WORTH[first] + WORTH[second]) / 2 for first, second in scored]
-    found = clustered.mean(preferred, groups, span=0.5).within(0, 1) if scored else None
     leaning = [value - 0.5 for value in preferred]
+    found = clustered.mean(preferred, groups, 0.5 + abs(float(np.mean(leaning)))).within(0, 1) if scored else None
     return {
         "n": len(asked),
         "scored": len(scored),

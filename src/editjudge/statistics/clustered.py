@@ -127,7 +127,7 @@ def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndar
     """The mean of `values` (n,), or of paired differences, with its 95 % t interval over whole clusters (n,).
 
     span: how far a value can lie from the mean. It serves where no cluster differs from another: then the interval
-    holds what a share of rows that were not seen could still do (Wilson's upper end for none of n), times `span`.
+    holds what a share of rows that were not seen could still do (the upper end of `share` for none of n), times `span`.
     Ends are None with one cluster. Raises ValueError for no rows and as `sums`.
     """
     rows = np.asarray(values, float)
@@ -135,7 +135,7 @@ def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndar
         raise ValueError("a mean needs a row")
     found = estimate(_ratio, sums(np.column_stack([rows, np.ones(len(rows))]), clusters))
     if found.clusters > 1 and found.low is None:
-        half = span * wilson_interval(0, len(rows))[1]
+        half = span * (share(np.zeros(len(rows)), clusters).high or 0.0)
         return Estimate(found.value, found.value - half, found.value + half, found.clusters)
     return found
 

@@ -128,7 +128,7 @@ def paired_difference(
     """
     one, two = np.asarray(first_correct, bool), np.asarray(second_correct, bool)
     gain = one.astype(float) - two
-    found = clustered.mean(gain, clusters).within(-1, 1)
+    found = clustered.mean(gain, clusters, 1 + abs(float(gain.mean())) if len(gain) else 1).within(-1, 1)
     return {
         "n": len(one),
         "both_right": int((one & two).sum()),

@@ -216,7 +216,7 @@ def leaderboard(
     that the matches allow, hold for all models together: 1 + those that are better, and K - those that are worse, by
     simultaneous intervals of all differences (`largest_t`). Equal ranks stand in order of names.
     p_best is how likely the model is the best of all, by replicates of the abilities (multivariate t). The five are
-    None where the models are separated, with one cluster, and with 0 replicates.
+    None where the models are separated, with one cluster, where no cluster moves a rating, and with 0 replicates.
     Raises ValueError as `fit`, for an anchor that is no model, and where the fit does not converge.
     """
     if anchor and anchor[0] not in matches.models:
@@ -226,16 +226,20 @@ def leaderboard(
         raise ValueError("the fit did not converge: use a larger alpha")
     rows, clusters = _rows(matches, fitted.abilities), matches.n_clusters
     place = {row["model"]: row["rating"] for row in rows}
-    groups = separated(matches)
+    groups, warnings = separated(matches), caveats(matches, ties)
     if not groups and clusters > 1 and replicates:
-        ends = _intervals(fitted, clustered_covariance(matches, fitted), clusters, replicates, seed)
-        rows = [row | interval for row, interval in zip(rows, ends, strict=True)]
+        covariance = clustered_covariance(matches, fitted)
+        if np.diag(covariance).max() > clustered.NOTHING:
+            ends = _intervals(fitted, covariance, clusters, replicates, seed)
+            rows = [row | interval for row, interval in zip(rows, ends, strict=True)]
+        else:
+            warnings.append("all prompts, or photos, say the same: there are no intervals")
     if anchor:
         rows = _anchored(rows, anchor, fitted, matches)
     rows.sort(key=lambda row: (row["rank"], row["model"]))
     tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True)) if ties == "davidson" else {}
     groups.sort(key=lambda group: -max(place[name] for name in group))
-    return Leaderboard(rows, tie, groups, clusters, caveats(matches, ties))
+    return Leaderboard(rows, tie, groups, clusters, warnings)
 
 
 def _anchored(
