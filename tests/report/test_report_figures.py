@@ -1,5 +1,6 @@
 """Tables, charts and the drawing of the graph, from the committed metrics and from made-up ones."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_win_rates_stand_in_the_order_of_ranks() -> None:
 def test_chance(verdicts: list[str], chance: float | None) -> None:
     report = {"benchmark": [{"verdicts": [{"verdict": verdict, "items": 1} for verdict in verdicts]}]}
     assert figures.chance(report) == chance
+
+
+def test_a_judge_that_was_not_heard_has_no_accuracy() -> None:
+    report = copy.deepcopy(BENCH["probe"])
+    seen = report["judges"][0]["accuracy"]
+    for part in (seen, *seen["per_task"].values()):
+        part |= {"scored": 0, "accuracy": 0.0, "low": 0.0, "high": 1.0}
+    [row] = [row for row in figures.measured({"probe": report})[0]["rows"] if not row["scored"]]
+    assert set(row["accuracy"].values()) == set(row["mean_over_tasks"].values()) == {None}
+    [chart] = [chart for chart in figures.judge_charts({"probe": report}, {}) if "by task" in chart["title"]]
+    assert row["judge"] not in {point["judge"] for point in chart["rows"]}
 
 
 def test_the_trained_judge_less_its_base_is_that_way_round() -> None:

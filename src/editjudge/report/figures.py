@@ -128,15 +128,16 @@ def chance(report: Mapping[str, Any]) -> float | None:
 
 def _judge(row: Mapping[str, Any]) -> Row:
     seen, place = row["accuracy"], row["position"]
+    heard = seen if seen["scored"] else dict.fromkeys(seen)  # unscored is no 0
     curve = next((c for c in row.get("psychometric") or () if c["kind"] == "all"), None)
     threshold = {end: curve[end] for end in ("threshold", "low", "high")} if curve else None
     return {
         "judge": row["judge"],
-        "accuracy": {"value": seen["accuracy"], "low": seen["low"], "high": seen["high"]},
+        "accuracy": {"value": heard["accuracy"], "low": heard["low"], "high": heard["high"]},
         "mean_over_tasks": {
-            "value": seen["mean_over_tasks"],
-            "low": seen["mean_over_tasks_low"],
-            "high": seen["mean_over_tasks_high"],
+            "value": heard["mean_over_tasks"],
+            "low": heard["mean_over_tasks_low"],
+            "high": heard["mean_over_tasks_high"],
         },
         "position": {"value": place["first_side_preference"], "low": place["low"], "high": place["high"]},
         "consistency": place["consistency"],
@@ -178,6 +179,7 @@ def _by_task(name: str, report: Mapping[str, Any]) -> Row:
         {"task": task, "judge": row["judge"]} | {column: each[column] for column in ("accuracy", "low", "high", "n")}
         for row in report["judges"]
         for task, each in row["accuracy"]["per_task"].items()
+        if each["scored"]
     ]
     by = {"y": axis("task", "nominal"), "yOffset": axis("judge", "nominal"), "color": axis("judge", "nominal")}
     at = chance(report)
