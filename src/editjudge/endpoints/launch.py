@@ -113,7 +113,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        told = {"env": environment(how), "start_new_session": True, "preexec_fn": end_with_parent}
+        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": end_with_parent}
         process = subprocess.Popen(command, **streams, **told)
         try:
             wait_until_healthy(process, how, port, log)
