@@ -4,7 +4,8 @@ Weights are random (`random_base.py`), sizes and settings are the published ones
 bfloat16, gradient checkpointing, 16 pairs a step as micro-batches, three images of 1280 x 32^2 pixels each. The work
 goes through the project's own code: `sft.train_adapter`, `merge_adapter`, `TransformersJudge`. It prints a table and
 writes JSON. It first prints about how many GB it needs: for 8B a GPU of 24 GB with micro-batches of one pair (67 GB
-with 16), 37 GB of disk and 26 GB of the host's memory.
+with 16), 37 GB of disk and 26 GB of the host's memory. Of several GPUs it takes the first: trl refuses more of them in
+one process.
 
 Tokens a second are of steps alone: the difference between a long and a short run, after one that warms up. A token is
 one that the language model reads, images included.
@@ -21,6 +22,7 @@ Model FLOPs are these; hardware FLOPs also have the forward pass of the language
 import argparse
 import gc
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -298,6 +300,11 @@ def measure(shape: Shape, folder: Path, words: argparse.Namespace) -> dict[str, 
     return figures | {"peak memory in judging, GB": peak.read()}
 
 
+def one_gpu() -> None:
+    """To be called before a GPU is used."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
 def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
@@ -335,6 +342,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     words = parse(arguments)
+    one_gpu()
     shape = SHAPES[words.shape] if words.layers is None else replace(SHAPES[words.shape], layers=words.layers)
     device = device_name()
     words.peak_tflops = words.peak_tflops or peak_of(device)

@@ -1,6 +1,7 @@
 """The accelerator's benchmark runs from end to end on a CPU at a tiny size, and counts FLOPs as torch does."""
 
 import json
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,7 @@ def test_runs_at_a_tiny_size(
     accelerator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
     monkeypatch.setattr(accelerator.random_base, "SHARD", 400_000)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     words = ["--shape", "tiny", "--micro", "16", "--short", "1", "--long", "2", "--questions", "2", "--workers", "0"]
     words += ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "new" / "out.json"), "--peak-tflops", "0.1"]
     accelerator.main(words)
@@ -44,6 +46,7 @@ def test_runs_at_a_tiny_size(
     assert set(found["needed, GB"]) == {"GPU, training", "GPU, judging", "host", "disk"}
     assert list((tmp_path / "work").iterdir()) == []
     assert "training tokens a second" in capsys.readouterr().out
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "6", "trl refuses several GPUs in one process"
 
 
 def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Path):

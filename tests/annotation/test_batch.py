@@ -418,6 +418,20 @@ def test_a_record_whose_regions_were_not_found_is_a_failed_record(photo: np.ndar
     assert rows[1]["edited_area_ratio"] == pytest.approx((36 * 32 + 56 * 42) / 2 / (72 * 96), abs=1e-6)
 
 
+def test_processes_share_all_gpus_each_of_which_has_the_models_once(
+    tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(slots, "hosted", lambda setting, device: nullcontext(f"host of {device}"))
+    monkeypatch.setattr(batch, "on_devices", lambda devices, begin, *given: nullcontext((devices, given[2:4])))
+    with batch._starter(["clip"], replace(tiny, workers=5, device="auto"), {})(9) as started:
+        devices, (hosts, heavy) = started
+    assert devices == ["cuda:0", "cuda:1", "cuda:2", "cuda:0", "cuda:1"]
+    assert hosts == {device: f"host of {device}" for device in ("cuda:0", "cuda:1", "cuda:2")}
+    assert not heavy, "the processes load no models"
+
+
 def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> None:
     gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] or ["cpu"]
     assert slots.devices_of("measures.device", "auto") == gpus

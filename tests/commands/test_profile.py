@@ -66,6 +66,9 @@ def test_the_papers_profile_is_whole() -> None:
     assert "@" in values["measures"]["clip"], "its main revision has no safetensors"
     asked = [*values["judges"].values(), *values["pairwise"]["judges"].values()]
     assert {given["prompt"] for given in asked if hub.is_id(given.get("model", ""))} == {"decision"}
+    served = [given for given in (*asked, *values["raters"].values()) if given["backend"] == "served"]
+    at_once = values["serve"]["data_parallel"] * values["serve"]["max_num_seqs"]
+    assert {given.get("max_in_flight") for given in served} == {at_once}, "fewer leave GPUs idle"
 
 
 def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from killing import alive, wait_until
 
+from editjudge.editors import making
+from editjudge.judges import models
+
 STAGE = """
 import ctypes
 import os
@@ -49,6 +52,28 @@ def test_the_processes_of_a_killed_stage_end(kind: str, tmp_path: Path) -> None:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(stage.pid, signal.SIGKILL)
+
+
+IMPORTED = """
+import sys
+import torch
+
+asked = []
+for name in ("device_count", "is_available", "init", "_lazy_init", "current_device", "get_device_capability"):
+    setattr(torch.cuda, name, lambda *given, name=name: asked.append(name))
+for module in sys.argv[1:]:
+    __import__(module)
+print(asked)
+"""
+AHEAD = (making.DIFFUSERS, models.LOCAL, "transformers.modeling_utils", "editjudge.annotation.slots")
+
+
+def test_what_a_server_of_processes_imports_asks_for_no_gpu() -> None:
+    """One that CUDA knows could fork no process that uses a GPU."""
+    words = [sys.executable, "-c", IMPORTED, *AHEAD]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_program_that_begins_again_in_its_processes_is_told(tmp_path: Path) -> None:

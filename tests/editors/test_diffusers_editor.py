@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import huggingface_hub
 import numpy as np
 import pytest
@@ -281,3 +282,23 @@ def test_weights_that_are_missing_or_not_finite_are_refused(
     nan = rf"{part.partition('/')[0]}\.\S+ holds values that are not finite"
     with pytest.raises(FileError, match=r"lacks \d+ weights: \w+\.\w+" if broken else nan):
         fresh(PIX2PIX, model=str(folder))
+
+
+def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(
+    fresh: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for dtype in ("bfloat16", "float32"):
+        parts = fresh(FLUX2, dtype=dtype).pipe.components.values()
+        weights = [next(part.parameters()) for part in parts if isinstance(part, torch.nn.Module)]
+        assert {weight.dtype for weight in weights} == {getattr(torch, dtype)}
+    told: dict[str, Any] = {}
+
+    def load(*_folder: object, **options: Any) -> None:
+        told.update(options)
+        raise OSError("it has no GPUs")
+
+    monkeypatch.setattr(diffusers.DiffusionPipeline, "from_pretrained", load)
+    for gpus, spread in ((2, "balanced"), (1, None)):
+        with pytest.raises(OSError, match="no GPUs"):
+            fresh(FLUX2, gpus_per_worker=gpus)
+        assert told["device_map"] == spread

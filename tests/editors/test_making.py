@@ -7,12 +7,14 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import torch
 from edit_client import edit_server
 
 from editjudge.core import images, resume
 from editjudge.core.params import ParamsError
 from editjudge.core.unfinished import Unfinished, check
-from editjudge.editors import settings
+from editjudge.editors import making, settings
+from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.stages import candidates
 
 KLEIN = "Flux2KleinPipeline"
@@ -96,5 +98,31 @@ def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(
     entry: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     """Though it is looked up in a process of its own."""
-    with pytest.raises(ParamsError, match=r"editors\.m\.pipeline: .* needs the pipeline class Flux9Pipeline"):
+    with pytest.raises(ParamsError, match=r"editors\.m\.pipeline: .* needs the pipeline class Flux9Pipeline") as told:
         run(entry(KLEIN, pipeline="Flux9Pipeline"), prompts("one", "two"), tmp_path / "c")
+    assert type(told.value.__cause__).__name__ == "_RemoteTraceback"
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "found"),
+    [
+        ("7,6,5", 3, ["7", "6", "5"]),
+        ("GPU-8f,GPU-3a,-1,2", 2, ["GPU-8f", "GPU-3a"]),
+        (None, 2, ["0", "1"]),
+        ("", 0, []),
+    ],
+)
+def test_workers_get_the_gpus_that_the_stage_may_use(
+    entry: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    count: int,
+    found: list[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    setting = settings.read({"editors": {"m": entry(KLEIN)}}, "m")
+    assert isinstance(setting, DiffusersSetting)
+    assert making._checked("editors.m", setting) == found

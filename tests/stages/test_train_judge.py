@@ -141,6 +141,15 @@ def test_two_processes_train_as_one_does(project: Project):
     np.testing.assert_allclose(losses(alone), losses(one), rtol=0, atol=1e-4)
 
 
+def test_a_process_for_each_of_the_gpus_and_no_more_of_them(monkeypatch: pytest.MonkeyPatch):
+    left_open = replace(train_judge.read_setting(VALUES).launch, processes=0)
+    for gpus, processes in ((8, 8), (1, 1), (0, 1)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert runs.started(left_open).processes == processes
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert [sft_launch.device(processes) for processes in (1, 8, 9)] == ["cuda", "cuda", "cpu"]
+
+
 def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project, monkeypatch: pytest.MonkeyPatch):
     """There it would take all GPUs in a way that trl refuses; here the launched process finds none."""
     folder = project("alone", pictures(24), max_steps=1, held_out_share=0.0, test_share=0.0, launch={"processes": 1})

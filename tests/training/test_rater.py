@@ -77,6 +77,17 @@ def test_training_learns_repeats_and_saves_a_plain_checkpoint(
     assert "{" not in card
 
 
+@pytest.mark.parametrize("rank", [4, 0])
+def test_in_bfloat16_what_is_trained_is_kept_in_float32(
+    train: Callable[..., Any], samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+):
+    """Else steps of 1e-6 vanish, and nothing says so; DeepSpeed keeps them itself."""
+    found: list[dict[str, torch.Tensor]] = []
+    monkeypatch.setattr(rater, "save", lambda *given: found.append(given[3]))
+    train(samples, tmp_path / "one", setting(lora_rank=rank, bf16=True, max_steps=2, eval_every=1))
+    assert {weight.dtype for weight in found[0].values()} == {torch.float32}
+
+
 def test_a_training_that_went_on_ends_as_one_that_was_not_stopped(
     train: Callable[..., Any], samples: Samples, tmp_path: Path
 ):

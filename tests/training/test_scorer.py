@@ -107,6 +107,17 @@ def test_training_learns_and_what_is_saved_scores_as_what_was_trained(
     load_model(tmp_path / "one")  # a plain checkpoint
 
 
+@pytest.mark.parametrize("rank", [4, 0])
+def test_in_bfloat16_what_is_trained_is_kept_in_float32(
+    train: Callable[..., Any], samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+):
+    """Else steps of 1e-6 vanish, and nothing says so; DeepSpeed keeps them itself."""
+    found: list[dict[str, torch.Tensor]] = []
+    monkeypatch.setattr(scorer, "save", lambda *given: found.append(given[3]))
+    train(samples, tmp_path / "one", setting(lora_rank=rank, bf16=True, max_steps=2, eval_every=1))
+    assert {weight.dtype for weight in found[0].values()} == {torch.float32}
+
+
 def test_all_parameters_with_a_prompt_for_each_dimension_and_a_shared_head(
     train: Callable[..., Any], samples: Samples, tmp_path: Path
 ):

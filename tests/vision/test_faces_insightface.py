@@ -21,6 +21,7 @@ from tiny_people import (
 
 from editjudge.core import params
 from editjudge.measures import identity
+from editjudge.vision import faces_insightface
 from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read
 
 
@@ -239,6 +240,13 @@ def test_a_file_of_another_model_is_one_error_by_name(
     write(tmp_path / name)
     with pytest.raises(params.ParamsError, match=f"measures.faces.{said}"):
         InsightFaces("measures.faces", setting(tmp_path))
+
+
+def test_faces_run_on_the_gpu_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
+    for device, number in (("cuda:3", 3), ("cuda", 0)):
+        assert faces_insightface._providers("measures.faces", device)[0] == (there[0], {"device_id": number})
 
 
 def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """A checkpoint behind the OpenAI-compatible chat API, as long as it is needed: by vLLM, or by the embedded server."""
 
+import ctypes
 import http.client
 import json
 import os
@@ -27,6 +28,7 @@ from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
 
 LAST_LINES = 15
+LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -98,7 +100,8 @@ def read_serving(values: dict[str, Any]) -> Serving:
 def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     """Serves a checkpoint as long as the block lasts; the model's name there is its folder, or its adapter's.
 
-    The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread).
+    The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread). Where
+    this process is killed, Linux tells the server to end, which would hold its GPUs and its port.
     FileNotFoundError: no such folder. ServingError: no vLLM is there, the port is taken, or the server ends, or is
     not healthy after `start_seconds`, with the last lines of its log.
     """
@@ -110,12 +113,19 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        process = subprocess.Popen(command, **streams, env=environment(how), start_new_session=True)
+        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": end_with_parent}
+        process = subprocess.Popen(command, **streams, **told)
         try:
             wait_until_healthy(process, how, port, log)
             yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
         finally:
             stop(process, how.stop_seconds)
+
+
+def end_with_parent() -> None:
+    """In the new process: SIGTERM, which servers clean up after, once the thread that started it is gone (on Linux)."""
+    if sys.platform == "linux":
+        LIBC.prctl(PARENT_DIED, signal.SIGTERM)
 
 
 def environment(how: Serving) -> dict[str, str]:

@@ -29,15 +29,16 @@ class Scored(ModelOutput):
 
 
 class TokenRow(nn.Module):
-    """The embeddings, of which only the row of the added token is trained: as a parameter of its own."""
+    """The embeddings, of which only the row of the added token is trained: as a parameter of its own, in float32."""
 
     def __init__(self, embeddings: nn.Embedding, token: int) -> None:
         super().__init__()
         self.embeddings, self.token = embeddings, token
-        self.row = nn.Parameter(embeddings.weight[token].detach().clone())
+        self.row = nn.Parameter(embeddings.weight[token].detach().clone().float())
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return torch.where((ids == self.token)[..., None], self.row, self.embeddings(ids))
+        found = self.embeddings(ids)
+        return torch.where((ids == self.token)[..., None], self.row.to(found.dtype), found)
 
 
 class ScoringModel(Qwen3VLForConditionalGeneration):

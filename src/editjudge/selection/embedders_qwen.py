@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
+from editjudge.core.workers import end_with_parent
 from editjudge.qwen.checkpoint import check_kind
 from editjudge.qwen.processor import Qwen3VLProcessor
+
+
+class Embedding(SentenceTransformer):
+    """The library's model, whose processes on the GPUs end with this one: its own would wait there for ever."""
+
+    @classmethod
+    def _multi_process_worker(cls, *given: Any) -> None:
+        end_with_parent()
+        super()._multi_process_worker(*given)
 
 
 class Qwen3VLEmbedder:
@@ -28,7 +39,7 @@ class Qwen3VLEmbedder:
         self.batch_size = batch_size
         devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         with _processor():
-            self.model = SentenceTransformer(
+            self.model = Embedding(
                 str(_folder(model)),
                 device=devices[0] if len(devices) == 1 else "cpu",
                 local_files_only=True,

@@ -245,7 +245,9 @@ def assemble(
     together = config.per_device_train_batch_size * config.world_size
     train_data = filled(train_rows, together if config.world_size > 1 else 1)
     order = EpochOrder(len(train_rows), len(train_data) - len(train_rows), setting.seed)
-    precision: Precision = "bfloat16" if setting.bf16 else "float32"
+    # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
+    kept = setting.lora_rank > 0 or config.deepspeed is not None
+    precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
     place: Device = device if is_deepspeed_zero3_enabled() else "cpu"
     made = trainer(
         order=order,
