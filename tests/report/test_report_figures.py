@@ -52,10 +52,10 @@ def test_a_judge_that_was_not_heard_has_no_accuracy() -> None:
     seen = report["judges"][0]["accuracy"]
     for part in (seen, *seen["per_task"].values()):
         part |= {"scored": 0, "accuracy": 0.0, "low": 0.0, "high": 1.0}
-    [row] = [row for row in figures.measured({"probe": report})[0]["rows"] if not row["scored"]]
+    [row] = [row for row in figures.judges({"probe": report})[0]["rows"] if not row["scored"]]
     assert set(row["accuracy"].values()) == set(row["mean_over_tasks"].values()) == {None}
     [chart] = [chart for chart in figures.judge_charts({"probe": report}, {}) if "by task" in chart["title"]]
-    assert row["judge"] not in {point["judge"] for point in chart["rows"]}
+    assert row["judge"] not in {point["judge"] for point in chart["spec"]["data"]["values"]}
 
 
 def test_the_trained_judge_less_its_base_is_that_way_round() -> None:
