@@ -176,6 +176,17 @@ sft_launch.worker(fail)
     assert time.monotonic() - began < 120
 
 
+def test_a_process_ends_without_its_threads(tmp_path: Path) -> None:
+    """Gloo's, alive when Python ends, abort a process that has trained: once in some twenty trainings."""
+    code = f"""
+import torch.distributed as group
+from editjudge.training import launch
+launch.worker(lambda: group.init_process_group("gloo", init_method="file://{tmp_path}/met", rank=0, world_size=1))
+assert not group.is_initialized()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(project: Project):
     shown = pictures(7)
     shown |= {("bad", "p3"): picture(3)[:200], ("good", "p5"): images.encode_png(np.zeros((1, 201, 3), np.uint8))}

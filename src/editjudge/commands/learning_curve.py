@@ -89,7 +89,8 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
             pairs = part_of(every, share, swapped)
             right = right_answers(values, train(values, pairs, share, folder), folder)[0] if pairs else untrained
             accuracy = clustered.share(right, photos)
-            gain = clustered.mean([a - b for a, b in zip(right, untrained, strict=True)], photos).within(-1, 1)
+            gained = [a - b for a, b in zip(right, untrained, strict=True)]
+            gain = clustered.mean(gained, photos).within(-1, 1) if pairs else clustered.Estimate(0.0, 0.0, 0.0, 0)
             row = {"pairs": len(pairs), "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
             found.append(row | {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high})
             print(*(f"{name} {value}" for name, value in found[-1].items()), flush=True)

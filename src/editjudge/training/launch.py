@@ -100,6 +100,8 @@ def worker(train: Callable[[], None]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
     record(train)()
+    if torch.distributed.is_initialized():  # gloo's threads, alive when Python ends, abort it now and then
+        torch.distributed.destroy_process_group()
 
 
 @contextmanager
