@@ -222,12 +222,12 @@ def run_annotate() -> None:
 
 def run_train_judge() -> None:
     """What it does before the first step: reads the pairs, looks at all their images, and finds the images' places."""
-    from editjudge.training import data
+    from editjudge.training import data, runs
 
     pairs = records.read(Path("data/given_pairs.parquet"), "train_pairs")
     run = Path("work/train_judge/run")
     train_judge.prepare(pairs, run, skip_failed=False)
-    samples = train_judge.samples_of(pairs, json.loads((run / train_judge.SKIPPED).read_text()))
+    samples = train_judge.samples_of(pairs, runs.skipped_of(run))
     train_judge.Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
     data.dataset(samples)
 
