@@ -254,8 +254,8 @@ def test_a_killed_stage_leaves_no_server_on_the_gpus(
     number: signal.Signals, vllm: Install, how: Serving, checkpoint: Checkpoint
 ) -> None:
     vllm()
-    heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # under nohup it would be ignored
-    words, ours = [sys.executable, "-c", heard + STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + STAGE  # nohup's is none
+    words, ours = [sys.executable, "-c", code, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
         assert stage.stdout is not None
         server = psutil.Process(int(stage.stdout.readline()))
