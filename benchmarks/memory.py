@@ -16,7 +16,6 @@ Prints the peak resident memory of each stage's process. Exit 1: one is above 4 
 import argparse
 import hashlib
 import itertools
-import json
 import os
 import resource
 import subprocess

@@ -254,7 +254,7 @@ def test_a_killed_stage_leaves_no_server_on_the_gpus(
     number: signal.Signals, vllm: Install, how: Serving, checkpoint: Checkpoint
 ) -> None:
     vllm()
-    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + STAGE  # nohup's is none
+    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + STAGE  # nohup ignores it
     words, ours = [sys.executable, "-c", code, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
         assert stage.stdout is not None
