@@ -177,7 +177,7 @@ sft_launch.worker(fail)
 
 
 def test_a_process_ends_without_its_threads(tmp_path: Path) -> None:
-    """Gloo's, alive when Python ends, abort a process that has trained: once in some twenty trainings."""
+    """Gloo's, alive when Python ends, abort a process that has trained, now and then (pytorch issue 190489)."""
     code = f"""
 import torch.distributed as group
 from editjudge.training import launch
