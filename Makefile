@@ -67,13 +67,13 @@ lint: setup-dev
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m editjudge.commands.graph
+	python -m editjudge.stages.graph.lists
 
 graph: setup
-	python -m editjudge.commands.graph --write
+	python -m editjudge.stages.graph.lists --write
 
 check: setup
-	python -m editjudge.commands.check
+	python -m editjudge.stages.graph.check
 
 verify: setup
 	python -m editjudge.commands.verify

@@ -39,13 +39,13 @@ import torch
 from random_base import SHAPES, Shape
 
 from editjudge.core import images, params
+from editjudge.judges.prompt import WINNERS, completion, messages
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import style
-from editjudge.judges.transformers_judge import TransformersJudge
-from editjudge.merging.merge import merge_adapter
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.qwen.prompt import WINNERS, completion, messages
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
 from editjudge.training import data
 from editjudge.training import lora as sft

@@ -30,12 +30,12 @@ from pathlib import Path
 
 import numpy as np
 
-from editjudge.annotation import picture
-from editjudge.annotation.recipe import load_recipe
 from editjudge.core import images, params, regions
 from editjudge.editors.procedural import edits
 from editjudge.measures import pixel
-from editjudge.probe import scenes
+from editjudge.measures.annotation import picture
+from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.sources.builtin import scenes
 
 PROMPTS, SIDE, LIMITS = 30, 192, {"blocks": (6.0, 8.0), "mean": (1.0,)}
 SPECK = np.float32([25, 20, -20])  # CIELAB

@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 
 from editjudge.core import images, lined_yaml, params, tables
 from editjudge.core.errors import UserError
-from editjudge.endpoints.client import TryFailed, read_completion
-from editjudge.merging.adapter import read_config
-from editjudge.merging.tensors import read_header
-from editjudge.serving import plain_pickle
+from editjudge.models.endpoint.client import TryFailed, read_completion
+from editjudge.models.weights.adapter import read_config
+from editjudge.models.weights.tensors import read_header
+from editjudge.rewards import plain_pickle
 
 SECONDS, MORE = 10, 1 << 30
 NAMED = (UserError, tables.RowError, images.ImageError, TryFailed, plain_pickle.PickleError)

@@ -25,17 +25,17 @@ import uvicorn
 from PIL import Image
 from starlette.applications import Starlette
 
-from editjudge.arena.pictures import at_path, by_key
+from editjudge.core import downloads
 from editjudge.core.errors import UserError
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.tables import RowError
-from editjudge.endpoints.launch import free_port, healthy
-from editjudge.qwen.chat_model import TOP, Reply
-from editjudge.scorers.protocol import Score
-from editjudge.serving.reward_settings import RewardSetting
-from editjudge.serving.rewards import RewardService
-from editjudge.serving.server import Server, ServerLimits
-from editjudge.sources import downloads
+from editjudge.editors.galleries.pictures import at_path, by_key
+from editjudge.judges.scorers.protocol import Score
+from editjudge.models.chat.chat_model import TOP, Reply
+from editjudge.models.serve.launch import free_port, healthy
+from editjudge.models.serve.server import Server, ServerLimits
+from editjudge.rewards.reward_settings import RewardSetting
+from editjudge.rewards.rewards import RewardService
 from editjudge.sources.pictures import local
 from editjudge.sources.settings import Limits
 

@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from editjudge.benchmarks import forms
-from editjudge.core import resume
+from editjudge.benchmarks.preferences import forms
+from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
 

@@ -33,10 +33,11 @@ import cv2
 import numpy as np
 from ruamel.yaml import YAML
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import params, records, resume
+from editjudge.core import params, records
+from editjudge.engine import resume
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.stages import annotate, compare_models, train_judge, train_pairs
 
 ROOT = Path(__file__).parents[1]

@@ -76,8 +76,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from editjudge.arena import choosing
-from editjudge.statistics import agreement, clustered, comparison, pointwise, psychometric, ratings
+from editjudge.statistics import agreement, choosing, clustered, comparison, pointwise, psychometric, ratings
 
 REPEATS = {"coverage": 300, "choosing": 50}
 PULL = 0.5  # how far photos move the log-odds of a right answer: at 0.7 an intracluster correlation of 0.05

@@ -22,13 +22,13 @@ import openai
 import pytest
 from tests.helpers.chat_client import chat_server, questions, setting
 
-from editjudge.core import resume
-from editjudge.endpoints.spending import Account
+from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.judges.endpoint_judge import EndpointJudge
-from editjudge.judges.request import Task
 from editjudge.judges.settings import EndpointSetting
 from editjudge.judges.styles import style
+from editjudge.models.chat.endpoint_judge import EndpointJudge
+from editjudge.models.chat.request import Task
+from editjudge.models.endpoint.spending import Account
 
 PAIRS, IN_FLIGHT = 1_000, 64
 GOAL, SHARE = 0.85, 0.95

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import pairwise_distances
 
-from editjudge.selection.coreset import k_center_greedy
+from editjudge.sources.selection.coreset import k_center_greedy
 
 ROWS, DIMENSIONS, CENTRES, CLUSTERS = 50_000, 1_024, 1_500, 200
 SAMPLED = 50  # centres for which scikit-learn's loop is timed; its time is scaled
@@ -67,7 +67,7 @@ def test_speed(make: Callable[[np.random.Generator], np.ndarray], least: float) 
 MEASURED = """
 import sys, time
 import numpy as np
-from editjudge.selection.coreset import k_center_greedy
+from editjudge.sources.selection.coreset import k_center_greedy
 anonymous = lambda: int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0]) / 1e6
 np.ones((200, 200)) @ np.ones((200, 200))
 before, rows, start = anonymous(), np.load(sys.argv[1], mmap_mode="r"), time.perf_counter()

@@ -17,12 +17,12 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from editjudge.core import images, params
 from editjudge.editors.procedural import edits as procedural
+from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
-from editjudge.judges.transformers_judge import TransformersJudge
-from editjudge.probe import scenes
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.qwen.prompt import messages
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[1]
 BATCH = 32

@@ -29,15 +29,15 @@ from skimage.exposure import match_histograms
 from skimage.metrics import structural_similarity
 from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
 
-from editjudge.annotation import batch, picture
-from editjudge.annotation.features import FeatureStore
-from editjudge.annotation.looking import Asking
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
 from editjudge.core import images, regions
-from editjudge.core.workers import cores
+from editjudge.engine.workers import cores
 from editjudge.measures import patches, pixel
+from editjudge.measures.annotation import batch, picture
+from editjudge.measures.annotation.features import FeatureStore
+from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.vision.encoders import Encoded, HogEncoder
 from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
 from editjudge.vision.segmenters import grabcut

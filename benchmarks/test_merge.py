@@ -24,12 +24,12 @@ from pathlib import Path
 
 import pytest
 
-from editjudge.merging.folder import flush
+from editjudge.core.folder import flush
 
 COPY = """
 import shutil, sys
 from pathlib import Path
-from editjudge.merging.folder import flush
+from editjudge.core.folder import flush
 base, out = map(Path, sys.argv[1:])
 out.mkdir()
 for path in base.iterdir():

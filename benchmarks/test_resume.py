@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from editjudge.core import files, resume
+from editjudge.core import files
+from editjudge.engine import resume
 
 COUNT = 300
 

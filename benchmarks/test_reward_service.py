@@ -26,11 +26,11 @@ import torch
 from PIL import Image
 
 from editjudge.core import images
-from editjudge.endpoints import launch
-from editjudge.scorers.checkpoint import CheckpointScorer
-from editjudge.scorers.protocol import Edit, Score
-from editjudge.serving.reward_settings import RewardSetting
-from editjudge.serving.rewards import RewardService, run
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.scorers.protocol import Edit, Score
+from editjudge.models.serve import launch
+from editjudge.rewards.reward_settings import RewardSetting
+from editjudge.rewards.rewards import RewardService, run
 
 FOLDER = Path(__file__).parents[1] / "models/scorers/editreward"
 REQUESTS, IN_FLIGHT, BATCH, SIDE = 2_000, 64, 32, 128

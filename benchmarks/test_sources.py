@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from editjudge.core.record import RowError
 from editjudge.core.records import RowWriter, TableWriter
 from editjudge.sources import formats, importing, settings
 from editjudge.sources.duplicates import Seen
-from editjudge.sources.record import RowError
 
 ROWS = int(os.environ.get("ROWS", "50000"))
 CHUNK = 2_000

@@ -14,8 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy import optimize
 
-from editjudge.arena import matches
-from editjudge.statistics import ratings
+from editjudge.statistics import matches, ratings
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from safetensors.numpy import save
 from editjudge.core import images
 from editjudge.core.files import write_bytes
 from editjudge.editors.procedural import edits
-from editjudge.probe import scenes
-from editjudge.scorers import embedded
+from editjudge.judges.scorers import embedded
+from editjudge.sources.builtin import scenes
 
 OUT = Path("src/editjudge/scorers/text_map.safetensors")
 FITTED, HELD_OUT, SIDE, SEED = 120, 30, 192, 7

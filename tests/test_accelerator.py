@@ -12,10 +12,10 @@ from peft import get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from editjudge.core import images
-from editjudge.merging.tensors import read_header
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.qwen.prompt import messages
+from editjudge.judges.prompt import messages
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
+from editjudge.models.weights.tensors import read_header
 from editjudge.training import data
 from editjudge.training import lora as sft
 

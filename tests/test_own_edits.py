@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 
 from editjudge.core import images
 from editjudge.editors.procedural import edits
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("EDITJUDGE_SHARED", ROOT / "../shared")) / "data/real_edits"
@@ -143,7 +143,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, 
             said["python"] = copy.run(f"python - <<'END'\n{text}END")
         else:
             for line in text.splitlines():
-                said[line] = copy.run(line.replace("make graph", "python -m editjudge.commands.graph --write"))
+                said[line] = copy.run(line.replace("make graph", "python -m editjudge.stages.graph.lists --write"))
     return copy, said
 
 

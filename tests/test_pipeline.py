@@ -66,7 +66,7 @@ class Repository:
         change(values)
         with file.open("w") as out:
             yaml.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.commands.graph", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.stages.graph.lists", "--write")
 
     def json(self, name: str) -> dict:
         found = json.loads((self.folder / name).read_text())

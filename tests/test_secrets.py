@@ -25,8 +25,8 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from editjudge.core import records
-from editjudge.endpoints.client import HIDDEN
-from editjudge.probe import scenes
+from editjudge.models.endpoint.client import HIDDEN
+from editjudge.sources.builtin import scenes
 from editjudge.stages import probe_bench
 
 ROOT = Path(__file__).parents[1]

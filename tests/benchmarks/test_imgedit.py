@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
-from editjudge.benchmarks import gedit_v1, imgedit
-from editjudge.benchmarks.imgedit import DIMENSIONS, TYPES, Reading
+from editjudge.benchmarks.suites import gedit_v1, imgedit
+from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES, Reading
 
 NAMES = ("Prompt Compliance", "Visual Naturalness", "Physical & Detail Integrity")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.benchmarks import forms, points
+from editjudge.benchmarks.preferences import forms, points
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain

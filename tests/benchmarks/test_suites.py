@@ -10,12 +10,12 @@ import pytest
 import suite_files
 from pictures import picture
 
-from editjudge.benchmarks import suites
+from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import records, schemas
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 
 SHARED = os.environ.get("EDITJUDGE_SHARED")
 COUNTS = {"extract": 117, "style": 100, "add": 95, "adjust": 94, "background": 94, "replace": 92, "remove": 86}

@@ -12,7 +12,7 @@ from training_pairs import TASK
 
 from editjudge.commands import export
 from editjudge.core import records
-from editjudge.pairs import tiers
+from editjudge.labels import tiers
 
 
 def annotation(key: str, model: str, value: float | None, sums: tuple[str, str | None]) -> records.Row:

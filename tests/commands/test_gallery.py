@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pictures import picture
 
-from editjudge.arena import metadata, pictures
 from editjudge.commands import gallery
 from editjudge.core import images, records
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import plain
+from editjudge.editors.galleries import metadata, pictures
 from editjudge.stages import import_gallery
 
 TASKS = {"k1": "hybrid", "k2": "openset", "k.3": "hybrid"}

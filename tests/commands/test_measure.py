@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from editjudge.annotation.direct import measure
 from editjudge.commands import measure as command
 from editjudge.core import images
 from editjudge.core.params import ParamsError
-from editjudge.core.resume import RecordCache
+from editjudge.engine.resume import RecordCache
+from editjudge.measures.annotation.direct import measure
 
 BOX = (30, 20, 66, 52)
 

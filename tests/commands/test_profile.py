@@ -13,12 +13,13 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from editjudge.commands import plan, profile
-from editjudge.commands.check import Check
+from editjudge.commands import profile
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.editors import settings as editors
 from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.stages.graph import plan
+from editjudge.stages.graph.check import Check
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())

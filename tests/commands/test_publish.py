@@ -17,7 +17,7 @@ from s3 import Proxy, moto, proxy
 
 from editjudge.commands import provenance, publish, seed
 from editjudge.core.errors import UserError
-from editjudge.core.resume import RecordCache
+from editjudge.engine.resume import RecordCache
 
 GRAPH = """
 stages:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from editjudge.benchmarks import forms
+from editjudge.benchmarks.preferences import forms
 from editjudge.core import images
 
 PNG = images.encode_png(np.zeros((8, 8, 3), np.uint8))

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from editjudge.commands import seed
-from editjudge.core import records, resume, schemas
+from editjudge.core import records, schemas
 from editjudge.core.errors import UserError
-from editjudge.probe import scenes
+from editjudge.engine import resume
+from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from pictures import picture
 from pixel_scorer import SETTING, until
 
 from editjudge.commands import serve
-from editjudge.serving import reward_client
+from editjudge.rewards import reward_client
 
 ROOT = Path(__file__).parents[2]
 HELD = """

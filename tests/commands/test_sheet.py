@@ -11,17 +11,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from editjudge.annotation import batch, direct
-from editjudge.annotation.features import FeatureStore
-from editjudge.annotation.looking import Asking
-from editjudge.annotation.picture import Picture
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
 from editjudge.commands import sheet
 from editjudge.core import images, records
 from editjudge.editors.procedural import edits
-from editjudge.pairs import tiers
-from editjudge.probe import scenes
+from editjudge.labels import tiers
+from editjudge.measures.annotation import batch, direct
+from editjudge.measures.annotation.features import FeatureStore
+from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation.picture import Picture
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
+from editjudge.sources.builtin import scenes
 from editjudge.vision.faces import Face
 from editjudge.vision.pose import Joints
 

@@ -108,8 +108,8 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
     folder.mkdir(parents=True)
     (folder / "one.yaml").write_text("user: hello\n")
     (folder / "two.yaml").write_text("user: hello\n")
-    change(source, "c", "X = 1", "X = 'prompts/judges/one.yaml'")
-    change(source, "d", "Y = 2", "def y(name):\n    return f'prompts/judges/{name}.yaml'")
+    change(source, "c", "X = 1", "X = 'judges/prompts/comparisons/one.yaml'")
+    change(source, "d", "Y = 2", "def y(name):\n    return f'judges/prompts/comparisons/{name}.yaml'")
 
     def versions() -> list:
         code._files.cache_clear()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from editjudge.core import portable
-from editjudge.core.workers import cores
+from editjudge.engine.workers import cores
 
 CHECK = """
 import json, multiprocessing, os, sys

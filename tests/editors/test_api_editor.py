@@ -22,7 +22,7 @@ from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting, Budget
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import EditFailed, Request
-from editjudge.endpoints.client import EndpointError, Refused, TryFailed
+from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
 
 KEY = "sk-secret-0123456789"
 HARD = 'Say "hi" — \\ \r\n日本語 🎨 ../../etc/passwd\n--boundary\r\nContent-Disposition: form-data; name="x"\r\n\r\n'

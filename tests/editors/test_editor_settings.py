@@ -6,12 +6,12 @@ from typing import Any
 import grimp
 import pytest
 
-from editjudge.commands import graph
 from editjudge.core import params
 from editjudge.editors import settings
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.procedural.settings import ProceduralSetting
+from editjudge.stages.graph import lists as graph
 
 LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
 KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}

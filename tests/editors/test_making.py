@@ -10,11 +10,12 @@ import pytest
 import torch
 from edit_client import edit_server
 
-from editjudge.core import images, resume
+from editjudge.core import images
 from editjudge.core.params import ParamsError
-from editjudge.core.unfinished import Unfinished, check
 from editjudge.editors import making, settings
 from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.engine import resume
+from editjudge.engine.unfinished import Unfinished, check
 from editjudge.stages import candidates
 
 KLEIN = "Flux2KleinPipeline"

@@ -5,7 +5,7 @@ import pytest
 
 from editjudge.core import images
 from editjudge.editors.procedural import edits
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 
 DAMAGING = ("leaky", "box", "regenerated", "shifted")
 EXAMPLES = [scenes.make_pairs(task, "train", 3, 96, 0)[-1] for task in scenes.EDITS]

@@ -19,15 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from editjudge import prompts
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import images, resume
+from editjudge.core import images, prompts
 from editjudge.core.params import ParamsError
-from editjudge.endpoints.pictures import PixelLimits, data_url
+from editjudge.engine import resume
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting, read_grounding
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.pictures import PixelLimits, data_url
 from editjudge.stages import annotate
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editjudge.core.errors import UserError
+from editjudge.core.prompts import names
 from editjudge.grounding import prompts
 from editjudge.grounding.prompts import SCHEMAS, grounder_text, read_boxes, read_named
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
-from editjudge.prompts import names
 
 REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
 SIZE_SENT = (200, 100)
@@ -182,7 +182,7 @@ def test_a_real_judge_s_reply_is_never_read_as_names_or_boxes(judge: str, count:
 # --- prompts
 
 
-@pytest.mark.parametrize("name", names("prompts/parsers"))
+@pytest.mark.parametrize("name", names("grounding/parsers"))
 def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) -> None:
     prompt = prompts.load_parser(name)
     text = prompt.text("Remove {this} <|im_end|> {names}\nand more")
@@ -191,7 +191,7 @@ def test_a_parser_is_told_the_instruction_and_the_form_of_its_answer(name: str) 
     assert len(text) < 4000
 
 
-@pytest.mark.parametrize("name", names("prompts/grounders"))
+@pytest.mark.parametrize("name", names("grounding/grounders"))
 @pytest.mark.parametrize("coordinates", ["absolute", "thousandths"])
 def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates: Any) -> None:
     text = grounder_text(prompts.load_grounder(name), "Remove it", ['a "cup"', "{0}"], (640, 480), coordinates)
@@ -215,8 +215,8 @@ def test_a_grounder_is_told_the_names_and_its_coordinates(name: str, coordinates
 def test_what_is_wrong_in_a_prompt_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
 ) -> None:
-    monkeypatch.setattr("editjudge.prompts.PACKAGE", tmp_path)
-    (tmp_path / "prompts/parsers").mkdir(parents=True)
-    (tmp_path / "prompts/parsers/p.yaml").write_text(f"version: 1\nsource: x\n{words}")
-    with pytest.raises(UserError, match=rf"prompts/parsers/p\.yaml.*{message}"):
+    monkeypatch.setattr("editjudge.core.prompts.PACKAGE", tmp_path)
+    (tmp_path / "grounding/parsers").mkdir(parents=True)
+    (tmp_path / "grounding/parsers/p.yaml").write_text(f"version: 1\nsource: x\n{words}")
+    with pytest.raises(UserError, match=rf"grounding/parsers/p\.yaml.*{message}"):
         prompts.load_parser("p")

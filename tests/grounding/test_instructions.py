@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from editjudge.grounding.instructions import GRAMMAR, Named, named
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/instructions"
 

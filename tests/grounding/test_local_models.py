@@ -12,13 +12,14 @@ import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.core import images, records, resume
+from editjudge.core import images, records
 from editjudge.core.params import ParamsError
+from editjudge.engine import resume
 from editjudge.grounding import detecting
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground
 from editjudge.grounding.settings import DetectorSetting, read_grounding
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.vision.detectors import GroundingDino
 
 ROOT = Path(__file__).parents[2]

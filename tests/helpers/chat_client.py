@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from editjudge.core import resume
-from editjudge.endpoints.spending import Account
+from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Question
+from editjudge.models.endpoint.spending import Account
 
 SERVER = Path(__file__).with_name("chat_server.py")
 

@@ -28,30 +28,32 @@ import torch
 from judging import compare
 from tiny_base import INSTRUCTIONS, SIZES
 
-from editjudge.annotation import batch, features, slot_settings, slots
-from editjudge.annotation.looking import Asking
-from editjudge.annotation.recipe import Recipe, load_recipe
+from editjudge.benchmarks import report
 from editjudge.core import images, params
 from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
-from editjudge.grounding.photos import drawn, templates
-from editjudge.grounding.photos import edits as photo_edits
-from editjudge.grounding.photos.record import Photo
-from editjudge.grounding.photos.settings import read_instructions
-from editjudge.judges import measures_judge, report
+from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Question, Verdict
-from editjudge.judges.transformers_judge import TransformersJudge
-from editjudge.merging.merge import merge_adapter
-from editjudge.pairs.rules import PairsSetting, read_rules
-from editjudge.probe import base_samples, photos, scenes
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.scorers.protocol import Edit
+from editjudge.labels.rules import PairsSetting, read_rules
+from editjudge.measures.annotation import batch, features, slot_settings, slots
+from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.weights.merge import merge_adapter
+from editjudge.photos import drawn, templates
+from editjudge.photos import edits as photo_edits
+from editjudge.photos.record import Photo
+from editjudge.photos.settings import read_instructions
+from editjudge.probe import base_samples
 from editjudge.qwen import tiny
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.scorers.checkpoint import CheckpointScorer
-from editjudge.scorers.protocol import Edit
-from editjudge.selection import embedders
-from editjudge.selection.coreset_coverage import coverage
-from editjudge.selection.settings import FilterSetting
+from editjudge.sources.builtin import photos, scenes
+from editjudge.sources.selection import embedders
+from editjudge.sources.selection.coreset_coverage import coverage
+from editjudge.sources.selection.settings import FilterSetting
 from editjudge.stages import (
     embed,
     leaderboard,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from editjudge.judges.protocol import Asked
-from editjudge.judges.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import TransformersJudge
 
 
 def compare(judge: TransformersJudge, questions: Sequence[Asked], passes: Sequence[int] | None = None) -> list[Any]:

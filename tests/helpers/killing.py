@@ -18,9 +18,9 @@ from pathlib import Path
 
 import bad_editors
 
-from editjudge.core import resume
 from editjudge.editors import making, settings
-from editjudge.probe import scenes
+from editjudge.engine import resume
+from editjudge.sources.builtin import scenes
 from editjudge.stages import candidates
 
 RECORDS, WORKERS = 200, 4

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from editjudge.annotation import looking, picture
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
-from editjudge.annotation.table import TABLE
 from editjudge.core import regions
 from editjudge.measures import body, face, hair, identity, patches, pixel
+from editjudge.measures.annotation import looking, picture
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
+from editjudge.measures.annotation.table import TABLE
 from editjudge.vision import depth, encoders, encoders_transformers, faces, lpips
 
 # The published measure: how ours is taken of a Case. Adapt this dict, and nothing else, when our functions move.

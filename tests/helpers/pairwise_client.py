@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from editjudge.annotation.recipe import Judging, Recipe
-from editjudge.core import resume
-from editjudge.endpoints.spending import Account
-from editjudge.pairs import verdicts
+from editjudge.engine import resume
+from editjudge.labels import verdicts
+from editjudge.measures.annotation.recipe import Judging, Recipe
+from editjudge.models.endpoint.spending import Account
 
 MODELS = ("flux-2", "flux-10", "qwen-2509", "qwen-2511")
 LIGHT = {"flux-2": 40, "flux-10": 90, "qwen-2509": 140, "qwen-2511": 140}  # of equal ones neither wins

@@ -9,10 +9,10 @@ import numpy as np
 import uvicorn
 
 from editjudge.core import images
-from editjudge.endpoints import launch
-from editjudge.scorers.protocol import Edit, Score, Unscored
-from editjudge.serving.reward_settings import RewardSetting
-from editjudge.serving.rewards import RewardService
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+from editjudge.models.serve import launch
+from editjudge.rewards.reward_settings import RewardSetting
+from editjudge.rewards.rewards import RewardService
 
 SETTING: dict[str, Any] = {
     **{"host": "127.0.0.1", "port": 0, "batch_size": 16, "gathering": 0.005, "most_waiting": 1024, "stop_seconds": 30},

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import editjudge  # noqa: F401  (first: it makes arithmetic portable)
-from editjudge.annotation import picture, slots
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
-from editjudge.probe import photos
+from editjudge.measures.annotation import picture, slots
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
+from editjudge.sources.builtin import photos
 
 VALUES = Path(__file__).parents[1] / "weights.json"
 FOLDERS = ("clip", "dinov3", "segmenter", "depth", "parsing", "pose")

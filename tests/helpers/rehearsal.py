@@ -32,7 +32,7 @@ from ruamel.yaml import YAML
 
 from editjudge.commands import profile, verify
 from editjudge.core import portable
-from editjudge.endpoints.launch import free_port
+from editjudge.models.serve.launch import free_port
 
 ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
 HOST = "127.0.0.1"
@@ -94,7 +94,7 @@ class Rehearsal:
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
         with file.open("w") as out:
             text.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.commands.graph", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.stages.graph.lists", "--write")
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import load_recipe
 from editjudge.core import images, masks, params, records
-from editjudge.pairs.rules import read_rules
+from editjudge.labels.rules import read_rules
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]

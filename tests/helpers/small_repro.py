@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from editjudge.core import records, schemas
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[2]
 TASK = "color_alter"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pictures import picture
 
-from editjudge.benchmarks.suites import TYPES, SuiteSetting, cases
+from editjudge.benchmarks.suites.forms import TYPES, SuiteSetting, cases
 from editjudge.core.records import Row
 from editjudge.core.settings import read
 

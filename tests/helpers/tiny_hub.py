@@ -22,9 +22,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from editjudge.core.winner import SIDES
+from editjudge.judges.prompt import completion
 from editjudge.judges.styles import GENERAL, TRAINED, style
 from editjudge.qwen import tiny
-from editjudge.qwen.prompt import completion
 from editjudge.training import pretrain
 from editjudge.vision.lpips import LINEAR, TRUNK
 

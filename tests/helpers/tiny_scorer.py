@@ -5,7 +5,7 @@ from typing import Any
 
 from editjudge.core import params
 from editjudge.core.settings import read
-from editjudge.qwen.processor import load_processor
+from editjudge.models.chat.processor import load_processor
 from editjudge.training import scorer, trainer
 from editjudge.training.settings import TrainScorerSetting
 

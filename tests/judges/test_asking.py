@@ -13,19 +13,20 @@ from chat_client import ask, chat_server, questions
 from chat_client import setting as endpoint
 from killing import wait_until
 
-from editjudge import prompts
-from editjudge.annotation import batch
-from editjudge.annotation.recipe import load_recipe
-from editjudge.core import code, images, params, resume
-from editjudge.core.workers import cores
-from editjudge.endpoints.spending import Account, Budget, Usage
-from editjudge.judges import asking, models
+from editjudge.core import code, images, params, prompts
+from editjudge.engine import resume
+from editjudge.engine.workers import cores
+from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context, compare, compare_many
 from editjudge.judges.protocol import BothOrders, Question, mirrored
 from editjudge.judges.settings import EndpointSetting, ServedSetting, TransformersSetting
 from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import SCALES
-from editjudge.qwen.chat_model import ChatModel
+from editjudge.measures.annotation import batch
+from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.models.chat import models
+from editjudge.models.chat.chat_model import ChatModel
+from editjudge.models.endpoint.spending import Account, Budget, Usage
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")
@@ -243,7 +244,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 
 @pytest.mark.parametrize("name", [*STYLES, *SCALES])
 def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
-    dimensions = [d for d in prompts.names("prompts/dimensions") if name not in SCALES or d != "overall"]
+    dimensions = [d for d in prompts.names("judges/prompts/dimensions") if name not in SCALES or d != "overall"]
     forms = [asking.form(name, dimension) for dimension in dimensions]
     assert len({str(form.messages("Make it red.")) for form in forms}) == len(dimensions) >= 3
     assert len({form.max_new_tokens for form in forms}) == 1 or name == "pvc"
@@ -274,7 +275,7 @@ def test_replies_are_read_when_they_are_used(
         assert mended[1] == first[1]
         shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
         monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
-        file = tmp_path / "prompts/judges/decision.yaml"
+        file = tmp_path / "judges/prompts/comparisons/decision.yaml"
         file.write_text(f"# A comment.\n{file.read_text()}")
         assert again()[2] == 0
         file.write_text(file.read_text().replace("Decide at once.", "Decide."))

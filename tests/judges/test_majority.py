@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.endpoints.spending import Usage
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.protocol import Score, Verdict, mirrored
+from editjudge.models.endpoint.spending import Usage
 
 A, B, TIE = "Image A", "Image B", "Tie"
 

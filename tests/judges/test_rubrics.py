@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge import prompts
-from editjudge.benchmarks.imgedit import DIMENSIONS, TYPES
+from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
+from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.judges.protocol import PointQuestion, Said
 from editjudge.judges.rubrics import REASON, load
@@ -32,7 +32,7 @@ def uge_by_the_public_script(entry: str) -> float | None:
 
 
 def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
-    assert set(prompts.names("prompts/rubrics/imgedit")) == {*TYPES, "uge"}
+    assert set(prompts.names("judges/prompts/rubrics/imgedit")) == {*TYPES, "uge"}
     for type_ in TYPES:
         rubric = load("imgedit", type_)
         assert tuple(rubric.dimensions) == DIMENSIONS

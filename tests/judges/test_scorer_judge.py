@@ -7,11 +7,12 @@ import pytest
 import tiny_scorer
 import yaml
 
-from editjudge.core import params, resume
+from editjudge.core import params
+from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
-from editjudge.scorers.checkpoint import CheckpointScorer
-from editjudge.scorers.protocol import Edit, Score
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.scorers.protocol import Edit, Score
 
 JUDGE = {"backend": "scorer", "scorer": "tiny", "rule": "agreement"}
 ENTRY = {"kind": "checkpoint", "model": "models/tiny", "dtype": "float32", "batch_size": 2}

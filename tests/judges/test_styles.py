@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge import prompts
+from editjudge.core import prompts
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.winner import WINNERS
+from editjudge.judges.prompt import completion, messages
 from editjudge.judges.settings import read_setting
 from editjudge.judges.styles import style
-from editjudge.qwen.prompt import completion, messages
 
 REASONED = ["reason_first", "reason_last"]
 GENERAL = ["decision", *REASONED]
-EVERY = [("pvc", "visual_consistency"), *((n, d) for n in GENERAL for d in prompts.names("prompts/dimensions"))]
+EVERY = [("pvc", "visual_consistency"), *((n, d) for n in GENERAL for d in prompts.names("judges/prompts/dimensions"))]
 NASTY = [
     "Image B keeps the face; Image A does not.",
     'The sign says "Image B" {twice}.',
@@ -101,7 +101,10 @@ def test_an_unknown_style_or_dimension(bad):
 def test_a_prompt_of_ones_own_is_read_and_what_is_wrong_in_it_is_named(tmp_path, monkeypatch):
     shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
     monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
-    mine, text = tmp_path / "prompts/judges/mine.yaml", (tmp_path / "prompts/judges/decision.yaml").read_text()
+    mine, text = (
+        tmp_path / "judges/prompts/comparisons/mine.yaml",
+        (tmp_path / "judges/prompts/comparisons/decision.yaml").read_text(),
+    )
     mine.write_text(text.replace("Decide at once.", "Look at {a} last."))
     assert "Look at [image] last." in texts(style("mine").messages("x")).replace("\n", " ").replace("at[", "at [")
     for old, new, wrong in [

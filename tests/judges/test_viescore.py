@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editjudge.core.params import ParamsError
+from editjudge.core.prompts import names
 from editjudge.judges.protocol import Score
 from editjudge.judges.settings import read_setting
 from editjudge.judges.viescore import pointwise, winner_of
-from editjudge.prompts import names
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
 SCALES = [10, 25]
 TEN = pointwise(10, "visual_consistency")
-EVERY = [(scale, aspect) for scale in SCALES for aspect in names("prompts/dimensions") if aspect != "overall"]
+EVERY = [(scale, aspect) for scale in SCALES for aspect in names("judges/prompts/dimensions") if aspect != "overall"]
 needs_replies = pytest.mark.skipif(
     not REAL.is_dir(), reason="EDITJUDGE_SHARED names no folder with data/judge_replies of VIEScore"
 )

@@ -9,12 +9,12 @@ from scipy.spatial.distance import cdist
 from skimage.exposure import match_histograms
 from skimage.metrics import structural_similarity
 
-from editjudge.annotation import batch, looking, picture, recipe, table
-from editjudge.annotation.features import FeatureStore
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
+from editjudge.measures.annotation import batch, looking, picture, recipe, table
+from editjudge.measures.annotation.features import FeatureStore
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import AREAS, DIRECTIONS, KINDS
 from editjudge.vision.encoders import HogEncoder
 from editjudge.vision.segmenters import grabcut

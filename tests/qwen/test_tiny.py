@@ -11,9 +11,9 @@ from transformers import Qwen3VLProcessor
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
+from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.models.chat.processor import load_processor
 from editjudge.qwen import tiny
-from editjudge.qwen.processor import load_processor
-from editjudge.qwen.prompt import WINNERS, completion, messages
 
 
 def test_same_seed_same_bytes(tmp_path: Path):

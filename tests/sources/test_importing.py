@@ -27,13 +27,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from editjudge.core import images, main, params, records, schemas, tables
+from editjudge.core.downloads import Downloads
+from editjudge.core.record import Draft, Record
 from editjudge.core.tables import RowError, TableError
-from editjudge.probe import scenes
 from editjudge.sources import formats, importing, names, settings
-from editjudge.sources.downloads import Downloads
+from editjudge.sources.builtin import scenes
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.pictures import Pictures
-from editjudge.sources.record import Draft, Record
 from editjudge.stages import raw_pairs
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from chat_client import chat_server, questions, setting
 
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.judges import asking
 from editjudge.judges.styles import told
 from editjudge.stages import judge_benchmark

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from editjudge.core import records, resume, schemas
+from editjudge.core import records, schemas
 from editjudge.editors import making, outcomes, settings
 from editjudge.editors.request import Edited, EditFailed, Request
-from editjudge.probe import scenes
+from editjudge.engine import resume
+from editjudge.sources.builtin import scenes
 from editjudge.stages import candidates, candidates_report
 
 EDITORS = Path(__file__).parents[1] / "helpers"

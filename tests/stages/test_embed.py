@@ -23,8 +23,8 @@ from PIL import Image
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
-from editjudge.selection import embedders
-from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
+from editjudge.sources.selection import embedders
+from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 from editjudge.stages import embed
 from editjudge.vision.minilm import MiniLM
 
@@ -272,8 +272,8 @@ def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) ->
 
 
 def test_qwen3_vls_vectors_are_the_models_last_hidden_states(checkpoint: Path) -> None:
-    from editjudge.qwen.checkpoint import load_model
-    from editjudge.qwen.processor import load_processor
+    from editjudge.models.chat.checkpoint import load_model
+    from editjudge.models.chat.processor import load_processor
 
     picture, text = images.decode(image(3)), "Make the cat red"
     content = [{"type": "image", "image": Image.open(io.BytesIO(image(3)))}, {"type": "text", "text": text}]
@@ -295,7 +295,7 @@ def test_the_stage_runs_qwen3_vl(checkpoint: Path, pool: list[dict], monkeypatch
 
 ON_GPUS = """
 import sys, time, psutil, torch
-from editjudge.selection.embedders_qwen import Qwen3VLEmbedder
+from editjudge.sources.selection.embedders_qwen import Qwen3VLEmbedder
 torch.cuda.device_count = lambda: 2  # a process each, which sees its GPU when it is first asked
 model = Qwen3VLEmbedder(sys.argv[1], "float32", 2)
 print(*(process.pid for process in model.pool["processes"]), flush=True)

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import records
 from editjudge.core.main import stage
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 from editjudge.stages import examples, probe_bench
 
 

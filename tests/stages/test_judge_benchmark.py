@@ -12,12 +12,12 @@ import pytest
 import yaml
 from chat_client import chat_server, setting
 
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks import report
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import images, records, schemas
 from editjudge.core.main import stage
-from editjudge.judges import report
 from editjudge.judges.protocol import BothOrders, Verdict
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 from editjudge.stages import judge_benchmark, probe_bench, summary
 
 ROOT = Path(__file__).parents[2]

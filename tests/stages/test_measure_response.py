@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from editjudge.core import images
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 from editjudge.stages import measure_response as stage
 
 ROOT = Path(__file__).parents[2]

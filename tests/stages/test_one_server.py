@@ -13,12 +13,13 @@ from chat_client import picture
 from tiny_base import adapted
 from training_pairs import setting
 
-from editjudge.arena.settings import ArenaPlan
-from editjudge.core import params, resume
-from editjudge.endpoints.spending import Account
+from editjudge.core import params
+from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.qwen.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.endpoint.spending import Account
 from editjudge.stages import compare_models
+from editjudge.stages.graph.arena import ArenaPlan
 from editjudge.training.lora import lora
 
 ROOT = Path(__file__).parents[2]

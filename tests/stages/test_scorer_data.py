@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from editjudge.core import images, params, records
-from editjudge.probe import scenes
+from editjudge.sources.builtin import scenes
 from editjudge.stages import scorer_data
 
 SETTING = {

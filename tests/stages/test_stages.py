@@ -8,17 +8,18 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from editjudge.annotation.recipe import load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.arena.settings import read_panel
-from editjudge.core import params, records, resume, schemas
+from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
-from editjudge.core.unfinished import Unfinished
 from editjudge.editors import settings
+from editjudge.engine import resume
+from editjudge.engine.unfinished import Unfinished
 from editjudge.judges.protocol import BothOrders, Verdict
-from editjudge.probe import scenes
+from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, candidates, compare_models, leaderboard, probe_bench, summary
+from editjudge.stages.graph.arena import read_panel
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "pipelines/object_centric/color_alter.yaml")

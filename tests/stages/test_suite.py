@@ -211,7 +211,7 @@ def test_a_suite_without_a_case_or_a_rater_is_told(work: Path, server: Server) -
 
 
 def test_the_committed_suites_are_read() -> None:
-    from editjudge.benchmarks.suites import SuiteSetting
+    from editjudge.benchmarks.suites.forms import SuiteSetting
     from editjudge.core.settings import read
 
     for name, given in params.load(ROOT / "params.yaml")["suites"].items():

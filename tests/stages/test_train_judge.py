@@ -16,10 +16,10 @@ import training_pairs
 import yaml
 
 from editjudge.core import images, params, records
-from editjudge.qwen.processor import load_processor
+from editjudge.engine import launch as sft_launch
+from editjudge.models.chat.processor import load_processor
 from editjudge.stages import train_judge
 from editjudge.training import data, runs
-from editjudge.training import launch as sft_launch
 from editjudge.training.lora import Trained
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +163,7 @@ def test_a_process_that_fails_stops_the_others_and_says_why(tmp_path: Path, monk
     code = """import os, time
 if os.environ["RANK"] == "0":
     time.sleep(300)
-from editjudge.training import launch as sft_launch
+from editjudge.engine import launch as sft_launch
 def fail():
     raise ValueError("training sample k7: a: broken image")
 sft_launch.worker(fail)
@@ -180,7 +180,7 @@ def test_a_process_ends_without_its_threads(tmp_path: Path) -> None:
     """Gloo's, alive when Python ends, abort a process that has trained, now and then (pytorch issue 190489)."""
     code = f"""
 import torch.distributed as group
-from editjudge.training import launch
+from editjudge.engine import launch
 launch.worker(lambda: group.init_process_group("gloo", init_method="file://{tmp_path}/met", rank=0, world_size=1))
 assert not group.is_initialized()
 """

@@ -5,9 +5,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.annotation.recipe import Judging, Recipe
 from editjudge.core import params, records, schemas
-from editjudge.pairs import tiers
+from editjudge.labels import tiers
+from editjudge.measures.annotation.recipe import Judging, Recipe
 from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]

@@ -23,13 +23,13 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from editjudge.core import images
 from editjudge.core.errors import UserError
-from editjudge.endpoints.pictures import PixelLimits
+from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
-from editjudge.judges.transformers_judge import TransformersJudge
-from editjudge.merging.merge import merge_adapter
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.qwen.prompt import completion
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.endpoint.pictures import PixelLimits
+from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import data, trainer
 from editjudge.training import lora as sft
 from editjudge.training.settings import TrainJudgeSetting

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from tiny_base import INSTRUCTIONS, SIZES
 
+from editjudge.judges.prompt import completion, messages
 from editjudge.probe import looks
 from editjudge.qwen import tiny
-from editjudge.qwen.prompt import completion, messages
 from editjudge.training import pretrain
 
 SIZE = SIZES.image_size

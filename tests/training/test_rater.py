@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from editjudge.benchmarks import raters_tested
 from editjudge.core import params
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read
 from editjudge.judges.rubrics import Rating
-from editjudge.qwen.checkpoint import load_model
-from editjudge.training import lora, rater, raters_tested
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.training import lora, rater
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
 ROOT = Path(__file__).parents[2]

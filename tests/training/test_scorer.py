@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import read
-from editjudge.qwen.checkpoint import load_model
-from editjudge.qwen.processor import load_processor
-from editjudge.scorers.checkpoint import CheckpointScorer
-from editjudge.scorers.protocol import Edit, Score, Unscored
+from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.processor import load_processor
 from editjudge.training import data, scorer, trainer
 from editjudge.training.settings import TrainScorerSetting
 

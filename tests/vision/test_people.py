@@ -9,13 +9,13 @@ import tiny_models
 from skimage import data
 from tiny_people import Peaks, write_buffalo, write_detector, write_parser, write_pose
 
-from editjudge.annotation import batch, features, slot_settings
-from editjudge.annotation.looking import Asking
-from editjudge.annotation.recipe import Recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.annotation.slots import Models
 from editjudge.core import images
 from editjudge.measures import attributes, body, hair, identity
+from editjudge.measures.annotation import batch, features, slot_settings
+from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import DIRECTIONS
 
 PERSON = (24, 24, 176, 192)

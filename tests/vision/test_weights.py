@@ -14,7 +14,7 @@ import real_weights
 import tiny_models
 from safetensors.numpy import load_file, save_file
 
-from editjudge.annotation import slots
+from editjudge.measures.annotation import slots
 
 SHARE = 0.02  # of a model's spread: float32 on another device moves by less, other weights or colours by more
 

@@ -13,16 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from editjudge.annotation import batch, direct, slot_settings
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import images, params, resume
+from editjudge.core import images, params
 from editjudge.core.errors import UserError
 from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import known
+from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.measures.annotation import batch, direct, slot_settings
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report.single import one_pair
 

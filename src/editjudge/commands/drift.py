@@ -9,10 +9,11 @@ edits whose score changed. An interval without 0 is drift. --json writes all fig
 import argparse
 from pathlib import Path
 
-from editjudge.arena import boards, drift
+from editjudge.benchmarks import drift
 from editjudge.core import records
 from editjudge.core.errors import FileError
 from editjudge.core.main import guarded
+from editjudge.statistics import boards
 
 SHOWN = ("rater", "dimension", "edits", "old", "new", "change", "low", "high", "changed", "same_reply")
 

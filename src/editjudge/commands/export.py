@@ -22,17 +22,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.annotation import grouped
-from editjudge.arena import pictures
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.main import guarded
-from editjudge.core.progress import progress
 from editjudge.core.schemas import ContractError
 from editjudge.core.tables import RowError, TableError, jsonl
 from editjudge.editors.asked import out_of_five, with_score
-from editjudge.pairs.pictures import Pictures, file_of, names_of
+from editjudge.editors.galleries import pictures
+from editjudge.engine.progress import progress
+from editjudge.measures.annotation import grouped
+from editjudge.training.pictures import Pictures, file_of, names_of
 
 PAIRS = Path("data/train_pairs.parquet")
 MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model

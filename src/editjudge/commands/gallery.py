@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from editjudge.arena import metadata, pictures, suite_gallery
-from editjudge.arena.metadata import GalleryError, Line
 from editjudge.core import records
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.main import guarded
-from editjudge.core.progress import progress
+from editjudge.editors.galleries import metadata, pictures, suite_gallery
+from editjudge.editors.galleries.metadata import GalleryError, Line
+from editjudge.engine.progress import progress
 
 METADATA = "metadata.jsonl"
 REFUSED = ("model", "key", "reason")

@@ -20,15 +20,16 @@ from typing import Any
 
 import yaml
 
-from editjudge.benchmarks import forms
-from editjudge.core import hub, params, records, resume
+from editjudge.benchmarks.preferences import forms
+from editjudge.core import hub, params, records
 from editjudge.core.errors import UserError
 from editjudge.core.main import guarded
 from editjudge.core.winner import OTHER_SIDE
-from editjudge.endpoints.spending import Account
+from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
-from editjudge.merging.merge import merge_adapter
+from editjudge.models.endpoint.spending import Account
+from editjudge.models.weights.merge import merge_adapter
 from editjudge.statistics import clustered
 
 PAIRS = Path("data/train_pairs.parquet")

@@ -16,18 +16,19 @@ from typing import Any
 
 import pandas as pd
 
-from editjudge.annotation import batch, direct, slot_settings
-from editjudge.annotation.recipe import Recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.arena import pictures
-from editjudge.arena.given import Given
-from editjudge.core import images, params, resume
+from editjudge.core import images, own_regions, params
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
 from editjudge.core.masks import of_rows
 from editjudge.core.records import Row, in_groups
 from editjudge.core.tables import RowError, TableError
-from editjudge.sources import formats, own_regions
+from editjudge.editors.galleries import pictures
+from editjudge.editors.galleries.given import Given
+from editjudge.engine import resume
+from editjudge.measures.annotation import batch, direct, slot_settings
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.sources import formats
 
 AT_ONCE = 256  # sources in memory
 SHOWN = 3  # keys of a reason on the terminal

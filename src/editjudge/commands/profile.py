@@ -17,11 +17,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from editjudge.commands import graph, plan
 from editjudge.commands.add_editor import PARAMS, TABLE
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known
+from editjudge.stages.graph import lists as graph
+from editjudge.stages.graph import plan
 
 PROFILES = Path("profiles")
 OVER = "over"

@@ -23,15 +23,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks import forms, reading
-from editjudge.benchmarks.item import VERDICTS, Item
-from editjudge.core import params, records
+from editjudge.benchmarks import report
+from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import VERDICTS, Item
+from editjudge.benchmarks.report import Rows
+from editjudge.core import params, reading, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import guarded
 from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
-from editjudge.judges import report
-from editjudge.judges.report import Rows
 from editjudge.statistics import agreement
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -159,8 +159,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 def score_edit(name: str, instruction: str, source: Path, edit: Path) -> dict[str, Any]:
     """What a scorer of params.yaml says of one edit, as a JSON object. ParamsError, FileError."""
-    from editjudge.scorers.opening import open_scorer
-    from editjudge.scorers.protocol import Edit, Unscored
+    from editjudge.judges.scorers.opening import open_scorer
+    from editjudge.judges.scorers.protocol import Edit, Unscored
 
     for file in (source, edit):
         if not file.is_file():

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
-from editjudge.core.resume import RecordCache
+from editjudge.engine.resume import RecordCache
 
 FOLDER = Path("published/resume")
 STAGES = ("annotate", "judge")

@@ -10,11 +10,11 @@ from typing import Any
 
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
-from editjudge.endpoints import launch
+from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.settings import LocalSetting, read_setting
-from editjudge.scorers.opening import open_scorer
-from editjudge.serving.reward_settings import RewardSetting
-from editjudge.serving.reward_settings import read_setting as read_reward_setting
+from editjudge.models.serve import launch
+from editjudge.rewards.reward_settings import RewardSetting
+from editjudge.rewards.reward_settings import read_setting as read_reward_setting
 
 
 def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
@@ -48,7 +48,7 @@ def reward_setting(values: dict[str, Any], given: argparse.Namespace) -> RewardS
 
 def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:
     """Serves a scorer in this process. ParamsError, FileError; ServingError: its port is taken."""
-    from editjudge.serving import rewards
+    from editjudge.rewards import rewards
 
     if given.engine:
         raise params.ParamsError("--engine is for judges: a scorer runs in this process")

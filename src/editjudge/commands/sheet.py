@@ -17,27 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from editjudge.annotation import batch, slot_settings
-from editjudge.annotation.features import FeatureStore
-from editjudge.annotation.looking import Asking
-from editjudge.annotation.picture import Pair, Picture
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SLOTS, SlotSetting
-from editjudge.annotation.slots import Models
-from editjudge.arena.pictures import aspect_change
-from editjudge.core import images, params, records, resume
+from editjudge.core import images, params, records
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
-from editjudge.core.progress import progress
 from editjudge.core.settings import known, read
+from editjudge.editors.galleries.pictures import aspect_change
+from editjudge.engine import resume
+from editjudge.engine.progress import progress
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
 from editjudge.grounding.settings import read_grounding
+from editjudge.labels import rules as tier_rules
+from editjudge.labels import tiers
+from editjudge.measures.annotation import batch, slot_settings
+from editjudge.measures.annotation.features import FeatureStore
+from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation.picture import Pair, Picture
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SLOTS, SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import DIRECTIONS
-from editjudge.pairs import rules as tier_rules
-from editjudge.pairs import tiers
-from editjudge.pairs.pictures import Pictures
+from editjudge.training.pictures import Pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,14 +15,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from editjudge.arena import boards, people, pictures, suite_gallery, suite_rating, suite_report
-from editjudge.benchmarks import suites
-from editjudge.core import params, records, unfinished
+from editjudge.benchmarks import people
+from editjudge.benchmarks.suites import forms as suites
+from editjudge.benchmarks.suites import suite_rating, suite_report
+from editjudge.core import params, records
 from editjudge.core.main import guarded
 from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
-from editjudge.endpoints.spending import cost_rows
+from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.engine import unfinished
 from editjudge.judges.viescore import SCALES
+from editjudge.models.endpoint.spending import cost_rows
+from editjudge.statistics import boards
 
 REASONS = 5  # that are told of a model
 

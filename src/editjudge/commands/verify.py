@@ -105,7 +105,7 @@ def small_copy(root: Path, folder: Path) -> None:
     copy(root, folder)
     (folder / CURVE).unlink(missing_ok=True)
     _edit(folder / "params.yaml", _reduce)
-    command = [sys.executable, "-m", "editjudge.commands.graph", "--write"]
+    command = [sys.executable, "-m", "editjudge.stages.graph.lists", "--write"]
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
 
 

@@ -6,10 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from editjudge.core import progress
 from editjudge.core.params import ParamsError
-from editjudge.core.workers import cores, processes
-from editjudge.editors import pool
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.outcomes import Editor, Keep, Outcome
@@ -17,6 +14,8 @@ from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Requests
 from editjudge.editors.settings import Making
+from editjudge.engine import pool, progress
+from editjudge.engine.workers import cores, processes
 
 DIFFUSERS = "editjudge.editors.diffusers.editor"
 

@@ -26,7 +26,7 @@ SHARED_CODE = ("editjudge.editors.checks", "editjudge.core.images")
 API_CODE = ("editjudge.editors.api.reply",)
 DIFFUSERS_CODE = tuple(f"editjudge.editors.diffusers.{name}" for name in ("editor", "mends", "settings"))
 PROCEDURAL_CODE = tuple(f"editjudge.editors.procedural.{name}" for name in ("edits", "editor"))
-PROCEDURAL_CODE += tuple(f"editjudge.probe.{name}" for name in ("drawings", "operations", "photos"))
+PROCEDURAL_CODE += tuple(f"editjudge.sources.builtin.{name}" for name in ("drawings", "operations", "photos"))
 PROCEDURAL_CODE += ("editjudge.core.regions",)
 
 

@@ -7,13 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from editjudge.annotation import slots
-from editjudge.core import images, records, resume
+from editjudge.core import images, records
 from editjudge.core.code import upstream
 from editjudge.core.code import version as code_version
-from editjudge.core.workers import cores, on_devices
+from editjudge.engine import resume
+from editjudge.engine.workers import cores, on_devices
 from editjudge.grounding.prompts import MOST_BOXES, FractionBox
 from editjudge.grounding.settings import DetectorSetting
+from editjudge.measures.annotation import slots
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 WHERE = "grounding.grounder"

@@ -15,12 +15,10 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from editjudge.annotation.recipe import Recipe, Sought, Where
-from editjudge.core import images, records, regions, resume
+from editjudge.core import images, records, regions
 from editjudge.core.masks import of_rows
 from editjudge.core.regions import Box
-from editjudge.endpoints.pictures import ORIENTATION, PixelLimits
-from editjudge.endpoints.spending import Account, Usage
+from editjudge.engine import resume
 from editjudge.grounding import detecting, instructions, settings
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
@@ -36,8 +34,11 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
-from editjudge.judges.models import Model
 from editjudge.judges.protocol import Said
+from editjudge.measures.annotation.recipe import Recipe, Sought, Where
+from editjudge.models.chat.models import Model
+from editjudge.models.endpoint.pictures import ORIENTATION, PixelLimits
+from editjudge.models.endpoint.spending import Account, Usage
 
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
 ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation

@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
+from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID
-from editjudge.endpoints.replies import read_object
 from editjudge.grounding.instructions import Named
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
-from editjudge.prompts import Prompt
+from editjudge.models.endpoint.replies import read_object
 
 Form: TypeAlias = Literal["objects", "replacement", "either", "subject"]
 Coordinates: TypeAlias = Literal["absolute", "thousandths"]
@@ -72,11 +72,11 @@ class GrounderPrompt(Prompt):
 
 def load_parser(name: str) -> ParserPrompt:
     """Raises FileError and ParamsError, as load_grounder does."""
-    return ParserPrompt.load(f"prompts/parsers/{name}.yaml")
+    return ParserPrompt.load(f"grounding/parsers/{name}.yaml")
 
 
 def load_grounder(name: str) -> GrounderPrompt:
-    return GrounderPrompt.load(f"prompts/grounders/{name}.yaml")
+    return GrounderPrompt.load(f"grounding/grounders/{name}.yaml")
 
 
 def grounder_text(

@@ -8,10 +8,10 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
 from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, read, read_kind
-from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries
-from editjudge.endpoints.spending import Budget, Price
 from editjudge.grounding.prompts import Coordinates
 from editjudge.judges.settings import EndpointSetting, TransformersSetting
+from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries
+from editjudge.models.endpoint.spending import Budget, Price
 from editjudge.vision import folders
 from editjudge.vision.folders import Precision
 

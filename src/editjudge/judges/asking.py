@@ -1,6 +1,6 @@
 """Asking the judges that stand in params.yaml: models (judges.models), scorers and the measures.
 
-A judge is asked about one dimension, in the words of its prompt (editjudge.prompts), which are part of the request: a
+A judge is asked about one dimension, in the words of its prompt (editjudge.core.prompts), which are part of the request: a
 changed prompt asks anew.
 """
 
@@ -8,9 +8,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from editjudge.core import params, resume
-from editjudge.endpoints.spending import Account
-from editjudge.judges import measures_judge, models, scorer_judge
+from editjudge.core import params
+from editjudge.engine import resume
+from editjudge.judges import measures_judge, scorer_judge
 from editjudge.judges.majority import majority, mean_score
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import (
@@ -22,11 +22,13 @@ from editjudge.judges.protocol import (
     in_both_orders,
     mirrored,
 )
-from editjudge.judges.request import answered
+from editjudge.judges.scorers.opening import check_scorer
 from editjudge.judges.settings import ModelSetting, ScorerSetting, Setting, read_setting
 from editjudge.judges.styles import CONSISTENCY, Dimension, Style, style
 from editjudge.judges.viescore import ASPECTS, SCALES, PointStyle, overall, pointwise, winner_of
-from editjudge.scorers.opening import check_scorer
+from editjudge.models.chat import models
+from editjudge.models.chat.request import answered
+from editjudge.models.endpoint.spending import Account
 
 
 def open_accounts(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Account]:

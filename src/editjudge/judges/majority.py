@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from editjudge.core.winner import Winner
-from editjudge.endpoints.spending import total
 from editjudge.judges.protocol import Score, Verdict
+from editjudge.models.endpoint.spending import total
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from editjudge.annotation import batch
-from editjudge.annotation.recipe import Recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import images, resume
+from editjudge.core import images
 from editjudge.core.records import Image
 from editjudge.core.winner import Winner
+from editjudge.engine import resume
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.styles import CONSISTENCY, Dimension
 from editjudge.measures import detail
+from editjudge.measures.annotation import batch
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 
 TOLERANCE = 1e-6

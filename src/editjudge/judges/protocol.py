@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from editjudge.core.records import Image
 from editjudge.core.winner import OTHER_SIDE, Winner
-from editjudge.endpoints.spending import Usage, total
+from editjudge.models.endpoint.spending import Usage, total
 
 DECIMALS = 4  # of probabilities in records
 Rule: TypeAlias = Literal["agreement", "probability"]

@@ -11,18 +11,18 @@ from typing import Annotated, Any, Self, cast
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.benchmarks.imgedit import DIMENSIONS, capped, type_of
-from editjudge.core import resume
+from editjudge.benchmarks.suites.imgedit import DIMENSIONS, capped, type_of
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Positive, Text, known, read
-from editjudge.endpoints.spending import total
-from editjudge.judges.models import Model, at_hand, open_account
+from editjudge.engine import resume
 from editjudge.judges.protocol import PointQuestion
 from editjudge.judges.rubrics import SETS, Rating, load
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from editjudge.judges.settings import MeasuresSetting, ModelSetting, read_setting
 from editjudge.judges.viescore import ASPECTS, SCALES, pointwise
-from editjudge.scorers.protocol import Edit, Score, Unscored
+from editjudge.models.chat.models import Model, at_hand, open_account
+from editjudge.models.endpoint.spending import total
 
 VIESCORE = ("semantics", "quality")  # what a rater with rubrics of VIEScore says of an edit, 0..10
 OF_PAIRS = {*(field.name for field in fields(MeasuresSetting)), "prompt", "passes", "score_margin"}

@@ -15,14 +15,17 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from editjudge import prompts
+from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
-from editjudge.endpoints.replies import END_OF_THINKING, QUOTED
-from editjudge.endpoints.spending import Usage
 from editjudge.judges.protocol import PointQuestion, Said
+from editjudge.models.endpoint.replies import END_OF_THINKING, QUOTED
+from editjudge.models.endpoint.spending import Usage
 
-SETS = {"imgedit": "prompts/rubrics/imgedit", "brief": "prompts/rubrics/brief"}  # brief: what the tiny base can read
+SETS = {
+    "imgedit": "judges/prompts/rubrics/imgedit",
+    "brief": "judges/prompts/rubrics/brief",
+}  # brief: what the tiny base can read
 ANY = "any"  # the rubric of types that a set has no file of
 REASON = "Brief reasoning"
 YES_NO = {"yes": 1, "no": 0}

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from editjudge.core import params, resume
-from editjudge.core.progress import progress
+from editjudge.core import params
 from editjudge.core.settings import known
-from editjudge.endpoints.spending import Account
+from editjudge.engine import resume
+from editjudge.engine.progress import progress
 from editjudge.judges import protocol, viescore
 from editjudge.judges.protocol import BothOrders, Question, Verdict, mirrored
+from editjudge.judges.scorers.opening import identity, open_scorer
+from editjudge.judges.scorers.protocol import Edit, Score, Scorer, Unscored
 from editjudge.judges.settings import ScorerSetting
 from editjudge.judges.styles import Dimension
-from editjudge.scorers.opening import identity, open_scorer
-from editjudge.scorers.protocol import Edit, Score, Scorer, Unscored
+from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 CHUNK = 128  # edits between writes to the cache

@@ -13,11 +13,11 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
-from editjudge.endpoints.settings import NO_KEY, Address, Seconds, Tries, key_from
-from editjudge.endpoints.spending import Budget, Price
 from editjudge.judges.protocol import Rule
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.judges.viescore import SCALES
+from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.models.endpoint.spending import Budget, Price
 
 NONE = "none"  # no adapter
 

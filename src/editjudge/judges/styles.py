@@ -1,21 +1,21 @@
-"""The ways in which a judge is asked for a comparison: prompts/judges, and how replies are read."""
+"""The ways in which a judge is asked for a comparison: judges/prompts/comparisons, and how replies are read."""
 
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
-from editjudge import prompts
+from editjudge.core import prompts
 from editjudge.core.lined_yaml import read_lined
 from editjudge.core.settings import FORBID
 from editjudge.core.winner import SIDES, WINNERS, Winner
-from editjudge.endpoints.replies import read_object
-from editjudge.judges import logprobs
 from editjudge.judges.protocol import Question, Said, Verdict
+from editjudge.models.chat import logprobs
+from editjudge.models.endpoint.replies import read_object
 
 Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality", "overall"]
 CONSISTENCY: Dimension = "visual_consistency"
-STYLES = prompts.names("prompts/judges")
+STYLES = prompts.names("judges/prompts/comparisons")
 TRAINED, GENERAL = "pvc", "decision"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
 
@@ -47,7 +47,7 @@ class Style(prompts.Prompt):
 
 def told(dimension: str) -> dict[str, str]:
     """What judges are told of a dimension, by field of the prompt. FileError for an unknown one."""
-    return dict(read_lined(prompts.PACKAGE / f"prompts/dimensions/{dimension}.yaml", {}).value)
+    return dict(read_lined(prompts.PACKAGE / f"judges/prompts/dimensions/{dimension}.yaml", {}).value)
 
 
 def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
@@ -57,4 +57,4 @@ def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
     """
     if name == TRAINED and dimension != CONSISTENCY:
         name = GENERAL
-    return Style.load(f"prompts/judges/{name}.yaml", criteria=told(dimension)["criteria"])
+    return Style.load(f"judges/prompts/comparisons/{name}.yaml", criteria=told(dimension)["criteria"])

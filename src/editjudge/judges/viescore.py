@@ -4,7 +4,7 @@ Protocol: M. Ku et al., VIEScore, arXiv 2312.14867: two numbers in 0..10 for sem
 followed, no over-editing; source and edit shown) and two for perceptual quality (naturalness, absence of artefacts;
 the edit alone shown); the smaller number of each counts, and the overall score is the root of their product.
 GEdit-Bench (Step1X-Edit, arXiv 2504.17761) uses it so for edits; EditScore (arXiv 2509.23909) asks for numbers in 0..25
-and divides them by 2.5. The words are our own (prompts/scores), and so is the aspect of visual consistency.
+and divides them by 2.5. The words are our own (judges/prompts/scores), and so is the aspect of visual consistency.
 """
 
 import math
@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
-from editjudge import prompts
+from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
 from editjudge.core.winner import Winner
-from editjudge.endpoints.replies import read_object
-from editjudge.endpoints.spending import total
 from editjudge.judges.protocol import PointQuestion, Said, Score
 from editjudge.judges.styles import Dimension, told
+from editjudge.models.endpoint.replies import read_object
+from editjudge.models.endpoint.spending import total
 
 Scale: TypeAlias = Literal[10, 25]
 ASPECTS: tuple[Dimension, Dimension] = ("instruction_following", "visual_quality")  # of the overall score
@@ -73,7 +73,7 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
         raise FileError(f"no prompt scores an edit overall: it is asked about {' and '.join(ASPECTS)}")
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
     texts = {field: text for field, text in told(aspect).items() if field != "criteria"}
-    prompt = PointStyle.load(f"prompts/scores/{name}.yaml", **texts, scale=str(scale))
+    prompt = PointStyle.load(f"judges/prompts/scores/{name}.yaml", **texts, scale=str(scale))
     return replace(prompt, scale=scale)
 
 

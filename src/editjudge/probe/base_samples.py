@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from editjudge.core import images, workers
-from editjudge.probe import photos
+from editjudge.core import images
+from editjudge.engine import workers
+from editjudge.sources.builtin import photos
 
 NOUNS = ("cup", "car", "tree", "coat", "door", "bird", "bag", "lamp", "chair", "flower", "ball", "sign")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "pink", "teal")

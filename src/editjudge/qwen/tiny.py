@@ -17,8 +17,8 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3VLConfi
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
-from editjudge.qwen.processor import Qwen3VLProcessor
-from editjudge.qwen.prompt import WINNERS, completion, messages
+from editjudge.judges.prompt import WINNERS, completion, messages
+from editjudge.models.chat.processor import Qwen3VLProcessor
 from editjudge.qwen.settings import TinySettings
 
 PATCH, MERGE, FRAMES = 16, 2, 2

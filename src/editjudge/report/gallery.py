@@ -13,14 +13,14 @@ from typing import Any
 import cv2
 import numpy as np
 
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import records
 from editjudge.core.images import ImageError
 from editjudge.core.keys import plain
 from editjudge.core.masks import of_rows, png_mask
+from editjudge.labels import tiers
+from editjudge.labels.rules import PairsSetting
 from editjudge.measures.names import DIRECTIONS
-from editjudge.pairs import tiers
-from editjudge.pairs.rules import PairsSetting
 from editjudge.report.pictures import Pictures
 
 Rows = Sequence[records.Row]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from editjudge.core.files import partial
-from editjudge.core.resume import fingerprint
 from editjudge.core.tables import RowError
+from editjudge.engine.resume import fingerprint
 
 HASH_BITS = 64
 CACHE_KIB = 65_536

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from editjudge.core import tables
+from editjudge.core import own_regions, tables
+from editjudge.core.record import Draft, Record, box, number, picture, text
 from editjudge.core.tables import RowError, TableError
-from editjudge.sources import own_regions
-from editjudge.sources.record import Draft, Record, box, number, picture, text
 from editjudge.sources.settings import Source
 
 NANO_PREFIX = "Nano-150k/"

@@ -9,12 +9,11 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from editjudge.core import images, regions
+from editjudge.core import images, own_regions, regions
+from editjudge.core.downloads import Downloads
+from editjudge.core.record import Draft
 from editjudge.core.tables import RowError
-from editjudge.core.workers import cores
-from editjudge.sources import own_regions
-from editjudge.sources.downloads import Downloads
-from editjudge.sources.record import Draft
+from editjudge.engine.workers import cores
 from editjudge.sources.settings import Filters
 
 

@@ -11,18 +11,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from editjudge.annotation import batch, slot_settings, slots
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import params, records, resume, unfinished
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.endpoints.spending import run_report
+from editjudge.engine import resume, unfinished
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
 from editjudge.grounding.settings import read_grounding
-from editjudge.pairs import verdicts as pairwise
+from editjudge.labels import verdicts as pairwise
+from editjudge.measures.annotation import batch, slot_settings, slots
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.spending import run_report
 
 Rows = list[records.Row]
 

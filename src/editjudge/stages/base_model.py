@@ -12,8 +12,9 @@ import torch
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.probe import base_samples, looks, photos
+from editjudge.probe import base_samples, looks
 from editjudge.qwen import tiny
+from editjudge.sources.builtin import photos
 from editjudge.training import pretrain
 from editjudge.training.settings import BaseModelSetting
 

@@ -15,17 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from editjudge.arena import pictures
-from editjudge.arena.given import Given
-from editjudge.core import images, params, records, resume, unfinished
+from editjudge.core import images, params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.records import RowWriter
 from editjudge.editors import making, settings
 from editjudge.editors.folder import FolderSetting
+from editjudge.editors.galleries import pictures
+from editjudge.editors.galleries.given import Given
 from editjudge.editors.outcomes import LASTING, Outcome
 from editjudge.editors.request import Request, Requests
 from editjudge.editors.settings import Making
+from editjudge.engine import resume, unfinished
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
 

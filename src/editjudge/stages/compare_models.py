@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.arena import choosing
-from editjudge.arena.matches import numbered
-from editjudge.arena.settings import ArenaPlan, of_suite, read_panel
-from editjudge.core import params, records, resume, unfinished
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import read
 from editjudge.core.winner import SIGNS
-from editjudge.endpoints.spending import Account, cost_rows, run_report
+from editjudge.engine import resume, unfinished
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
 from editjudge.judges.styles import CONSISTENCY, Dimension
-from editjudge.statistics import ratings
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.spending import Account, cost_rows, run_report
+from editjudge.stages.graph.arena import ArenaPlan, of_suite, read_panel
+from editjudge.statistics import choosing, ratings
+from editjudge.statistics.matches import numbered
 
 Rows = list[records.Row]
 Gallery = Mapping[str, Mapping[str, records.Row]]

@@ -16,22 +16,23 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
-from editjudge.core import params, records, resume
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import held, replacing, work
 from editjudge.core.main import stage
-from editjudge.core.progress import progress
 from editjudge.core.settings import read
-from editjudge.selection import embedders
-from editjudge.selection.settings import EmbedSetting
+from editjudge.engine import resume
+from editjudge.engine.progress import progress
+from editjudge.sources.selection import embedders
+from editjudge.sources.selection.settings import EmbedSetting
 
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
 CODE = (
-    "editjudge.selection.embedders",
-    "editjudge.selection.embedders_qwen",
+    "editjudge.sources.selection.embedders",
+    "editjudge.sources.selection.embedders_qwen",
     "editjudge.vision.encoders",
     "editjudge.core.images",
-    "editjudge.qwen.processor",
+    "editjudge.models.chat.processor",
     "editjudge.vision.minilm",
 )
 

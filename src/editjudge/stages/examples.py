@@ -11,8 +11,8 @@ from pathlib import Path
 import matplotlib
 from PIL import Image, ImageDraw, ImageFont
 
-from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import images, params, records
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from editjudge.arena.settings import ArenaSetting
-from editjudge.benchmarks import reading
-from editjudge.core import images, params, progress, records
+from editjudge.core import images, own_regions, params, reading, records
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError, TableError
-from editjudge.probe import scenes
-from editjudge.sources import own_regions
+from editjudge.engine import progress
+from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import RawPairs
+from editjudge.stages.graph.arena import ArenaSetting
 
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
 REFUSED = ("file", "row", "reason")

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from editjudge.arena import pictures, suite_gallery
-from editjudge.arena.given import Given
-from editjudge.arena.settings import ImportedSetting
-from editjudge.core import params, progress, records
+from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
+from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.editors.galleries.given import Given
+from editjudge.engine import progress
+from editjudge.stages.graph.arena import ImportedSetting
 
 REASONS = 20  # that metrics list, the most frequent first
 

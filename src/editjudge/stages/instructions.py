@@ -7,11 +7,12 @@ data/refused/instructions.csv.
 
 from pathlib import Path
 
-from editjudge.core import params, progress, records
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
-from editjudge.grounding.photos import edits, models, reading, settings, writing
+from editjudge.engine import progress
+from editjudge.photos import edits, models, reading, settings, writing
 
 
 def run() -> None:

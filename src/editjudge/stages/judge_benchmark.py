@@ -9,22 +9,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import Item
-from editjudge.benchmarks.reading import Setting
-from editjudge.core import params, records, resume, unfinished
+from editjudge.benchmarks import report
+from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import Item
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.reading import Setting
 from editjudge.core.settings import known
-from editjudge.endpoints.spending import Account, cost_rows, run_report
-from editjudge.judges import asking, report
+from editjudge.engine import resume, unfinished
+from editjudge.judges import asking
 from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.styles import Dimension
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.spending import Account, cost_rows, run_report
 from editjudge.statistics import agreement, psychometric
 
 Rows = list[records.Row]

@@ -2,7 +2,7 @@
 
 The overall board is of the judges of `arena` in params.yaml together, one ability a model over all dimensions.
 
-`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see arena/matches.py) by itself, each
+`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see statistics/matches.py) by itself, each
 file being a dimension; without arguments the module is the stage of dvc.yaml.
 """
 
@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from editjudge.arena import boards, matches
-from editjudge.arena.settings import NONE, LeaderboardSetting, read_panel
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
@@ -28,7 +26,8 @@ from editjudge.core.main import guarded
 from editjudge.core.settings import known, read
 from editjudge.core.winner import WORTH
 from editjudge.judges.styles import CONSISTENCY
-from editjudge.statistics import clustered, ratings
+from editjudge.stages.graph.arena import NONE, LeaderboardSetting, read_panel
+from editjudge.statistics import boards, clustered, matches, ratings
 from editjudge.statistics.transitivity import transitivity
 
 KEYS = ["judge", "dimension"]

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.annotation import batch, slot_settings, slots
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.annotation.slot_settings import SlotSetting
-from editjudge.core import images, params, records, resume
+from editjudge.core import images, params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.core.workers import spread
 from editjudge.editors.procedural import edits as procedural
+from editjudge.engine import resume
+from editjudge.engine.workers import spread
+from editjudge.measures.annotation import batch, slot_settings, slots
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
-from editjudge.probe import scenes
-from editjudge.probe.settings import MeasureResponseSetting
+from editjudge.sources.builtin import scenes
+from editjudge.sources.builtin.settings import MeasureResponseSetting
 from editjudge.sources.settings import RawPairs
 
 KINDS = ("regenerated", "shifted")

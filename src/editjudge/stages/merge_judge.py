@@ -5,7 +5,7 @@ from pathlib import Path
 
 from editjudge.core import hub
 from editjudge.core.main import guarded
-from editjudge.merging.merge import STORED, Dtype, merge_adapter
+from editjudge.models.weights.merge import STORED, Dtype, merge_adapter
 
 DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
 

@@ -5,11 +5,12 @@ What is dropped is counted in metrics/photo_pool.json, and stands with its reaso
 
 from pathlib import Path
 
-from editjudge.core import params, progress, records
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
-from editjudge.grounding.photos import models, pool, settings
+from editjudge.engine import progress
+from editjudge.photos import models, pool, settings
 from editjudge.sources.duplicates import Seen
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.core import images, params, records, workers
+from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.core.winner import SIDES
 from editjudge.editors.procedural import edits as procedural
-from editjudge.probe import scenes
-from editjudge.probe.settings import ProbeBenchSetting
+from editjudge.engine import workers
+from editjudge.sources.builtin import scenes
+from editjudge.sources.builtin.settings import ProbeBenchSetting
 from editjudge.sources.settings import RawPairs
 
 

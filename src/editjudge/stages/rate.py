@@ -7,13 +7,15 @@ has the board beside the published figures.
 from pathlib import Path
 from typing import Any
 
-from editjudge.arena import people, suite_rating, suite_report
-from editjudge.arena.settings import of_suite
-from editjudge.benchmarks.suites import SuiteSetting
-from editjudge.core import params, records, unfinished
+from editjudge.benchmarks import people
+from editjudge.benchmarks.suites import suite_rating, suite_report
+from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.endpoints.spending import cost_rows, run_report
+from editjudge.engine import unfinished
+from editjudge.models.endpoint.spending import cost_rows, run_report
+from editjudge.stages.graph.arena import of_suite
 
 
 def galleries(values: dict[str, Any], name: str) -> dict[str, Path]:

@@ -8,12 +8,13 @@ data/refused/<task>.csv.
 from functools import partial
 from pathlib import Path
 
-from editjudge.core import params, records, unfinished
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
-from editjudge.probe import scenes
+from editjudge.engine import unfinished
 from editjudge.sources import formats, importing, settings
+from editjudge.sources.builtin import scenes
 
 
 def run(task: str) -> None:

@@ -6,12 +6,13 @@ data/refused/regions.csv.
 
 from pathlib import Path
 
-from editjudge.core import params, progress, records
+from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
-from editjudge.grounding.photos import finding, models, record, settings
-from editjudge.grounding.photos.reading import POOL, RECORDS
+from editjudge.engine import progress
+from editjudge.photos import finding, models, record, settings
+from editjudge.photos.reading import POOL, RECORDS
 
 
 def run() -> None:

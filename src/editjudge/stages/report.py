@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.arena.settings import of_suite
-from editjudge.benchmarks import forms
-from editjudge.benchmarks.item import Item
+from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
-from editjudge.core.progress import progress
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
+from editjudge.engine.progress import progress
+from editjudge.labels import rules
+from editjudge.labels.tiers import AreaRule
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.names import DIRECTIONS
-from editjudge.pairs import rules
-from editjudge.pairs.tiers import AreaRule
 from editjudge.report import figures, gallery, graph, page
 from editjudge.report.files import Files
 from editjudge.report.pictures import Pictures
 from editjudge.report.settings import ReportSetting
+from editjudge.stages.graph.arena import of_suite
 
 OUT = Path("report")
 PLOTS = ("measure_response", "coverage", "train_loss", "train_eval")

@@ -1,6 +1,6 @@
 """Stage scorer_data: what a scorer learns from, of the source that params.yaml names: edits with scores, or pairs.
 
-A source is a function in SOURCES, and a class of settings of the same name in scorers/data_settings.py. It gives rows
+A source is a function in SOURCES, and a class of settings of the same name in labels/data_settings.py. It gives rows
 of stages/scorer_data.schema.json one after the other. Images that stand in no file yet go to `images.add`, which
 answers with the name and the SHA-256 that a row needs; others are named where they stand: `<Parquet file>/<key>`.
 """
@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import load_recipe
-from editjudge.core import images, params, records, workers
+from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.editors.procedural import edits as procedural
-from editjudge.pairs import rules as tier_rules
-from editjudge.pairs import scored
-from editjudge.probe import scenes
-from editjudge.scorers import adiee_data, editreward_data, ratings_data, rows
-from editjudge.scorers.data_settings import AnnotationsSource, ProbeRatingsSource, ProbeSource, read_source
+from editjudge.engine import workers
+from editjudge.labels import adiee_data, editreward_data, ratings_data, rows, scored
+from editjudge.labels import rules as tier_rules
+from editjudge.labels.data_settings import AnnotationsSource, ProbeRatingsSource, ProbeSource, read_source
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.sources.builtin import scenes
 
 
 class ImageFile:

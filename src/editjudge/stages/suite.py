@@ -6,11 +6,12 @@ data/refused/suites/<suite>.csv.
 
 from pathlib import Path
 
-from editjudge.benchmarks import suites
-from editjudge.core import params, progress, records
+from editjudge.benchmarks.suites import forms as suites
+from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
+from editjudge.engine import progress
 
 
 def run(name: str) -> None:

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from editjudge.core import hub, params, records
 from editjudge.core.files import work
 from editjudge.core.settings import read
-from editjudge.pairs.pictures import Pictures, faulty, names_of, sums_of
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
+from editjudge.training.pictures import Pictures, faulty, names_of, sums_of
 from editjudge.training.runs import ENVIRONMENT
 from editjudge.training.settings import TrainJudgeSetting
 
@@ -33,9 +33,9 @@ PAIRS, ADAPTER = Path("data/train_pairs.parquet"), Path("models/adapter")
 draw = partial(runs.draw, "train_")
 SIDES = ("source", "a", "b")
 CODE = (
-    *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.pairs.pictures"),
+    *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.training.pictures"),
     *("editjudge.training.data", "editjudge.training.lora", "editjudge.training.trainer"),
-    *("editjudge.qwen.checkpoint", "editjudge.qwen.processor", "editjudge.qwen.prompt"),
+    *("editjudge.models.chat.checkpoint", "editjudge.models.chat.processor", "editjudge.judges.prompt"),
 )
 
 
@@ -63,7 +63,8 @@ def samples_of(pairs: list[records.Row], skipped: list[dict[str, str]]) -> list[
 
 def train(setting: TrainJudgeSetting, run: Path) -> None:
     """One process of the training: all train, the first one writes the results."""
-    from editjudge.training import data, launch, lora
+    from editjudge.engine import launch
+    from editjudge.training import data, lora
 
     device = runs.repeatable()
     skipped = runs.skipped_of(run)

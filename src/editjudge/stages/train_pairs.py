@@ -10,13 +10,14 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow.parquet as pq
 
-from editjudge.annotation import slot_settings
-from editjudge.annotation.recipe import Recipe, load_recipe
-from editjudge.core import keys, params, records, resume
+from editjudge.core import keys, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.pairs import rules as tier_rules
-from editjudge.pairs import tiers
+from editjudge.engine import resume
+from editjudge.labels import rules as tier_rules
+from editjudge.labels import tiers
+from editjudge.measures.annotation import slot_settings
+from editjudge.measures.annotation.recipe import Recipe, load_recipe
 
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model

@@ -14,17 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.benchmarks.imgedit import type_of
+from editjudge.benchmarks.suites.imgedit import type_of
 from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import work
 from editjudge.core.settings import known
-from editjudge.core.workers import import_ahead
+from editjudge.engine.workers import import_ahead
 from editjudge.judges import rubrics
-from editjudge.judges.models import LOCAL
-from editjudge.pairs.pictures import Pictures, faulty
+from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
+from editjudge.training.pictures import Pictures, faulty
 from editjudge.training.runs import ENVIRONMENT
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
@@ -38,11 +38,16 @@ if TYPE_CHECKING:
 TRAINED = "trained.json"
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
 CODE = (
-    *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.pairs.pictures"),
+    *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.training.pictures"),
     *("editjudge.training.data", "editjudge.training.scorer", "editjudge.training.trainer"),
     *("editjudge.training.lora", "editjudge.training.rater", "editjudge.judges.rubrics"),
-    *("editjudge.scorers.asking", "editjudge.scorers.heads", "editjudge.scorers.losses", "editjudge.scorers.model"),
-    *("editjudge.scorers.checkpoint", "editjudge.scorers.prompts", "editjudge.qwen.processor"),
+    *(
+        "editjudge.judges.scorers.asking",
+        "editjudge.judges.scorers.heads",
+        "editjudge.training.losses",
+        "editjudge.judges.scorers.model",
+    ),
+    *("editjudge.judges.scorers.checkpoint", "editjudge.judges.scorers.prompts", "editjudge.models.chat.processor"),
 )
 
 
@@ -123,7 +128,8 @@ def train(setting: TrainScorerSetting | TrainRaterSetting, name: str, run: Path)
 
 
 def train_rater(setting: TrainRaterSetting, name: str, run: Path) -> None:
-    from editjudge.training import launch, rater
+    from editjudge.engine import launch
+    from editjudge.training import rater
 
     device = runs.repeatable()
     samples = ratings_of(records.read(data_of(setting), "scorer_data"), runs.skipped_of(run), setting)
@@ -138,7 +144,8 @@ def train_rater(setting: TrainRaterSetting, name: str, run: Path) -> None:
 
 
 def train_scorer(setting: TrainScorerSetting, name: str, run: Path) -> None:
-    from editjudge.training import data, launch, scorer
+    from editjudge.engine import launch
+    from editjudge.training import data, scorer
 
     device = runs.repeatable()
     skipped = runs.skipped_of(run)
@@ -191,7 +198,7 @@ def report(
 
 def rate_tests(setting: TrainRaterSetting, name: str, run: Path, base: Path) -> None:
     """The metrics of a trained rater: what it and its base say of the rows that test it, asked as raters are."""
-    from editjudge.training import raters_tested
+    from editjudge.benchmarks import raters_tested
     from editjudge.training.trainer import Trained
 
     rows, skipped = records.read(data_of(setting), "scorer_data"), runs.skipped_of(run)
@@ -216,7 +223,7 @@ def figures(
     clusters: dict[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     """How often the scorers name the better side of the test pairs in one respect; ties of the truth do not count."""
-    from editjudge.scorers.heads import aggregate
+    from editjudge.judges.scorers.heads import aggregate
     from editjudge.training.scorer import Targets
 
     found: dict[str, Any] = {"dimension": name, **dict.fromkeys(("test", "test_untrained", "gain"))}

@@ -16,8 +16,8 @@ from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.keys import place
 from editjudge.core.winner import Winner
-from editjudge.qwen.chat_model import decode
-from editjudge.qwen.prompt import completion, messages
+from editjudge.judges.prompt import completion, messages
+from editjudge.models.chat.chat_model import decode
 
 Fetch: TypeAlias = Callable[[str], bytes]
 """The encoded image of a name; empty where there is none."""

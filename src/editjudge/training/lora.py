@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel
 from transformers import Qwen3VLProcessor
 
 from editjudge.core import hub
-from editjudge.qwen.checkpoint import Precision, load_model
+from editjudge.models.chat.checkpoint import Precision, load_model
 from editjudge.training import trainer
 from editjudge.training.data import IGNORED, Fetch, Prepare, collated, split
 from editjudge.training.settings import TrainingSetting, TrainJudgeSetting

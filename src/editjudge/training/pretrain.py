@@ -21,11 +21,11 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
 
+from editjudge.core.prompts import Prompt
 from editjudge.core.winner import SIDES
+from editjudge.judges.prompt import completion, messages
 from editjudge.probe import looks
 from editjudge.probe.base_samples import any_words
-from editjudge.prompts import Prompt
-from editjudge.qwen.prompt import completion, messages
 from editjudge.qwen.tiny import CHAT_TEMPLATE, FRAMES, MERGE, PATCH
 from editjudge.training.settings import PretrainSettings
 

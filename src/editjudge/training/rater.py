@@ -15,9 +15,9 @@ from transformers import Qwen3VLProcessor, set_seed
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from editjudge.core.errors import FileError
+from editjudge.core.folder import whole as whole_folder
 from editjudge.judges import rubrics
-from editjudge.merging.folder import whole as whole_folder
-from editjudge.qwen.checkpoint import Precision, load_model
+from editjudge.models.chat.checkpoint import Precision, load_model
 from editjudge.training import lora, trainer
 from editjudge.training.data import FILLER, IGNORED, Fetch, Prepare, dataset, split
 from editjudge.training.settings import TrainRaterSetting

@@ -12,10 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.core import records, resume
+from editjudge.core import records
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, write_bytes
 from editjudge.core.main import guarded
+from editjudge.engine import resume
 from editjudge.training.settings import LaunchSetting, TrainingSetting
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def carry_out(
     folder goes away. after: what is done with what it gave, in this process, before that."""
     import torch
 
-    from editjudge.training import launch
+    from editjudge.engine import launch
 
     start = started(setting.launch)
     if launch.node() == 0:
@@ -77,7 +78,7 @@ def repeatable() -> "Device":
     """Where this process trains. On a CPU the same training then gives the same bytes."""
     import torch
 
-    from editjudge.training import launch
+    from editjudge.engine import launch
 
     device = launch.device(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     torch.use_deterministic_algorithms(device == "cpu", warn_only=True)  # on a GPU they cost time and still differ
@@ -160,6 +161,6 @@ def main(
 
 
 def _be_worker(train: Callable[[], None]) -> None:
-    from editjudge.training import launch
+    from editjudge.engine import launch
 
     launch.worker(train)

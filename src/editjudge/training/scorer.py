@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLProcessor, set_seed
 
 from editjudge.core.errors import FileError
-from editjudge.merging.folder import whole as whole_folder
-from editjudge.qwen.checkpoint import Precision
-from editjudge.scorers import asking, checkpoint, losses
-from editjudge.scorers.heads import Head, aggregate
-from editjudge.scorers.model import ScoringModel, TokenRow, add_token, embeddings, load
-from editjudge.scorers.prompts import load_prompt
-from editjudge.training import trainer
+from editjudge.core.folder import whole as whole_folder
+from editjudge.judges.scorers import asking, checkpoint
+from editjudge.judges.scorers.heads import Head, aggregate
+from editjudge.judges.scorers.model import ScoringModel, TokenRow, add_token, embeddings, load
+from editjudge.judges.scorers.prompts import load_prompt
+from editjudge.models.chat.checkpoint import Precision
+from editjudge.training import losses, trainer
 from editjudge.training.data import FILLER, Fetch, Prepare, split
 from editjudge.training.lora import lora
 from editjudge.training.settings import TrainScorerSetting

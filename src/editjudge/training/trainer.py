@@ -32,8 +32,8 @@ from trl import SFTConfig, SFTTrainer
 
 from editjudge.core import hub
 from editjudge.core.params import ParamsError
-from editjudge.qwen.checkpoint import Precision
-from editjudge.qwen.processor import load_processor
+from editjudge.models.chat.checkpoint import Precision
+from editjudge.models.chat.processor import load_processor
 from editjudge.training.data import CACHE_BYTES, EpochOrder, Fetch, Prepare, filled
 from editjudge.training.settings import SingleEditsSetting, TrainingSetting
 

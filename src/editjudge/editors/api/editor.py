@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from editjudge.core import images
+from editjudge.core.downloads import Downloads
 from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
 from editjudge.editors.request import Edited, EditFailed, Request, Requests
-from editjudge.endpoints.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
-from editjudge.sources.downloads import Downloads
+from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
 from editjudge.sources.settings import Limits
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place

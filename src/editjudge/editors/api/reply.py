@@ -10,7 +10,7 @@ import orjson
 
 from editjudge.editors.api.settings import Plain
 from editjudge.editors.request import EditFailed
-from editjudge.endpoints.client import QUOTED, Refused, TryFailed
+from editjudge.models.endpoint.client import QUOTED, Refused, TryFailed
 
 KINDS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF"}
 # Words by which providers say that they will not make this edit, as opposed to a request that they cannot read.

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from editjudge.core import images, resume
+from editjudge.core import images
 from editjudge.editors.procedural import edits
 from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.engine import resume
 
 
 class ProceduralEditor:

@@ -1,6 +1,6 @@
 """The embedded editors: each carries an edit out for real, and does a known amount of damage outside of it.
 
-An edit is a dict, as `probe.scenes` writes it into a raw pair: `operation`, its settings, and the polygon or box of
+An edit is a dict, as `sources.builtin.scenes` writes it into a raw pair: `operation`, its settings, and the polygon or box of
 its object. Damage is measured as the mean CIE 1976 colour difference (ΔE, 0 or more, lower is better) over the pixels
 that the edit has to preserve, against the same edit carried out cleanly: for a local edit that is the source itself.
 """
@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
-from editjudge.probe import operations
+from editjudge.sources.builtin import operations
 
 PRESERVE_OBJECT = ("replace_background",)
 BISECTIONS = 9

@@ -1,0 +1,1 @@
+"""Reward benchmarks: pairs and scores that people judged, in their published forms."""

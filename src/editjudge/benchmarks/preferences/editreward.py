@@ -1,0 +1,134 @@
+"""EditReward-Bench (Wu et al. 2025, arXiv 2509.26346; the hub's TIGER-Lab/EditReward-Bench): pairs and tuples.
+
+Two published forms, told apart by their fields:
+- the hub's Parquet: id, dataset (2pair, 3pair, 4pair), instruction, source_image, candidate_1, candidate_2, ranking
+  ("A>B", "C>B", "A=B=Good", ...), comparison_type ("AvsB", ...; absent or empty means AvsB), model_1, model_2;
+- GEditBench v2's JSONL of visual quality: key, instruction, source_image_path, edited_image_paths, winner, without
+  the ties.
+Rows of one dataset whose id is the same before a last "_AvsB" (or "_AvB") are one tuple of K = 2, 3 or 4 edits, which
+counts as right only if all its pairs are. Ids are told apart within a dataset alone, so that groups and the hub's keys
+begin with it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from editjudge.benchmarks.preferences.item import HumanVerdict, Item, photo
+from editjudge.core import reading
+from editjudge.core.keys import plain
+from editjudge.core.tables import RowError
+from editjudge.core.winner import WINNERS
+
+SIZES = {"2pair": 2, "3pair": 3, "4pair": 4}
+TIES: Mapping[str, HumanVerdict] = {"": "Tie", "=Good": "Both good", "=Bad": "Both bad"}
+SIDES = re.compile(r"([A-D])v(?:s)?([A-D])")
+NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of its edits
+RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
+
+
+def load(setting: reading.Setting) -> list[Item]:
+    """The benchmark's items. Raises TableError."""
+    items = reading.collect(reading.read(setting), _item)
+    return _of_photos(_sized(_once(items)))
+
+
+def _item(record: reading.Record) -> Item:
+    """The record's item; a broken one keeps its tuple, which cannot be right without it."""
+    hub, place = "candidate_1" in record.values, dict[str, Any]()
+    try:
+        place = _hub_tuple(record) if hub else _jsonl_tuple(record)
+        return _of_hub(record, place) if hub else _of_jsonl(record, place)
+    except RowError as error:
+        return replace(reading.failed_item(record, str(error)), **place)
+
+
+def _of_hub(record: reading.Record, place: dict[str, Any]) -> Item:
+    left, right = _sides(record.values.get("comparison_type"))
+    images = ("source_image", "candidate_1", "candidate_2")
+    return Item(
+        key=plain(place["group"] if place["size"] == 2 else f"{place['group']}_{left}vs{right}"),
+        dimension="overall",
+        verdict=_verdict(record.text("ranking"), left, right),
+        models=(left, right),
+        **place,
+        **record.shown("instruction", *(record[field] for field in images)),
+    )
+
+
+def _hub_tuple(record: reading.Record) -> dict[str, Any]:
+    """The fields of the tuple that a row of the hub belongs to."""
+    identity, dataset = record.text("id"), record.choice("dataset", SIZES)
+    named = NAMED.fullmatch(identity)
+    group, size = f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
+    return {"group": group, "cluster": group, "size": size, "task": f"K={size}"}
+
+
+def _of_jsonl(record: reading.Record, place: dict[str, Any]) -> Item:
+    key, edited = plain(record.text("key")), record["edited_image_paths"]
+    if not isinstance(edited, list) or len(edited) != 2:
+        raise RowError("field edited_image_paths: two images expected")
+    shown = record.shown("instruction", record["source_image_path"], *edited)
+    if len(set(place["models"])) < 2:
+        raise RowError(f"field key: {key!r:.80} compares an edit with itself")
+    return Item(key=key, dimension="visual_quality", verdict=record.choice("winner", WINNERS), **place, **shown)
+
+
+def _jsonl_tuple(record: reading.Record) -> dict[str, Any]:
+    """The fields of the tuple that a row of the JSONL belongs to; its size and task are known once all of it is."""
+    key = record.text("key")
+    named = NAMED.fullmatch(key)
+    group, models = (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
+    return {"group": group, "cluster": group, "models": models, "task": ""}
+
+
+def _sides(words: Any) -> tuple[str, str]:
+    if words in (None, "") or words != words:  # NaN: what pandas makes of an empty cell
+        words = "AvsB"
+    match = SIDES.fullmatch(words) if isinstance(words, str) else None
+    if match is None or match[1] == match[2]:
+        raise RowError(f"field comparison_type: {words!r:.40} does not name two of the edits A to D")
+    return match[1], match[2]
+
+
+def _verdict(ranking: str, left: str, right: str) -> HumanVerdict:
+    match = RANKING.fullmatch(ranking.replace(" ", ""))
+    if match is None or {match[1], match[3]} != {left, right}:
+        raise RowError(f"field ranking: {ranking!r:.40} does not rank {left} and {right}")
+    if match[2] == "=":
+        return TIES[match[4] or ""]
+    better = match[1] if match[2] == ">" else match[3]
+    return "Image A" if better == left else "Image B"
+
+
+def _sized(items: list[Item]) -> list[Item]:
+    """The items, those of the JSONL with K as the highest letter of their tuple."""
+    letters: dict[str | None, str] = {}
+    for item in items:
+        letters[item.group] = max(letters.get(item.group, "B"), *(item.models or ()))
+    sizes = {group: ord(letter) - ord("A") + 1 for group, letter in letters.items()}
+    return [
+        replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item
+        for item in items
+    ]
+
+
+def _of_photos(items: list[Item]) -> list[Item]:
+    """The items, those of a tuple in the cluster of its source image; of the tuple, where it has none."""
+    photos = {item.group: photo(item.source, "") for item in reversed(items) if item.source}
+    return [replace(item, cluster=photos.get(item.group, item.cluster)) for item in items]
+
+
+def _once(items: list[Item]) -> list[Item]:
+    """The items, a pair of edits that stands again in its tuple (its sides exchanged) being a failed row."""
+    seen, kept = set(), []
+    for item in items:
+        pair = (item.group, frozenset(item.models or ()))
+        if item.verdict is not None and pair in seen:
+            reason = f"{' and '.join(sorted(pair[1]))} of {item.group} stand already in an earlier row"
+            item = replace(item, source=b"", a=b"", b=b"", verdict=None, group=None, failed=reason)
+        elif item.verdict is not None:
+            seen.add(pair)
+        kept.append(item)
+    return kept

@@ -1,0 +1,51 @@
+"""EditScore-Bench (Luo et al. 2025, arXiv 2509.23909; the hub's EditScore/EditReward-Bench): pairs, the better first.
+
+Fields: key (of both edits), instruction, input_image, output_images (two), dimension (consistency, prompt_following,
+overall), task_type. The published shuffle map `{<key 1>_vs_<key 2>_task_<task_type>: bool}` says which pairs are shown
+the other way round. Without a map, a fixed function of the key says it, so that the better side is not always A.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from editjudge.benchmarks.preferences.item import Item, photo
+from editjudge.core import reading
+from editjudge.core.keys import plain
+from editjudge.core.tables import RowError, TableError
+
+DIMENSIONS = ("consistency", "prompt_following", "overall")
+
+
+def load(setting: reading.Setting) -> list[Item]:
+    """The items of one dimension. Raises TableError, also where `dimension` is not one of the benchmark's."""
+    if setting.dimension not in DIMENSIONS:
+        raise TableError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
+    shuffle = None if setting.shuffle is None else reading.json_map(Path(setting.shuffle))
+    records = (record for record in reading.read(setting) if record["dimension"] == setting.dimension)
+    return reading.collect(records, lambda record: _item(record, shuffle))
+
+
+def _item(record: reading.Record, shuffle: dict[str, Any] | None) -> Item:
+    names, edited, task = record["key"], record["output_images"], record.text("task_type")
+    if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
+        raise RowError("fields key and output_images: two of each expected")
+    name = f"{names[0]}_vs_{names[1]}_task_{task}"
+    key, exchanged = plain(name), _exchanged(name, shuffle)
+    shown = record.shown("instruction", record["input_image"], *(reversed(edited) if exchanged else edited))
+    return Item(
+        key=key,
+        task=task,
+        dimension=record.text("dimension"),
+        verdict="Image B" if exchanged else "Image A",
+        cluster=photo(shown["source"], key),
+        **shown,
+    )
+
+
+def _exchanged(name: str, shuffle: dict[str, Any] | None) -> bool:
+    if shuffle is None:
+        return hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
+    if not isinstance(shuffle.get(name), bool):
+        raise RowError(f"the shuffle map has no true or false for {name}")
+    return shuffle[name]

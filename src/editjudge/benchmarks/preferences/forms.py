@@ -1,0 +1,60 @@
+"""Every published form that is read, and the one way to a benchmark's items."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from editjudge.benchmarks.preferences import aurora, editreward, editscore, genai, imagenhub, vcreward
+from editjudge.benchmarks.preferences.item import Item
+from editjudge.core.params import ParamsError
+from editjudge.core.reading import Setting
+from editjudge.core.settings import known, read
+from editjudge.core.tables import TableError
+
+SHOWN = 20
+FORMS: dict[str, Callable[[Setting], list[Item]]] = {
+    "aurora": aurora.load,
+    "editreward": editreward.load,
+    "editscore": editscore.load,
+    "genai": genai.load,
+    "imagenhub": imagenhub.load,
+    "vcreward": vcreward.load,
+}
+
+
+def read_setting(where: str, given: Any) -> Setting:
+    """The entry `where` (benchmarks.<name>). ParamsError names the field that is wrong, and an unknown form."""
+    setting = read(where, Setting, given)
+    if setting.form not in FORMS:
+        raise ParamsError(f"{where}.form is {setting.form!r}; {known(setting.form, FORMS)}")
+    return setting
+
+
+def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
+    """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
+
+    Raises ParamsError, and TableError for a missing file, a field that the form lacks, and no item with people's
+    verdict.
+    """
+    where = read_setting(f"benchmarks.{name}", setting)
+    items = FORMS[where.form](where)
+    if not items:
+        raise TableError(f"benchmarks.{name}: no rows")
+    if all(item.verdict is None for item in items):
+        raise TableError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
+    return items
+
+
+def counts(items: Sequence[Item]) -> dict[str, Any]:
+    """How many items there are, how many have people's verdict, how many failed and why (the 20 first of each)."""
+    failed = [item for item in items if item.failed]
+    reasons = Counter(str(item.failed) for item in failed).most_common(SHOWN)
+    verdicts = Counter(item.verdict for item in items if item.verdict)
+    return {
+        "items": len(items),
+        "with_verdict": sum(verdicts.values()),
+        "failed": len(failed),
+        "reasons": [{"reason": reason, "items": number} for reason, number in reasons],
+        "failures": [f"{item.where}: {item.failed}" for item in failed[:SHOWN]],
+        "verdicts": [{"verdict": verdict, "items": number} for verdict, number in sorted(verdicts.items())],
+    }

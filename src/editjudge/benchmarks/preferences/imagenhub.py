@@ -1,0 +1,65 @@
+"""ImagenHub's human ratings of text-guided editing (Ku et al. 2023, arXiv 2310.01596), in its own folder's form.
+
+`*.tsv`, one a rater: uid, then a column a model with "[semantic consistency, perceptual quality]", each 0, 0.5 or 1.
+A rater's score of an edit is the root of their product, as in the paper. `dataset_lookup.json` has each uid's
+instruction; images lie under input/<uid> and <model>/<uid> of `images` (the folder itself where it is not given).
+"""
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+
+from editjudge.benchmarks.preferences.item import Item
+from editjudge.benchmarks.preferences.points import Point, pairs
+from editjudge.core import reading
+from editjudge.core.tables import RowError, TableError
+
+DIMENSION = "overall"
+Ratings = dict[tuple[str, str], list[float]]
+
+
+def load(setting: reading.Setting) -> list[Item]:
+    """All pairs of rated edits of each prompt. Raises TableError that names file, row and model."""
+    root = reading.locate(setting)
+    ratings = _ratings(sorted(root.glob(setting.files or "**/*.tsv")), root)
+    found = sorted(root.glob("**/dataset_lookup.json"))
+    lookup = reading.json_map(found[0] if found else root / "dataset_lookup.json")
+    images = Path(setting.images) if setting.images else root
+    return pairs([_point(uid, model, scores, lookup, images) for (uid, model), scores in ratings.items()], DIMENSION)
+
+
+def _ratings(files: list[Path], root: Path) -> Ratings:
+    """Every rater's score (0..1) of each (uid, model); an edit that a rater left out has fewer."""
+    if not files:
+        raise TableError(f"{root}: no file *.tsv with ratings")
+    ratings: Ratings = defaultdict(list)
+    for file in files:
+        for number, row in enumerate(reading.tsv(file)):
+            if isinstance(row, RowError) or "uid" not in row:
+                why = row if isinstance(row, RowError) else "no field uid"
+                raise TableError(f"{file}: row {number}: {why}")
+            for model, cell in row.items():
+                if model != "uid" and cell:
+                    ratings[row["uid"], model].append(_score(cell, f"{file}: row {number}, field {model}"))
+    return ratings
+
+
+def _score(cell: str, where: str) -> float:
+    try:
+        consistency, quality = json.loads(cell)
+        score = math.sqrt(consistency * quality)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TableError(f"{where}: two numbers in brackets expected, not {cell!r:.80}") from error
+    if not (0 <= consistency <= 1 and 0 <= quality <= 1):
+        raise TableError(f"{where}: {cell!r:.80} is outside 0..1")
+    return score
+
+
+def _point(uid: str, model: str, scores: list[float], lookup: dict, images: Path) -> Point:
+    entry = lookup.get(uid)
+    if not isinstance(entry, dict) or not entry.get("instruction"):
+        raise TableError(f"dataset_lookup.json: no instruction for {uid}")
+    record = reading.Record(images, 0, {}, images)
+    (source, edited), failed = record.pictures(f"input/{uid}", f"{model}/{uid}")
+    return Point(uid, model, "text_guided_editing", entry["instruction"], source, edited, tuple(scores), failed)

@@ -1,0 +1,1 @@
+"""Suites of cases for editing models, in their published forms."""

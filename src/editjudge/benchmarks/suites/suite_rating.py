@@ -1,0 +1,143 @@
+"""A suite's edits rated: what each rater said of each model's edit of each case, once a run, as rows.
+
+A row is one of stages/ratings.schema.json. An edit that is missing or broken is unscored with its reason, and so is a
+reply that cannot be read: neither is ever zero.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.core import params, records
+from editjudge.core.files import work
+from editjudge.core.records import Row
+from editjudge.core.settings import known
+from editjudge.engine import resume
+from editjudge.judges import raters, rubrics
+from editjudge.judges.protocol import PointQuestion
+from editjudge.judges.raters import Rater
+from editjudge.judges.rubrics import Rating
+from editjudge.judges.settings import LocalSetting, ModelSetting
+from editjudge.judges.viescore import SCALES
+from editjudge.models.chat.models import weights_hash
+from editjudge.models.endpoint.spending import Account
+
+HASH = 12  # characters of a model's weights in its name
+GEDIT, PEOPLES = "gedit_v1", "imgedit_multi_turn"  # the form with rubrics of VIEScore, and the one that people rate
+KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")
+Edits = Mapping[str, Row]  # of one model, by the case's key: rows of the contract candidates
+
+
+def fits(form: str, own: raters.RaterSetting) -> bool:
+    """Whether a rater's rubrics are those of a suite's form."""
+    if form == GEDIT:
+        return own.rubrics in SCALES
+    return own.rubrics not in SCALES and form != PEOPLES
+
+
+def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The raters that the suite names, or all whose rubrics fit it. ParamsError for one that is unknown or unfit."""
+    own = {rater: raters.read_rater(f"raters.{rater}", fields)[0] for rater, fields in given.items()}
+    for rater in setting.raters or ():
+        if rater not in given:
+            raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
+        if setting.form != PEOPLES and not fits(setting.form, own[rater]):
+            raise params.ParamsError(
+                f"suites.{name}.raters: {rater} has rubrics {own[rater].rubrics}, not of this form"
+            )
+    wanted = setting.raters if setting.raters is not None else [r for r in given if fits(setting.form, own[r])]
+    if not wanted and setting.people is None:
+        raise params.ParamsError(f"suites.{name}: no rater of section `raters` fits the form {setting.form}")
+    return {rater: given[rater] for rater in wanted}
+
+
+def identity(setting: ModelSetting) -> str:
+    """The judge's name: of a model in a folder with its weights' hash, of one behind an endpoint its name there."""
+    return f"{setting.model}@{weights_hash(Path(setting.model))[:HASH]}" if local(setting) else setting.model
+
+
+def local(setting: ModelSetting) -> bool:
+    return isinstance(setting, LocalSetting)
+
+
+def stored_cases(path: Path) -> list[Row]:
+    """A suite's cases, their images left in the file."""
+    return [*records.iterate(path, "suites", "source_image.bytes")]
+
+
+def stored_edits(path: Path) -> dict[str, Row]:
+    """A model's edits, their images left in the file."""
+    return {row["key"]: row for row in records.iterate(path, "candidates", "image")}
+
+
+def rate(
+    cases: Sequence[Row], edits: Mapping[str, Edits], given: Mapping[str, Any]
+) -> tuple[list[Row], dict[str, Account]]:
+    """Every rater's ratings of every model's edits, and what each rater cost. Raises ParamsError, FileError and what an
+    endpoint or a server that cannot be asked raises."""
+    rows, accounts = list[Row](), dict[str, Account]()
+    for name, fields in given.items():
+        with (
+            resume.RecordCache(work("raters", f"{name}.sqlite")) as cache,
+            Rater(name, fields, cache) as rater,
+        ):
+            judge = identity(rater.setting)
+            asked = {model: _asked(cases, own) for model, own in edits.items()}
+            flat = [case for own in asked.values() for case in own.values() if isinstance(case, PointQuestion)]
+            answers = iter(rater.rate(flat))
+            for model, own in asked.items():
+                for case in cases:
+                    one = own[case["key"]]
+                    nothing = [Rating(case["key"], None, "", str(one))] * rater.own.runs
+                    said = next(answers) if isinstance(one, PointQuestion) else nothing
+                    about = {
+                        "model": model,
+                        "rater": name,
+                        "judge": judge,
+                        "rubric": _rubric(rater.own.rubrics, case["type"]),
+                    }
+                    rows += [_row(case, about, run, rating) for run, rating in enumerate(said)]
+            accounts[name] = rater.account
+    return rows, accounts
+
+
+def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, PointQuestion | str]:
+    """What of a model is asked by the case's key, or why it is not; a later turn is an edit of the turn before."""
+    turns = {(case["dialogue"], case["turn"]): case["key"] for case in cases if case["dialogue"] is not None}
+    found: dict[str, PointQuestion | str] = {}
+    for case in cases:
+        key, edit, source = case["key"], edits.get(case["key"]), case["source_image"]["bytes"]
+        if (case["turn"] or 1) > 1:
+            before = edits.get(turns.get((case["dialogue"], case["turn"] - 1), ""))
+            source = before and before["image"]
+        if edit is None or edit["image"] is None:
+            found[key] = f"no edit: {edit['reason'] if edit else 'the model has none of this case'}"
+        elif source is None:
+            found[key] = "no edit of the turn before"
+        else:
+            found[key] = PointQuestion(key, case["instruction"], source, edit["image"], case["type"])
+    return found
+
+
+@functools.cache
+def _rubric(name: str, type_: str) -> str:
+    """The rubric's set, type and version."""
+    return name if name in SCALES else f"{name}/{type_}@{rubrics.load(name, type_).version}"
+
+
+def _row(case: Row, about: Row, run: int, rating: Rating) -> Row:
+    scores = None if rating.scores is None else [{"dimension": d, "score": float(s)} for d, s in rating.scores.items()]
+    said = {"scores": scores, "reply": rating.reply, "reason": rating.reason, "asked": rating.asked}
+    return {field: case[field] for field in KEPT} | about | {"run": run} | said
+
+
+def reasons(rows: Iterable[Row]) -> dict[str, int]:
+    """How often each reason stands there, without what it quotes, the most frequent first, equals by name."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["reason"] is not None:
+            short = row["reason"].partition(": '")[0].partition(': "')[0]
+            counts[short] = counts.get(short, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

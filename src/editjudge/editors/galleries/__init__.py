@@ -1,0 +1,1 @@
+"""Edits that were made elsewhere."""

@@ -1,0 +1,101 @@
+"""A model's edits of a suite's cases: as a folder in the suite's published form, `<key>.png` each, and as rows.
+
+GEdit-Bench v1 has them in folders: fullset/TASK/LANGUAGE/KEY.png.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from editjudge.core.files import write_bytes
+from editjudge.core.keys import FILE_NAME
+from editjudge.core.records import Row
+from editjudge.core.tables import RowError
+from editjudge.editors.galleries import pictures
+from editjudge.editors.galleries.given import METADATA, Given
+from editjudge.sources.pictures import local
+
+SHOWN = 20  # names of each kind in a line
+
+
+@dataclass
+class Report:
+    """What a gallery has and lacks. missing: keys; broken: keys with the reason; extra: files that are of no case."""
+
+    done: int = 0
+    missing: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    extra: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """For people; every name stands in what is written."""
+        found = [f"{self.done} images of {self.done + len(self.missing) + len(self.broken)} cases"]
+        broken = [f"{key} ({reason})" for key, reason in self.broken.items()]
+        for word, names in (("missing", self.missing), ("broken", broken), ("of no case", self.extra)):
+            if names:
+                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                found.append(f"{len(names)} {word}: {', '.join(names[:SHOWN])}{more}")
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """All names: kind, name and reason."""
+        yield from ({"kind": "missing", "name": key, "reason": pictures.NO_IMAGE} for key in self.missing)
+        yield from ({"kind": "broken", "name": key, "reason": reason} for key, reason in self.broken.items())
+        yield from ({"kind": "extra", "name": name, "reason": "of no case"} for name in self.extra)
+
+
+def read(path: Path, cases: Iterable[Row], model: str, report: Report) -> Iterator[Row]:
+    """A row of the contract candidates for each case; what is missing or broken has failed with its reason.
+
+    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `given`. GalleryError.
+    """
+    given = Given(path, model)
+    folder = path if path.is_dir() and not (path / METADATA).is_file() else None
+    known, files = set[str](), set[str]()
+    for case in cases:
+        known.add(case["key"])
+        files.add(case["file"])
+        found = given(case["key"]) if folder is None else _file(folder, case["file"], case["key"])
+        row = pictures.candidate(case["key"], case["task"], model, found)
+        if row["status"] == "done":
+            report.done += 1
+        elif row["reason"] == pictures.NO_IMAGE:
+            report.missing.append(case["key"])
+        else:
+            report.broken[case["key"]] = row["reason"]
+        yield row
+    report.extra += _others(folder, known | files) if folder else sorted(set(given.listed()) - known)
+
+
+def _file(folder: Path, file: str, key: str) -> bytes | str:
+    """The image of a case, under its published name or its key, or why there is none."""
+    for name in dict.fromkeys((file, key)):
+        if ending := next((each for each in pictures.ENDINGS if (folder / f"{name}{each}").is_file()), None):
+            try:
+                return local(f"{name}{ending}", folder, pictures.MOST)
+            except RowError as error:
+                return str(error)
+    return pictures.NO_IMAGE
+
+
+def _others(folder: Path, known: set[str]) -> list[str]:
+    """Files whose path without its ending is none of `known`, sorted."""
+    files = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return sorted(
+        file.as_posix()
+        for file in files
+        if file.suffix not in pictures.ENDINGS or file.with_suffix("").as_posix() not in known
+    )
+
+
+def write(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int:
+    """Writes `<folder>/<file>.png` for each edit that is done, by the cases' `file`; how many there were."""
+    count = 0
+    for row in rows:
+        if row["status"] == "done" and (file := files.get(row["key"])):
+            for part in Path(file).parts:
+                if not FILE_NAME.fullmatch(part):
+                    raise pictures.GalleryError(f"the case {row['key']}: {part!r:.80} cannot be a file's name")
+            write_bytes(folder / f"{file}.png", pictures.as_png(row["image"]))
+            count += 1
+    return count

@@ -1,1 +1,0 @@
-"""An OpenAI-compatible endpoint: client, pictures, replies, spending, starting a server."""

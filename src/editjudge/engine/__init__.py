@@ -1,0 +1,1 @@
+"""Work on many records: the record store, processes, launching, GPUs."""

@@ -1,0 +1,115 @@
+"""Starts a training as several processes, on one node or on several, and brings their end together."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from editjudge.core.errors import UserError
+from editjudge.engine.workers import cores
+from editjudge.training.settings import LaunchSetting
+
+PATIENCE = 3600  # seconds that a node waits for the others
+PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux' prctl
+
+
+class TrainingError(UserError, RuntimeError):
+    """A process of the training failed; the message has its rank and its error."""
+
+
+def start(launch: LaunchSetting, command: Sequence[str]) -> None:
+    """Runs `python command` in every process until all are done; TrainingError, with all stopped, if one fails.
+
+    torchrun: called on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port of node 0.
+    deepspeed: called once; it reaches the nodes of `hostfile` by ssh.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
+    if device(launch.processes) == "cpu":
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        if gpus := torch.cuda.device_count():
+            print(
+                f"train_judge: {launch.processes} processes and {gpus} GPU: the training is on the CPU", file=sys.stderr
+            )
+    if launch.launcher == "deepspeed":
+        deepspeed(launch, command)
+    else:
+        torchrun(launch, command)
+
+
+def torchrun(launch: LaunchSetting, command: Sequence[str]) -> None:
+    """Through torch's launcher, in this process: killed, it takes the others with it."""
+    several = launch.nodes > 1
+    config = LaunchConfig(
+        min_nodes=launch.nodes,
+        max_nodes=launch.nodes,
+        nproc_per_node=launch.processes,
+        run_id="train_judge",
+        max_restarts=0,
+        rdzv_backend="static" if several else "c10d",
+        rdzv_endpoint=f"{launch.address}:{launch.port}" if several else "localhost:0",  # 0: any free port
+        rdzv_configs={"rank": node(), "timeout": PATIENCE} if several else {},
+    )
+    try:
+        elastic_launch(config, sys.executable)(*command)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        written = failure.error_file_data["message"]  # of an exception; a process that was killed writes none
+        message = written["message"] if isinstance(written, dict) else failure.message
+        raise TrainingError(f"process {rank} of the training failed: {message}") from None
+
+
+def deepspeed(launch: LaunchSetting, command: Sequence[str]) -> None:
+    """The same through DeepSpeed's launcher, whose processes' errors are on stderr only."""
+    hosts = ["--hostfile", launch.hostfile, "--num_nodes", str(launch.nodes)] if launch.nodes > 1 else []
+    where = ["--master_addr", launch.address, "--master_port", str(launch.port), "--num_gpus", str(launch.processes)]
+    runner = [sys.executable, "-m", "deepspeed.launcher.runner", *hosts, *where, "--no_local_rank", "--no_python"]
+    done = subprocess.run([*runner, sys.executable, *command], check=False)
+    if done.returncode:
+        raise TrainingError(f"DeepSpeed's launcher ended with {done.returncode}; what failed says why above")
+
+
+def device(processes: int) -> Literal["cpu", "cuda"]:
+    """Where a node's processes train: on GPUs where there is one for each of them."""
+    return "cuda" if torch.cuda.device_count() >= processes else "cpu"
+
+
+def node() -> int:
+    """Which of the nodes this is, 0 being the one that prepares the training and cleans up after it."""
+    return int(os.environ.get("PET_NODE_RANK", "0"))
+
+
+def first() -> bool:
+    """Whether this process is the one of the training's that writes the results."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def worker(train: Callable[[], None]) -> None:
+    """Runs `train` as one of the processes that `start` started: its error reaches the launcher, and the launcher's
+    death it (on Linux), so that no training goes on unseen.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
+    record(train)()
+    if torch.distributed.is_initialized():  # gloo's threads, alive when Python ends, abort it now and then
+        torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; TrainingError where another one holds it."""
+    with (folder / "lock").open("w") as lock:
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(f"another process is training in {folder}: stop it or wait for it") from None
+        yield

@@ -1,0 +1,108 @@
+"""Processes for work on many records, one a core."""
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess, current_process
+from threading import Thread
+from typing import Any, TypeVar
+
+import cv2
+
+from editjudge.engine.progress import progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def fork_server(*modules: str) -> ForkServerContext:
+    """Processes that start in milliseconds: a server imports once what this process has of ours, and `modules`.
+
+    Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
+    return context
+
+
+def check_main() -> None:
+    """RuntimeError: a program whose work is not under `if __name__ == "__main__":` begins it again in its processes."""
+    if getattr(current_process(), "_inheriting", False):  # multiprocessing's own sign, while it imports the program
+        raise RuntimeError('put what your program does under `if __name__ == "__main__":`: its processes import it')
+
+
+def import_ahead(*modules: str) -> None:
+    """The server of `fork_server` starts now and imports these beside this process: its processes have them at once.
+
+    Of torch and transformers that is seconds, and in each process 0.4 GB, which they share so.
+    """
+    fork_server(*modules)
+    forkserver.ensure_running()
+
+
+def processes(most: int, *modules: str) -> ProcessPoolExecutor:
+    """A pool of a process on each core that this one may use, and no more than `most`, which have the modules."""
+    workers = max(1, min(cores(), most))
+    return ProcessPoolExecutor(workers, fork_server(*modules), initializer=_begin)
+
+
+def on_devices(devices: Sequence[str], begin: Callable[..., None], *given: Any) -> ProcessPoolExecutor:
+    """A pool of a process for each device, with one thread; each begins with `begin(device, *given)`."""
+    context = fork_server()
+    queue = context.SimpleQueue()
+    for device in devices:
+        queue.put(device)
+    return ProcessPoolExecutor(len(devices), context, _begin_on, (queue, begin, given))
+
+
+def _begin_on(queue: Any, begin: Callable[..., None], given: Sequence[Any]) -> None:
+    _begin()
+    begin(queue.get(), *given)
+
+
+def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:
+    """`compute` of every item, in order, on all cores, with a progress bar named `what`.
+
+    `compute` and what it is given and returns must be picklable; an error in a process is raised here.
+    """
+    with processes(len(items)) as pool:
+        return list(progress(pool.map(compute, items), len(items), what))
+
+
+def _begin() -> None:
+    """One core each: the processes are the parallelism, and results must not depend on the number of threads."""
+    cv2.setNumThreads(1)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """This process ends when its parent is killed, even amid work of minutes: a killed stage leaves none behind.
+
+    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
+    thread does, as soon as the work lets threads run.
+    """
+    parent = parent_process()
+    assert parent is not None
+    if sys.platform == "linux":
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+        if not parent.is_alive():  # killed before
+            os._exit(1)
+    else:
+        Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

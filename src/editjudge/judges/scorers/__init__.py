@@ -1,0 +1,1 @@
+"""Scorers: checkpoints and features that say how good one edit is."""

@@ -1,0 +1,209 @@
+"""A trained scorer: a plain Qwen3-VL checkpoint with one more token, a head and what says how to use them.
+
+head.safetensors has the head's tensors, scorer.json all else (`Description`). Both are checked as the backbone is:
+whole, of the right shape, finite.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import Qwen3VLProcessor
+
+from editjudge.core import hub, images
+from editjudge.core.checkpoints import check_finite
+from editjudge.core.errors import FileError, UserError
+from editjudge.core.prompts import Prompt
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
+from editjudge.judges.scorers import asking
+from editjudge.judges.scorers.heads import Head, aggregate
+from editjudge.judges.scorers.model import ScoringModel, embeddings
+from editjudge.judges.scorers.model import load as load_backbone
+from editjudge.judges.scorers.prompts import ScorerPrompt, check
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+from editjudge.judges.scorers.settings import CheckpointSetting
+from editjudge.models.chat.chat_model import decode
+from editjudge.models.chat.checkpoint import Precision
+from editjudge.models.chat.processor import load_processor
+from editjudge.vision.loading import NoMemory, within_memory
+
+HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", "README.md"
+Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Description:
+    """scorer.json. questions: the turn of each look at an edit, one for all dimensions or one for each; reply: what the
+    model answers, the token in it. calibration: scores of training edits, ascending. min_pixels, max_pixels: bounds of
+    the images, which the processor beside it has too.
+    """
+
+    version: Literal[1] = 1
+    dimensions: Texts
+    questions: Texts
+    reply: Text
+    token: Text
+    head: Literal["gaussian", "score"]
+    head_sizes: tuple[Positive, ...]
+    head_shared: Flag
+    aggregation: Literal["min", "mean", "sum"]
+    calibration: tuple[Real, ...]
+    min_pixels: Count
+    max_pixels: Count
+
+    @property
+    def looks(self) -> asking.Looks:
+        prompts = tuple(Prompt(version=1, source="-", user=question) for question in self.questions)
+        return asking.Looks((prompts,), (self.reply,), len(self.dimensions))
+
+    def new_head(self, hidden: int) -> Head:
+        return Head(self.head, len(self.dimensions), hidden, self.head_sizes, 0.0, self.head_shared)
+
+    def calibrated(self, overall: float) -> float | None:
+        """The share of the training edits, 0..1, that score lower; None where none are known."""
+        return bisect_left(self.calibration, overall) / len(self.calibration) if self.calibration else None
+
+
+def read_description(folder: Path) -> Description:
+    """FileError: no scorer is in the folder, or its scorer.json is not one."""
+    file = folder / DESCRIPTION
+    if not file.is_file():
+        raise FileError(f"{folder} holds no scorer: {DESCRIPTION} is missing")
+    try:
+        found = read(str(file), Description, json.loads(file.read_bytes()))
+    except (UserError, ValueError, RecursionError) as error:
+        raise FileError(f"{file}: {' '.join(str(error).split()):.300}") from error
+    prompts = ScorerPrompt(version=1, source="-", questions=found.questions, replies=(found.reply,))
+    check(prompts, str(file), found.token)
+    if len(found.questions) not in (1, len(found.dimensions)):
+        raise FileError(f"{file}: {len(found.questions)} questions for {len(found.dimensions)} dimensions")
+    if list(found.calibration) != sorted(found.calibration):
+        raise FileError(f"{file}: calibration must ascend")
+    return found
+
+
+def read_head(folder: Path, description: Description, hidden: int) -> Head:
+    """FileError: head.safetensors is missing, broken, not what scorer.json says, or not finite."""
+    head = description.new_head(hidden)
+    try:
+        head.load_state_dict(load_file(folder / HEAD))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise FileError(f"{folder / HEAD} cannot be loaded: {' '.join(str(error).split()):.300}") from error
+    check_finite(folder / HEAD, head.named_parameters())
+    return head.eval()
+
+
+class CheckpointScorer:
+    """Scores edits with a trained scorer, in batches; for one thread at a time."""
+
+    def __init__(
+        self, model: ScoringModel, processor: Qwen3VLProcessor, description: Description, batch_size: int = 16
+    ) -> None:
+        self.model, self.processor, self.description, self.batch_size = model, processor, description, batch_size
+
+    @classmethod
+    def load(cls, folder: Path, dtype: Precision = "float32", batch_size: int = 16, device: str = "auto") -> Self:
+        """The scorer in a folder. device: auto takes a GPU where there is one. FileError: it is not whole."""
+        description = read_description(folder)
+        place = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        model, processor = load_backbone(folder, dtype, place), load_processor(folder)
+        token = processor.tokenizer.get_vocab().get(description.token)
+        if token is None or token >= len(embeddings(model).weight):
+            raise FileError(f"{folder}: its tokenizer or its embeddings lack {description.token}")
+        model.attach(read_head(folder, description, embeddings(model).embedding_dim), description.looks, token)
+        return cls(model, processor, description, batch_size)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return self.description.dimensions
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """One answer an edit. Out of memory: half the batch from then on; what does not fit alone is Unscored."""
+        found: list[Score | Unscored] = []
+        while len(found) < len(edits):
+            try:
+                found += within_memory(self, partial(self._batch, edits, len(found)))
+            except NoMemory as error:
+                found.append(Unscored(str(error)))
+        return found
+
+    def _batch(self, edits: Sequence[Edit], start: int) -> list[Score | Unscored]:
+        """The answers to as many as go through the model together, from `start` on."""
+        batch = edits[start : start + self.batch_size]
+        decoded = [_decoded(edit) for edit in batch]
+        usable = [(edit, shown) for edit, shown in zip(batch, decoded, strict=True) if isinstance(shown, tuple)]
+        scores = iter(self._scores(usable) if usable else [])
+        return [next(scores) if isinstance(shown, tuple) else Unscored(shown) for shown in decoded]
+
+    @torch.inference_mode()
+    def _scores(self, edits: Sequence[tuple[Edit, tuple[np.ndarray, np.ndarray]]]) -> list[Score | Unscored]:
+        description = self.description
+        reply = asking.begun(description.reply, description.token)
+        prompts = description.looks.prompts[0]
+        texts = [asking.text_of(self.processor, p, edit.instruction, reply) for edit, _ in edits for p in prompts]
+        given = asking.batch(self.processor, texts, [shown for _, shown in edits for _ in prompts])
+        output = self.model(**{name: value.to(self.model.device) for name, value in given.items()})
+        assert output.means is not None
+        stds = None if output.log_stds is None else output.log_stds.exp()
+        overall, overall_std = aggregate(output.means, stds, description.aggregation)
+        return [
+            self._score(overall[n], output.means[n], None if stds is None else stds[n], overall_std, n)
+            for n in range(len(edits))
+        ]
+
+    def _score(
+        self, overall: torch.Tensor, means: torch.Tensor, stds: torch.Tensor | None, overall_std: torch.Tensor | None,
+        row: int,
+    ) -> Score | Unscored:  # fmt: skip
+        if not (overall.isfinite() and means.isfinite().all()) or (stds is not None and not stds.isfinite().all()):
+            return Unscored("the scorer's answer is no finite number")
+        of = dict(zip(self.dimensions, means.tolist(), strict=True))
+        std = {} if stds is None else dict(zip(self.dimensions, stds.tolist(), strict=True))
+        whole = overall.item()
+        spread = None if overall_std is None else overall_std[row].item()
+        return Score(whole, of, std, spread, self.description.calibrated(whole))
+
+
+def _decoded(edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
+    """Source and edit, (H, W, 3) uint8; or which of them cannot be used, and why."""
+    found = []
+    for name, image in (("source", edit.source), ("edited", edit.edited)):
+        try:
+            found.append(decode(bytes(image)))
+        except images.ImageError as error:
+            return f"{name}: {error}"
+    return found[0], found[1]
+
+
+def load(setting: CheckpointSetting) -> CheckpointScorer:
+    """The scorer that an entry of `scorers` names. ParamsError: no such folder; FileError: it is no whole scorer."""
+    folder = hub.checkpoint("scorers.model", setting.model)
+    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
+
+
+def save(
+    folder: Path, model: ScoringModel, processor: Qwen3VLProcessor, description: Description, card: dict[str, str]
+) -> None:
+    """Writes backbone, head, description and model card. The same scorer gives the same bytes. card: its fields."""
+    tensors = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
+    model.save_pretrained(folder, state_dict=tensors)
+    config = json.loads((folder / "config.json").read_text()) | {"architectures": ["Qwen3VLForConditionalGeneration"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    head = {name: weight.detach().cpu().float().contiguous() for name, weight in model.head.state_dict().items()}
+    save_file(head, folder / HEAD)
+    processor.save_pretrained(folder)
+    (folder / DESCRIPTION).write_text(json.dumps(asdict(description), indent=2, sort_keys=True) + "\n")
+    text = Path(__file__).with_name("card.md").read_text()
+    for field, value in card.items():
+        text = text.replace(f"{{{field}}}", value)
+    (folder / CARD).write_text(text)

@@ -1,0 +1,56 @@
+"""The scorers of params.yaml, by name."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from editjudge.core import hub
+from editjudge.core.params import ParamsError
+from editjudge.engine import resume
+from editjudge.judges.scorers import features
+from editjudge.judges.scorers.protocol import Scorer
+from editjudge.judges.scorers.settings import CheckpointSetting, FeatureSetting, read_setting
+
+CODE = (
+    "editjudge.judges.scorers.asking",
+    "editjudge.judges.scorers.checkpoint",
+    "editjudge.judges.scorers.heads",
+    "editjudge.judges.scorers.model",
+)
+BASELINE_CODE = tuple(f"editjudge.judges.scorers.{name}" for name in ("embedded", "features"))
+BASELINE_CODE += tuple(f"editjudge.vision.{name}" for name in ("encoders", "encoders_transformers", "minilm", "towers"))
+NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
+
+
+def open_scorer(where: str, given: Any) -> Scorer:
+    """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
+    setting = read_setting(where, given)
+    if isinstance(setting, CheckpointSetting):
+        from editjudge.judges.scorers.checkpoint import load
+
+        return load(setting)
+    return features.FeatureScorer(where, setting)
+
+
+def check_scorer(where: str, given: Any) -> None:
+    """ParamsError: a setting is wrong, or there is no such model, before anything is loaded."""
+    setting = read_setting(where, given)
+    if isinstance(setting, FeatureSetting):
+        features.folder_of(where, setting)
+    elif not (folder_of(where, setting) / "scorer.json").is_file():
+        raise ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")
+
+
+def identity(where: str, given: Any) -> list[Any]:
+    """What decides a scorer's answers: its setting, code and weights."""
+    setting = read_setting(where, given)
+    parts: list[Any] = [{name: value for name, value in asdict(setting).items() if name not in NO_MATTER}]
+    baseline = isinstance(setting, FeatureSetting)
+    folder = features.folder_of(where, setting) if isinstance(setting, FeatureSetting) else folder_of(where, setting)
+    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []
+    code = resume.code_version(BASELINE_CODE if baseline else CODE)
+    return [*parts, code, [[file.name, resume.file_hash(file)] for file in files]]
+
+
+def folder_of(where: str, setting: CheckpointSetting) -> Path:
+    return hub.checkpoint(f"{where}.model", setting.model)

@@ -1,0 +1,1 @@
+"""What training learns from: pairs, scores, and the rules that make them."""

@@ -1,0 +1,150 @@
+"""Asking the models: each once for all the images of a group of prompts, before any measure is taken.
+
+What they say is put into `Picture.found` and `Pair.lpips`. An image that a model refuses (ValueError) does not stop the
+others: what was refused stands in its place and is raised where a measure asks for it.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from editjudge.core.params import ParamsError
+from editjudge.measures import identity
+from editjudge.measures.annotation import features
+from editjudge.measures.annotation.picture import Pair, Picture
+from editjudge.measures.annotation.slots import Models
+from editjudge.measures.names import Slot
+from editjudge.vision.encoders import Encoded
+from editjudge.vision.faces import Face
+from editjudge.vision.shapes import Joints
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The models, what stands for each in the feature store's names (slot: hash), and the store."""
+
+    models: Models
+    versions: dict[str, str]
+    store: features.FeatureStore
+
+
+def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None:
+    """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
+    person_dinov3 for the pictures cut to their persons.
+    """
+    persons = list({id(p): p for pair in pairs if pair.areas.boxes for p in pair.persons}.values())
+    sources = list({id(pair.source): pair.source for pair in pairs}.values())
+    pictures = list({id(p): p for pair in pairs for p in (pair.source, pair.edited)}.values())
+    for what, ask in LOOKS.items():
+        asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
+        asked = asked + persons if f"person_{what}" in wanted else asked
+        new = [picture for picture in asked if what not in picture.found]
+        for picture, answer in zip(new, _each(partial(ask, asking), new), strict=True):
+            picture.found[what] = answer
+
+
+def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
+    """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
+
+    What goes into the network is the edit's pixels in the area and the source's elsewhere.
+    """
+    by_source: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        by_source.setdefault(id(pair.source), []).append(pair)
+    for group in by_source.values():
+        source, inside = group[0].source.rgb, []
+        for pair in group:
+            try:
+                mask = pair.areas.mask(area)
+                if not mask.any():
+                    raise ValueError("the region is empty")
+                inside.append((pair, np.where(mask[..., None], pair.edited.rgb, source)))
+            except ValueError as error:
+                pair.lpips[area] = error
+        distances = _each(partial(models.ask, "lpips", "distances", source), [image for _, image in inside])
+        for (pair, _), distance in zip(inside, distances, strict=True):
+            pair.lpips[area] = distance
+
+
+def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[Any]:
+    """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
+
+    A model that cannot be loaded is no item's fault: its ParamsError ends the stage.
+    """
+    try:
+        return list(ask(items)) if items else []
+    except ParamsError:
+        raise
+    except ValueError as error:
+        return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
+
+
+def _encode(asking: Asking, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
+    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
+        return [(each.cls, each.patches) for each in asking.models.ask(slot, "encode", missing)]
+
+    return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, sources, ask)]
+
+
+def _whole(asking: Asking, pictures: list[Picture], slot: Slot) -> list[Encoded]:
+    return _encode(asking, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
+
+
+def _objects(asking: Asking, pictures: list[Picture], slot: Slot) -> list[list[Encoded]]:
+    """The encodings of each box's object, all pictures' objects together."""
+    cuts = [picture.objects_at(asking.models.layout(slot).side) for picture in pictures]
+    sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
+    found = iter(_encode(asking, slot, [cut for own in cuts for cut in own], sources))
+    return [[next(found) for _ in own] for own in cuts]
+
+
+def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+    rgbs, sources, version = [p.rgb for p in pictures], [p.is_source for p in pictures], asking.versions["depth"]
+
+    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
+        return [(depth,) for depth in asking.models.ask("depth", "maps", missing)]
+
+    return [depth for [depth] in features.said(asking.store, version, rgbs, sources, ask)]
+
+
+def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+    """Whether each pixel around the subject's face shows hair."""
+    faces = [subject_face(p) for p in pictures]
+    return asking.models.ask(
+        "parsing", "hair", [p.rgb for p in pictures], [face.box if face else None for face in faces]
+    )
+
+
+def _pose(asking: Asking, pictures: list[Picture]) -> list[Joints]:
+    boxes = [p.subject_box for p in pictures if p.subject_box]
+    if len(boxes) < len(pictures):
+        raise ValueError("the record has no box")
+    return asking.models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
+
+
+def subject_face(picture: Picture) -> Face | None:
+    """The subject's face; None where none was looked for or found."""
+    found = picture.found.get("faces", [])
+    return None if isinstance(found, ValueError) else identity.subject(found, picture.subject_box)
+
+
+# What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
+LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
+    "clip": partial(_whole, slot="clip"),
+    "dinov3": partial(_whole, slot="dinov3"),
+    "masks": lambda asking, pictures: asking.models.ask(
+        "segmenter", "masks", [p.rgb for p in pictures], [p.boxes for p in pictures]
+    ),
+    "source_boxes": lambda asking, pictures: asking.models.ask(
+        "segmenter", "masks", [p.rgb for p in pictures], [p.source_boxes for p in pictures]
+    ),
+    "clip_objects": partial(_objects, slot="clip"),
+    "dinov3_objects": partial(_objects, slot="dinov3"),
+    "depth": _depth,
+    "faces": lambda asking, pictures: asking.models.ask("faces", "find", [p.rgb for p in pictures]),
+    "parsing": _parsing,
+    "pose": _pose,
+}

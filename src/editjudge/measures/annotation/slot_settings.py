@@ -1,0 +1,124 @@
+"""Section `measures` of params.yaml: which models are behind the measures, and which measures that configures."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import field, replace
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core import settings
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.names import KINDS, Slot
+from editjudge.vision.folders import Precision
+
+NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
+SLOTS: tuple[Slot, ...] = get_args(Slot)
+Images = Annotated[Positive, Field(le=4096)]
+FIXED: dict[Slot, tuple[str, ...]] = {
+    "lpips": ("dtype",),
+    "faces": ("dtype", "batch_size"),
+}  # what a slot's own settings do not say
+
+
+@dataclass(frozen=True, config=FORBID)
+class OwnSetting:
+    """What one slot has in the place of the section's device, dtype and batch_size; None: the same."""
+
+    device: Text | None = None
+    dtype: Precision | None = None
+    batch_size: Images | None = None
+
+
+@dataclass(frozen=True, config=FORBID)
+class SlotSetting:
+    """Section `measures` of params.yaml.
+
+    device: auto is every GPU that there is, else the CPU; or one of torch's, such as cuda:1. dtype: of the models,
+    LPIPS and faces apart, which are float32. batch_size: images a model is given at a time; out of memory: half of it.
+    prompts: so many prompts' images go through the models together. workers: processes, 0: one a core; models on the
+    CPU run in each, models on a GPU in one process for it, which all of them feed. slots: what single slots have of
+    their own. features_gigabytes: of what encoders and depth models say of sources, kept in work/features; 0: none.
+    clip, dinov3, depth, parsing, pose: a local folder or hub id, lpips a file, or none. segmenter: grabcut, a folder or
+    hub id of SAM 2.1, or none. faces: lbp, insightface (its own section), or none.
+    """
+
+    device: Text = "auto"
+    dtype: Precision = "float32"
+    batch_size: Images = 16
+    prompts: Images = 1
+    workers: Annotated[Count, Field(le=4096)] = 0
+    features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
+    clip: Text = NONE
+    dinov3: Text = NONE
+    segmenter: Text = GRABCUT
+    lpips: Text = NONE
+    depth: Text = NONE
+    faces: Literal["lbp", "insightface", "none"] = "lbp"
+    parsing: Text = NONE
+    pose: Text = NONE
+    insightface: Mapping[str, Any] = field(default_factory=dict)
+    slots: Mapping[Slot, OwnSetting] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for slot, own in self.slots.items():
+            if own.device == "auto":
+                raise Wrong(f"slots.{slot}.device", "cannot be auto: name one, such as cuda:1, or leave it out")
+        for slot, name in ((slot, name) for slot, names in FIXED.items() for name in names):
+            if getattr(self.slots.get(slot), name, None) is not None:
+                raise Wrong(
+                    f"slots.{slot}.{name}",
+                    "cannot be set: LPIPS and faces are float32, and measures.insightface has its own",
+                )
+
+    def of(self, slot: Slot, name: Literal["device", "dtype", "batch_size"]) -> Any:
+        """A slot's own device, dtype or batch_size, or the section's."""
+        own = getattr(self.slots.get(slot), name, None)
+        return getattr(self, name) if own is None else own
+
+    def own_device(self, slot: Slot) -> str | None:
+        own = self.slots.get(slot)
+        return None if own is None else own.device
+
+
+def read(given: Any) -> SlotSetting:
+    """The section `measures`. ParamsError names the field that is wrong, missing or unknown."""
+    return settings.read("measures", SlotSetting, given)
+
+
+def lacking(name: str, setting: SlotSetting) -> tuple[Slot, ...]:
+    """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
+    landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
+    if name == "face_geometry_L2_distance" and not landmarks:
+        return ("faces",)
+    return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
+
+
+def unconfigured(setting: SlotSetting) -> dict[str, str]:
+    """Measure: why it is not configured."""
+    missing = {name: lacking(name, setting) for name in KINDS}
+    why = {name: " and ".join(f"measures.{slot}" for slot in slots) for name, slots in missing.items() if slots}
+    why = {name: f"{slots} {'are' if ' ' in slots else 'is'} {NONE}" for name, slots in why.items()}
+    without = setting.faces != NONE and missing["face_geometry_L2_distance"]
+    return why | ({"face_geometry_L2_distance": "measures.faces gives no landmarks"} if without else {})
+
+
+def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
+    """The recipe without the measures that are not configured, and without areas that have no other."""
+    kept = ((area, tuple(n for n in names if not lacking(n, setting))) for area, names in recipe.areas)
+    return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
+
+
+def used(recipe: Recipe, setting: SlotSetting) -> frozenset[Slot]:
+    """The slots that the configured measures of a recipe use."""
+    names = [name for _, names in configured(recipe, setting).areas for name in names]
+    slots: set[Slot] = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
+    areas = {area for area, _ in recipe.areas} | {recipe.changed_area}
+    slots |= {"segmenter"} if "object" in areas else set()
+    return frozenset(slot for slot in slots if getattr(setting, slot) != NONE)
+
+
+def torch_slots(slots: Collection[Slot], setting: SlotSetting) -> frozenset[Slot]:
+    """Those of the slots whose models run in torch or onnxruntime, and so may use a GPU."""
+    return frozenset(slot for slot in slots if getattr(setting, slot) not in (NONE, GRABCUT, LBP))

@@ -1,0 +1,250 @@
+"""The models of the measures: whether their weights are there, what they are, and loading them."""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from editjudge.core.params import ParamsError
+from editjudge.engine.resume import file_hash
+from editjudge.engine.unfinished import Unfinished
+from editjudge.engine.workers import end_with_parent, fork_server, import_ahead
+from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
+from editjudge.measures.names import Slot
+from editjudge.vision import faces_settings, folders, lpips
+from editjudge.vision.encoders import Grid
+from editjudge.vision.faces import LbpFaces
+from editjudge.vision.segmenters import GrabCut
+
+if TYPE_CHECKING:  # they load torch
+    from editjudge.vision.depth import DepthAnything
+    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
+    from editjudge.vision.faces_insightface import InsightFaces
+    from editjudge.vision.lpips_torch import Lpips
+    from editjudge.vision.parsing import FaceParser
+    from editjudge.vision.pose import VitPose
+    from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
+GONE = (
+    "was killed, perhaps for want of the machine's memory. What is finished is kept. To go on, run `dvc repro` again,"
+    " with fewer measures.workers or a smaller measures.prompts"
+)
+ARCHITECTURES = {
+    "clip": folders.CLIP,
+    "dinov3": folders.DINOV3,
+    "segmenter": folders.SAM2,
+    "depth": folders.DEPTH_ANYTHING,
+    "parsing": folders.SEGFORMER,
+    "pose": folders.VITPOSE,
+}
+
+
+def check(slots: Collection[Slot], setting: SlotSetting) -> None:
+    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
+
+    Also for a device that is not there, or that onnxruntime cannot use.
+    """
+    heavy = torch_slots(slots, setting)
+    if heavy:
+        import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
+    for slot in sorted(heavy):
+        _weights(slot, setting)
+        if slot in setting.slots:
+            devices_of(f"measures.slots.{slot}.device", setting.of(slot, "device"))
+    if heavy:
+        devices_of("measures.device", setting.device)
+    if "faces" in heavy:
+        from editjudge.vision import faces_insightface
+
+        device = devices_of("measures.device", setting.of("faces", "device"))[0]
+        faces_insightface.check("measures.insightface", setting.insightface, device)
+
+
+def resolved(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
+    """The setting with each model of the slots by its local folder: no process needs to ask the hub."""
+    heavy = torch_slots(slots, setting) - {"faces"}
+    found: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
+    return replace(setting, **found)
+
+
+def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
+    """What values depend on, slot by slot: the embedded backend's name, or a hash of the weights' bytes."""
+    heavy = torch_slots(slots, setting)
+    return {slot: _version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
+
+
+def _version(slot: Slot, setting: SlotSetting) -> str:
+    """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
+    options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
+    if slot == "faces":
+        options = sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+    return weights_version(_weights(slot, setting), options)
+
+
+def weights_version(found: Path, options: Any = None) -> str:
+    """A hash of the files of a model, a folder or one file, and of options (by their repr)."""
+    digest = hashlib.sha256(repr(options).encode())
+    files = sorted(file for file in found.iterdir() if file.suffix in SUFFIXES) if found.is_dir() else [found]
+    for file in files:
+        digest.update(f"{file.name}\0{file_hash(file)}\0".encode())
+    return digest.hexdigest()
+
+
+def _weights(slot: Slot, setting: SlotSetting) -> Path:
+    """The folder or file of a slot's weights, looked into. ParamsError."""
+    where, model = f"measures.{slot}", getattr(setting, slot)
+    if slot == "faces":
+        return Path(faces_settings.read("measures.insightface", setting.insightface).folder)
+    return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, ARCHITECTURES[slot])
+
+
+def devices_of(where: str, name: str) -> list[str]:
+    """The devices of a params field: of auto every GPU, or the CPU. ParamsError for one that torch has not here."""
+    if name == "cpu":
+        return [name]
+    import torch
+
+    count = torch.cuda.device_count()
+    if name == "auto":
+        return [f"cuda:{n}" for n in range(count)] or ["cpu"]
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ParamsError(f"{where}: torch knows no device {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ParamsError(f"{where} is {name}, and torch sees {count} GPUs")
+    return [name]
+
+
+class Models:
+    """The models of the slots, each loaded when it is first asked for, on this device or on the slot's own.
+
+    hosts: by device, `Models` in the process that has that device's models; without one they are in this process.
+    """
+
+    def __init__(
+        self, setting: SlotSetting, device: str = "cpu", hosts: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self.setting, self.device, self.hosts = setting, device, hosts
+        self._layouts: dict[Slot, Grid] = {}
+        self._loading = Lock()
+
+    def ask(self, slot: Slot, method: str, *args: Any) -> Any:
+        """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory;
+        Unfinished where the process that has it was killed."""
+        device = self._device(slot)
+        if device in self.hosts and torch_slots([slot], self.setting):
+            try:
+                return self.hosts[device].ask(slot, method, *args)
+            except (EOFError, ConnectionError):
+                raise Unfinished(f"the process with the models on {device} {GONE}") from None
+        with self._loading:  # threads ask, and each model is loaded once
+            model = getattr(self, slot)
+        if not torch_slots([slot], self.setting):
+            return getattr(model, method)(*args)
+        from editjudge.vision.loading import within_memory
+
+        return within_memory(model, lambda: getattr(model, method)(*args))
+
+    def layout(self, slot: Slot) -> Grid:
+        """The patches of `clip` or `dinov3`."""
+        if slot not in self._layouts:
+            self._layouts[slot] = self.ask(slot, "layout")
+        return self._layouts[slot]
+
+    @cached_property
+    def clip(self) -> "ClipEncoder":
+        from editjudge.vision.encoders_transformers import ClipEncoder
+
+        return ClipEncoder("measures.clip", self.setting.clip, **self._torch("clip"))
+
+    @cached_property
+    def dinov3(self) -> "DinoEncoder":
+        from editjudge.vision.encoders_transformers import DinoEncoder
+
+        return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch("dinov3"))
+
+    @cached_property
+    def segmenter(self) -> "GrabCut | Sam2Segmenter":
+        if self.setting.segmenter == GRABCUT:
+            return GrabCut()
+        from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+        return Sam2Segmenter("measures.segmenter", self.setting.segmenter, **self._torch("segmenter"))
+
+    @cached_property
+    def lpips(self) -> "Lpips":
+        from editjudge.vision.lpips_torch import Lpips
+
+        return Lpips(
+            "measures.lpips", self.setting.lpips, self._device("lpips"), self.setting.of("lpips", "batch_size")
+        )
+
+    @cached_property
+    def depth(self) -> "DepthAnything":
+        from editjudge.vision.depth import DepthAnything
+
+        return DepthAnything("measures.depth", self.setting.depth, **self._torch("depth"))
+
+    @cached_property
+    def faces(self) -> "LbpFaces | InsightFaces":
+        if self.setting.faces == LBP:
+            return LbpFaces()
+        from editjudge.vision.faces_insightface import InsightFaces
+
+        setting = faces_settings.read("measures.insightface", self.setting.insightface)
+        return InsightFaces("measures.insightface", setting, self._device("faces"))
+
+    @cached_property
+    def parsing(self) -> "FaceParser":
+        from editjudge.vision.parsing import FaceParser
+
+        return FaceParser("measures.parsing", self.setting.parsing, **self._torch("parsing"))
+
+    @cached_property
+    def pose(self) -> "VitPose":
+        from editjudge.vision.pose import VitPose
+
+        return VitPose("measures.pose", self.setting.pose, **self._torch("pose"))
+
+    def _device(self, slot: Slot) -> str:
+        return self.setting.own_device(slot) or self.device
+
+    def _torch(self, slot: Slot) -> dict[str, Any]:
+        options = {name: self.setting.of(slot, name) for name in ("dtype", "batch_size")}
+        return {"device": self._device(slot), **options}
+
+
+class _Host(BaseManager):
+    """A process with models that other processes ask, each through a thread of its own."""
+
+
+_Host.register("models", Models, exposed=("ask",))
+
+
+@contextmanager
+def hosted(setting: SlotSetting, device: str) -> Iterator[Any]:
+    """`Models` of a device in a process of their own, as long as the context lasts."""
+    host = _Host(ctx=fork_server())
+    host.start(_begin_host)
+    with host:
+        yield host.models(setting, device)  # type: ignore[attr-defined]
+
+
+def _begin_host() -> None:
+    one_thread()
+    end_with_parent()
+
+
+def one_thread() -> None:
+    """Torch with one thread in this process: processes share no locks, and results do not depend on their number."""
+    import torch
+
+    torch.set_num_threads(1)

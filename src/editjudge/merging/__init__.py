@@ -1,1 +1,0 @@
-"""An adapter into its base, streamed."""

@@ -1,0 +1,1 @@
+"""Any chat model: in this process, behind an endpoint, served; its weights."""

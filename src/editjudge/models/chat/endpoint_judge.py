@@ -1,0 +1,194 @@
+"""A model behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time.
+
+Judges are asked so, and so are the models that find where an edit is (grounding/), each in a form of its own.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+from tqdm import tqdm
+
+from editjudge.core import images
+from editjudge.engine import progress
+from editjudge.judges.protocol import Form, Said
+from editjudge.judges.settings import ChatSetting, EndpointSetting
+from editjudge.models.chat.logprobs import essential
+from editjudge.models.chat.request import Task, answered, read, record_name, sampling, shown, write_body
+from editjudge.models.endpoint.client import (
+    Answered,
+    CallFailed,
+    Completion,
+    Endpoint,
+    EndpointError,
+    Line,
+    Refused,
+    read_completion,
+)
+from editjudge.models.endpoint.pictures import Pictures, PixelLimits
+from editjudge.models.endpoint.spending import Account, Usage
+
+WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
+DOWN = 100  # questions in a row without an answer after which no more are asked
+# Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
+REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
+STRUCTURE = "response_format"  # another: a server that takes none, or not this schema, may refuse without naming it
+Keep: TypeAlias = Callable[[str, Said], None]
+"""Gets each reply as soon as it has come, usable or not, under its record's name, in the thread that asks."""
+
+
+class EndpointJudge:
+    """One run of questions to an endpoint; what its workers share.
+
+    A reply that the form cannot read is asked for again, with sampling, up to `reply_tries` replies and as long as the
+    budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked, has no answer
+    and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model.
+    """
+
+    def __init__(
+        self, setting: ChatSetting, base_url: str, key: str | None, form: Form, account: Account, keep: Keep
+    ) -> None:
+        self.setting, self.form, self.account, self.keep = setting, form, account, keep
+        reached = (setting.max_in_flight, setting.per_minute, setting.timeout, setting.connect_timeout, setting.tries)
+        self.endpoint = Endpoint(Line(base_url, key, *reached), account.retries)
+        self.pictures = Pictures(PixelLimits(setting.min_pixels, setting.max_pixels))
+        self.under_way = 0
+        self.one_done = asyncio.Event()
+        self.failed_in_a_row = 0
+        self.structured = False  # whether a reply in the form of the schema has come
+
+    def answer_all(self, tasks: Sequence[Task]) -> list[Any]:
+        """The answers to the tasks, in their order. Nothing is done for a task before its turn has come."""
+        start = time.monotonic()
+        try:
+            return asyncio.run(self._answer_all(tasks))
+        finally:
+            self.account.seconds += time.monotonic() - start
+
+    async def _answer_all(self, tasks: Sequence[Task]) -> list[Any]:
+        answers: dict[int, Any] = {}
+        refused: BaseException | None = None
+        waiting = iter(enumerate(tasks))
+        with progress.bar(len(tasks), self.account.judge, "question") as bar:
+            async with self.endpoint:
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        for _ in range(min(len(tasks), WAITING * self.setting.max_in_flight)):
+                            group.create_task(self._work(waiting, answers, bar))
+                except* EndpointError as errors:
+                    refused = errors.exceptions[0]
+        if refused is not None:
+            raise refused
+        return [answers[n] for n in range(len(tasks))]
+
+    async def _work(self, waiting: Iterator[tuple[int, Task]], answers: dict[int, Any], bar: tqdm) -> None:
+        for n, task in waiting:
+            if not await self._room():
+                answers[n] = self._unasked(task)
+            elif self.failed_in_a_row >= DOWN:
+                answers[n] = self._failed(task, "not asked", f"not asked: the {DOWN} questions before had no answer")
+            else:
+                self.under_way += 1
+                answers[n] = await self._answer(task)
+                self.under_way -= 1
+                self.one_done.set()
+            if self.account.failures:
+                bar.set_postfix(failed=self.account.failures.total(), refresh=False)
+            bar.update()
+
+    async def _room(self) -> bool:
+        """Whether the budget allows one question more; waits for those under way where that depends on their cost."""
+        while self.account.left() <= self.under_way:
+            if not self.under_way:
+                return False
+            self.one_done.clear()
+            await self.one_done.wait()
+        return True
+
+    def _unasked(self, task: Task) -> Any:
+        """The unreadable answer that was kept, or none."""
+        if task.said:
+            self.account.reused += 1
+            return read(self.form, task)
+        self.account.unasked += 1
+        return self.form.answer(task.question, self.account.closed())
+
+    def _failed(self, task: Task, kind: str, reason: str) -> Any:
+        self.account.failures[kind] += 1
+        return self.form.answer(task.question, reason)
+
+    async def _answer(self, task: Task) -> Any:
+        """A readable answer; or the last unreadable one; or none, with the reason."""
+        answer = read(self.form, task)
+        while not answered(answer) and len(task.said) < self.setting.reply_tries:
+            # The budget must be enough for one reply more to each question under way, this one included.
+            if task.said and self.account.affordable() < self.under_way:
+                break
+            try:
+                came = await self._ask(task)
+            except images.ImageError as error:
+                return self._failed(task, "image", str(error))
+            except CallFailed as failure:
+                self.account.requests += failure.requests
+                # A refused question says nothing about the others once one has been answered.
+                self.failed_in_a_row += not (isinstance(failure, Refused) and self.account.used)
+                return self._failed(task, failure.kind, failure.reason)
+            self.failed_in_a_row = 0
+            self.account.requests += came.requests
+            said = self._said(came)
+            self.keep(record_name(self.setting, self.form, task), said)
+            task = replace(task, said=(*task.said, said))
+            answer = read(self.form, task)
+            self.account.use(task.name, answer.usage, answered(answer))
+        self.account.asked += 1
+        return answer
+
+    async def _ask(self, task: Task) -> Answered[Completion]:
+        """The reply to the task's next request, without the options that the endpoint has been found to refuse.
+
+        An endpoint refuses an option if it answers the same request without it; other errors may name it by chance.
+        """
+        left_out, refused = set(self.account.left_out), 0
+        while True:
+            chosen = {"model": self.setting.model}
+            chosen |= sampling(self.setting, self.form, task.number, len(task.said))
+            for name in left_out & set(chosen):
+                value, instead = chosen.pop(name), REFUSABLE.get(name)
+                chosen |= {} if instead is None else {instead: value}
+            try:
+                came = await self.endpoint.post("chat/completions", partial(self._body, task, chosen), read_completion)
+            except Refused as refusal:
+                if not self.account.used and refusal.everyones():
+                    raise EndpointError(refusal.reason) from None
+                named = {name for name in REFUSABLE if name in chosen and re.search(rf"\b{name}\b", refusal.text)}
+                named = named or (set() if self.structured else {STRUCTURE} & set(chosen))
+                if not named:
+                    refusal.requests += refused
+                    raise
+                left_out |= named
+                refused += refusal.requests
+            else:
+                self.account.left_out |= left_out
+                self.structured |= STRUCTURE in chosen
+                return replace(came, requests=came.requests + refused)
+
+    async def _body(self, task: Task, chosen: Mapping[str, Any]) -> bytes:
+        urls = []
+        for name, data in shown(self.form, task.question).items():
+            try:
+                urls.append(await self.pictures.url(data))
+            except images.ImageError as error:
+                raise images.ImageError(f"{name}: {error}") from None
+        return write_body(chosen, self.form.messages(task.question.instruction), urls)
+
+    def _said(self, came: Answered[Completion]) -> Said:
+        reply, usage = came.value, None
+        if reply.tokens_in is not None and reply.tokens_out is not None:
+            usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)
+        asked = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
+        return Said(reply.text, essential(reply.tokens), usage, asked)

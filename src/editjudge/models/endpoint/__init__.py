@@ -1,0 +1,1 @@
+"""An OpenAI-compatible endpoint: client, pictures, replies, spending."""

@@ -1,0 +1,1 @@
+"""Checkpoints served behind the OpenAI-compatible API."""

@@ -1,0 +1,292 @@
+"""A checkpoint behind the OpenAI-compatible chat API, as long as it is needed: by vLLM, or by the embedded server."""
+
+import ctypes
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
+from tqdm import tqdm
+
+from editjudge.core import params
+from editjudge.core.errors import UserError
+from editjudge.core.files import work
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
+
+LAST_LINES = 15
+LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
+# vLLM fetches no weights and reports nothing.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
+class ServingError(UserError, RuntimeError):
+    """A server that cannot be started, or that ended by itself."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is served. model: a folder. batch_size: requests that the embedded server answers together. adapter: the
+    folder of a LoRA adapter of it, which is served in its place.
+    """
+
+    model: str
+    dtype: str
+    batch_size: int
+    adapter: str | None = None
+
+
+@settings_class(frozen=True, config=FORBID)
+class Serving:
+    """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
+
+    engine: Literal["transformers", "vllm"]
+    program: Text
+    host: Text
+    port: Annotated[Count, Field(le=65_535)]
+    dtype: Literal["float32", "bfloat16"]
+    tensor_parallel: Annotated[Positive, Field(le=1024)]
+    data_parallel: Annotated[Positive, Field(le=1024)]
+    devices: Sequence[Count]
+    gpu_memory_utilization: Annotated[Real, Field(gt=0, le=1)]
+    max_model_len: Annotated[Positive, Field(le=10_000_000)]
+    max_num_seqs: Annotated[Positive, Field(le=10_000)]
+    images: Annotated[Positive, Field(le=1000)]
+    min_pixels: Count
+    max_pixels: Count
+    arguments: Sequence[Text]
+    start_seconds: Annotated[Real, Field(ge=0.1, le=86_400)]
+    stop_seconds: Annotated[Real, Field(ge=0, le=86_400)]
+
+    def __post_init__(self) -> None:
+        if not (self.min_pixels == self.max_pixels == 0 or 0 < self.min_pixels <= self.max_pixels):
+            raise Wrong("min_pixels", "and max_pixels must both be 0, or in this order")
+        gpus = self.data_parallel * self.tensor_parallel
+        if self.engine == "transformers" and gpus > 1:
+            raise Wrong("data_parallel", "and tensor_parallel must be 1: the embedded server runs one copy on one GPU")
+        if self.devices and len(self.devices) < gpus:
+            raise Wrong("devices", f"names {len(self.devices)} GPUs: {gpus} are needed")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs. url: of its API, with /v1. model: what requests call the model."""
+
+    url: str
+    model: str
+    process: subprocess.Popen
+    log: Path
+
+
+def read_serving(values: dict[str, Any]) -> Serving:
+    return read("serve", Serving, params.leaf(values, "serve"))
+
+
+@contextmanager
+def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
+    """Serves a checkpoint as long as the block lasts; the model's name there is its folder, or its adapter's.
+
+    The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread). Where
+    this process is killed, Linux tells the server to end, which would hold its GPUs and its port.
+    FileNotFoundError: no such folder. ServingError: no vLLM is there, the port is taken, or the server ends, or is
+    not healthy after `start_seconds`, with the last lines of its log.
+    """
+    if not Path(checkpoint.model, "config.json").is_file():
+        raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
+    port = free_port(how.host, how.port)
+    command = COMMANDS[how.engine](checkpoint, how, port)
+    log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with ended_by_sigterm(), log.open("wb") as out:
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": end_with_parent}
+        process = subprocess.Popen(command, **streams, **told)
+        try:
+            wait_until_healthy(process, how, port, log)
+            yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
+        finally:
+            stop(process, how.stop_seconds)
+
+
+def end_with_parent() -> None:
+    """In the new process: SIGTERM, which servers clean up after, once the thread that started it is gone (on Linux)."""
+    if sys.platform == "linux":
+        LIBC.prctl(PARENT_DIED, signal.SIGTERM)
+
+
+def environment(how: Serving) -> dict[str, str]:
+    """What the server is told beside its flags: nothing is fetched or reported, and which GPUs it may use.
+
+    `devices` counts among those that this process may use. vLLM has its own packages, and looks for its tools (ninja)
+    on the PATH.
+    """
+    told = os.environ | ENVIRONMENT
+    if how.devices:
+        names = list(map(str, how.devices))
+        if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            visible = list(takewhile(lambda name: name not in ("", "-1"), named.split(",")))  # none behind these
+            if beyond := [n for n in how.devices if n >= len(visible)]:
+                raise ServingError(
+                    f"serve.devices names {beyond[0]}, and CUDA_VISIBLE_DEVICES {len(visible)} GPUs, from 0"
+                )
+            names = [visible[n] for n in how.devices]
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    if how.engine == "vllm" and (program := shutil.which(how.program)):
+        told.pop("PYTHONPATH", None)
+        told["PATH"] = f"{Path(program).parent.absolute()}{os.pathsep}{told.get('PATH', '')}"
+    return told
+
+
+def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+    """`vllm serve` with the reference's flags.
+
+    A checkpoint's own sampling defaults are left aside: what a request does not say is then what the API says.
+    """
+    program = shutil.which(how.program)
+    if program is None:
+        raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
+    flags: dict[str, Any] = {
+        "host": how.host,
+        "port": port,
+        "served-model-name": checkpoint.model,
+        "tensor-parallel-size": how.tensor_parallel,
+        "data-parallel-size": how.data_parallel,
+        "gpu-memory-utilization": how.gpu_memory_utilization,
+        "max-model-len": how.max_model_len,
+        "max-num-seqs": how.max_num_seqs,
+        "dtype": checkpoint.dtype,
+        "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
+        "generation-config": "vllm",
+    }
+    size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels} if how.max_pixels else None
+    if checkpoint.adapter is not None:
+        folder = Path(checkpoint.adapter)
+        flags["lora-modules"] = json.dumps({"name": checkpoint.adapter, "path": str(folder.resolve())})
+        flags["max-lora-rank"] = max_lora_rank(folder)
+        size = size or pixels_of(folder)
+    if size:
+        flags["mm-processor-kwargs"] = json.dumps({"size": size})
+    lora = [] if checkpoint.adapter is None else ["--enable-lora"]
+    return [program, "serve", checkpoint.model, *words(flags), *lora, *how.arguments]
+
+
+def max_lora_rank(adapter: Path) -> int:
+    """The least rank that vLLM can reserve for an adapter. ServingError: it has a larger one than vLLM takes."""
+    from editjudge.models.weights.adapter import read_config  # imports torch
+
+    config = read_config(adapter)
+    rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
+    if rank > LORA_RANKS[-1]:
+        raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
+    return next(each for each in LORA_RANKS if each >= rank)
+
+
+def pixels_of(adapter: Path) -> dict[str, int] | None:
+    """The sizes of images that an adapter was trained with, from the processor beside it; None without one."""
+    from editjudge.models.weights.tensors import image_sizes
+
+    file = adapter / "processor_config.json"
+    return image_sizes(file) if file.is_file() else None
+
+
+def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+    """The embedded server, in an interpreter of its own. It takes the image sizes of the checkpoint."""
+    flags = {
+        "model": checkpoint.model,
+        "name": checkpoint.adapter or checkpoint.model,
+        "host": how.host,
+        "port": port,
+        "dtype": checkpoint.dtype,
+        "batch-size": checkpoint.batch_size,
+        "max-model-len": how.max_model_len,
+        "images": how.images,
+    }
+    flags |= {} if checkpoint.adapter is None else {"adapter": checkpoint.adapter}
+    return [sys.executable, "-m", "editjudge.models.serve.server", *words(flags), *how.arguments]
+
+
+def words(flags: dict[str, Any]) -> list[str]:
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+
+
+COMMANDS = {"vllm": vllm_command, "transformers": embedded_command}
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, or for 0 a free one. ServingError: something listens there already, and would be taken for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServingError(f"cannot serve on {host}:{port}: {error}") from error
+        return probe.getsockname()[1]
+
+
+def wait_until_healthy(process: subprocess.Popen, how: Serving, port: int, log: Path) -> None:
+    """Until GET /health answers 200, with a line that counts the seconds. ServingError: see `running`."""
+    start, form = time.monotonic(), f"{how.engine} starts: {{n:.0f}} s of at most {{total:.0f}} s"
+    with tqdm(total=how.start_seconds, bar_format=form, mininterval=1.0, file=sys.stderr) as bar:
+        while not healthy(how.host, port):
+            bar.update(time.monotonic() - start - bar.n)
+            if process.poll() is not None:
+                raise ServingError(f"{how.engine} ended with code {process.returncode} while starting{tail(log)}")
+            if bar.n > how.start_seconds:
+                raise ServingError(f"{how.engine} is not healthy after {how.start_seconds:.0f} s{tail(log)}")
+            time.sleep(0.2)
+
+
+def healthy(host: str, port: int) -> bool:
+    """Whether the server answers. Asked directly: no proxy of the environment is between."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with suppress(OSError, http.client.HTTPException), direct.open(f"http://{host}:{port}/health", timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+def tail(log: Path) -> str:
+    """The last lines of a server's log, to stand behind an error."""
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return f"; the end of {log}:\n" + "\n".join(lines)
+
+
+def stop(process: subprocess.Popen, seconds: float) -> None:
+    """SIGTERM to the server and its children; after `seconds`, or if interrupted, SIGKILL to what is left."""
+    try:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block by SystemExit, so that what it opened is closed; a second one does not disturb that."""
+
+    def leave(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

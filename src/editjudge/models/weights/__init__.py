@@ -1,0 +1,1 @@
+"""Checkpoints on disk: an adapter merged into its base, streamed."""

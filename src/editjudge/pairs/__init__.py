@@ -1,1 +1,0 @@
-"""What becomes a training pair: tiers, rules, VLM verdicts."""

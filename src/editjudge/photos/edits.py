@@ -1,0 +1,242 @@
+"""Which edits a photograph is asked for: single ones, and dialogues whose turns are about different objects.
+
+A choice is an edit's type, our task of it, and what it is about: a region that passes the thresholds, a free spot of
+the photograph, or nothing by itself. A writer makes it an instruction.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import cv2
+import numpy as np
+
+from editjudge.core import images, records, regions
+from editjudge.core.keys import place
+from editjudge.core.tables import RowError
+from editjudge.photos.record import Photo, Region
+from editjudge.photos.settings import DIALOGUE, Instructions, Thresholds, Type
+from editjudge.sources.builtin import photos
+from editjudge.sources.names import task_of
+
+ADJUSTMENTS = ("color_alter", "material_alter", "size_adjustment")
+ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
+SPOT = 0.8  # of a ninth of the photograph, each way
+FREE = 0.1  # of a spot that objects may cover
+LARGE, MEDIUM = 0.25, 0.05  # share of the photograph from which an object is called so
+REFUSED = ("photo", "edit", "reason", "detail")
+TRAIN, TEST = "train", "test"  # edits to learn from, and those of suites
+
+
+@dataclass(frozen=True)
+class Choice:
+    """type: ImgEdit's; task: ours. region: what it is about, spot: the box of a free place, in pixels of the photo."""
+
+    type: Type
+    task: str
+    region: Region | None = None
+    spot: regions.FloatBox | None = None
+
+    @property
+    def box(self) -> regions.FloatBox | None:
+        return self.region.bbox if self.region else self.spot
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A photograph as it is edited. rgb: (h, w, 3) uint8; data: the same, encoded; scale: from the record's pixels."""
+
+    rgb: np.ndarray
+    data: bytes
+    scale: float
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a writer makes of a choice. edit: for the embedded editors, JSON; regions: of the contract raw_pairs."""
+
+    instruction: str
+    regions: list[records.Row]
+    edit: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An edit to be written. split: TRAIN or TEST; before: those of the dialogue's earlier turns."""
+
+    key: str
+    photo: Photo
+    shown: Shown
+    choice: Choice
+    split: str
+    before: tuple[Choice, ...] = ()
+    dialogue: str | None = None
+    turn: int | None = None
+
+
+Writer: TypeAlias = Callable[[Sequence[Asked]], list[Written | str]]
+"""Edits to their instructions, or to the reasons why there are none."""
+
+
+def shown(photo: Photo, data: bytes, side: int) -> Shown:
+    """The photograph, its long side no more than `side` pixels if that is not 0. Raises RowError."""
+    try:
+        rgb = images.decode(data)
+    except images.ImageError as error:
+        raise RowError("broken image", str(error)) from error
+    if rgb.shape[:2] != (photo.height, photo.width):
+        sizes = f"{rgb.shape[1]} x {rgb.shape[0]} pixels, its record has {photo.width} x {photo.height}"
+        raise RowError("another size", sizes)
+    scale = side / max(rgb.shape[:2]) if side else 1.0
+    if scale >= 1:
+        return Shown(rgb, data, 1.0)
+    size = [max(1, round(length * scale)) for length in (photo.width, photo.height)]
+    small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    return Shown(small, images.encode_png(small), scale)
+
+
+def passes(region: Region, photo: Photo, limits: Thresholds) -> bool:
+    scores = (region.score, region.clip_score, region.aes_score)
+    least = (limits.score_least, limits.clip_least, limits.aesthetic_least)
+    good = all(score is None or score >= each for score, each in zip(scores, least, strict=True))
+    return good and region.area(photo.height, photo.width) >= limits.area_least
+
+
+def free_spots(photo: Photo) -> list[regions.FloatBox]:
+    """Parts of the photograph's ninths, row by row, that no object covers."""
+    taken = np.zeros((photo.height, photo.width), bool)
+    for region in photo.object:
+        taken |= region.pixels(photo.height, photo.width)
+    found: list[regions.FloatBox] = []
+    for row in range(3):
+        for column in range(3):
+            cx, cy = (column + 0.5) * photo.width / 3, (row + 0.5) * photo.height / 3
+            dx, dy = SPOT * photo.width / 6, SPOT * photo.height / 6
+            x0, y0, x1, y1 = regions.clip_box((cx - dx, cy - dy, cx + dx, cy + dy), photo.height, photo.width)
+            if taken[y0:y1, x0:x1].mean() <= FREE:
+                found.append((float(x0), float(y0), float(x1), float(y1)))
+    return found
+
+
+def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict[Type, list[Choice]]:
+    """What edits of each type can be about, in the record's order; adjustments have our three tasks each."""
+    limits, behind = setting.objects, setting.background
+    objects = [each for each in photo.object if passes(each, photo, limits)]
+    backgrounds = [each for each in photo.background if passes(each, photo, behind)]
+    found: dict[Type, list[Choice]] = {}
+    for kind in dict.fromkeys(types):
+        task = task_of(kind) or ""
+        if kind == "add":
+            found[kind] = [Choice(kind, task, spot=spot) for spot in free_spots(photo)]
+        elif kind == "adjust":
+            found[kind] = [Choice(kind, each, region) for region in objects for each in ADJUSTMENTS]
+        elif kind == "style":
+            found[kind] = [Choice(kind, task)]
+        else:
+            chosen = backgrounds if kind == "background" else objects
+            if kind in ("remove", "replace"):
+                chosen = [each for each in objects if each.area(photo.height, photo.width) <= limits.remove_area_most]
+            found[kind] = [Choice(kind, task, region) for region in chosen]
+    return found
+
+
+def single(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
+    """At most `per_photo` different choices; the types take turns, and each draws what it is about."""
+    found, chosen, dry = subjects(photo, setting, setting.types), list[Choice](), 0
+    for n in range(setting.per_photo * len(setting.types)):
+        left = [each for each in found[setting.types[n % len(setting.types)]] if each not in chosen]
+        dry = 0 if left else dry + 1
+        if len(chosen) == setting.per_photo or dry == len(setting.types):
+            break
+        if left:
+            chosen.append(left[int(rng.integers(len(left)))])
+    return chosen
+
+
+def dialogue(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
+    """Two to `turns_most` choices about places that do not overlap. Raises RowError where there are not two."""
+    found = subjects(photo, setting, [kind for kind in setting.types if kind in DIALOGUE])
+    turns, chosen = int(rng.integers(2, setting.turns_most + 1)), list[Choice]()
+    kinds = [kind for kind, choices in found.items() if choices]
+    order = [kinds[n] for n in rng.permutation(len(kinds))]
+    for n in range(turns * len(order)):
+        left = [each for each in found[order[n % len(order)]] if not _overlaps(each, chosen)]
+        if left and len(chosen) < turns:
+            chosen.append(left[int(rng.integers(len(left)))])
+    if len(chosen) < 2:
+        raise RowError("no dialogue", "fewer than two edits apart from each other")
+    return chosen
+
+
+def _overlaps(choice: Choice, others: Sequence[Choice]) -> bool:
+    boxes = [other.box for other in others if other.box]
+    return bool(choice.box and boxes and regions.intersections([choice.box], boxes).any())
+
+
+def split_of(photo: Photo, test_share: float) -> str:
+    """TRAIN or TEST, the same whatever other photographs there are; a photo of the probe has its own."""
+    if photo.path in photos.BENCHMARK:
+        return TEST
+    return TEST if photo.path not in photos.TRAIN and place(photo.key) < test_share else TRAIN
+
+
+def asked(photo: Photo, shown: Shown, setting: Instructions, refuse: Callable[[records.Row], None]) -> Iterator[Asked]:
+    """All edits of a photograph that are to be written; the same record and seed give the same."""
+    rng = np.random.default_rng([setting.seed, *photo.key.encode()])
+    choices, split = single(photo, setting, rng), split_of(photo, setting.test_share)
+    if len(choices) < setting.per_photo:
+        why = f"{len(choices)} of {setting.per_photo} edits: no more regions pass the thresholds"
+        refuse(dict(zip(REFUSED, (photo.path, "", "too few regions", why), strict=True)))
+    for n, choice in enumerate(choices):
+        yield Asked(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
+    for n in range(setting.dialogues):
+        name = f"{photo.key}-dialogue{n}"
+        try:
+            turns = dialogue(photo, setting, rng)
+        except RowError as error:
+            refuse(dict(zip(REFUSED, (photo.path, name, error.reason, error.detail), strict=True)))
+            continue
+        for turn, choice in enumerate(turns, 1):
+            yield Asked(f"{name}-turn{turn}", photo, shown, choice, split, tuple(turns[: turn - 1]), name, turn)
+
+
+def row(edit: Asked, written: Written) -> records.Row:
+    """A row of the contract photo_edits. A later turn's image is the photograph, too, before the first turn."""
+    return {
+        "key": edit.key,
+        "task": edit.choice.task,
+        "type": edit.choice.type,
+        "split": edit.split,
+        "instruction": written.instruction,
+        "image": edit.shown.data,
+        "origin": edit.photo.path,
+        "regions": written.regions,
+        "edit": written.edit,
+        "dialogue": edit.dialogue,
+        "turn": edit.turn,
+    }
+
+
+def where(box: regions.FloatBox, height: int, width: int) -> str:
+    """The place of a box's centre in words: `in the top left`, `in the centre`."""
+    row = ROWS[min(2, int(3 * (box[1] + box[3]) / 2 / height))]
+    column = COLUMNS[min(2, int(3 * (box[0] + box[2]) / 2 / width))]
+    if row == "middle":
+        return "in the centre" if column == "centre" else f"in the middle on the {column}"
+    return f"in the {row} {'centre' if column == 'centre' else column}"
+
+
+def rough_size(box: regions.FloatBox, height: int, width: int) -> str:
+    """large, medium-sized or small, by the box's share of the photograph."""
+    share = float(regions.areas([box])[0]) / (height * width)
+    return "large" if share >= LARGE else "medium-sized" if share >= MEDIUM else "small"
+
+
+def scaled(box: regions.FloatBox, shown: Shown) -> regions.Box:
+    """A box of the record in the pixels of the photograph as it is edited."""
+    return regions.clip_box([side * shown.scale for side in box], *shown.rgb.shape[:2])
+
+
+def sentence(text: Any) -> str:
+    """A text on one line, without spaces around it."""
+    return " ".join(str(text).split())

@@ -1,0 +1,144 @@
+"""The models of the three stages, or what stands in for them, each loaded when it is first needed."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from editjudge.core import hub, records
+from editjudge.core.code import upstream
+from editjudge.core.code import version as code_version
+from editjudge.engine import resume
+from editjudge.grounding.grounding import Finding, Inquiry, Turn
+from editjudge.grounding.settings import EmbeddedSetting, LocalParserSetting, ParserSetting, asked_setting
+from editjudge.measures.annotation.slots import devices_of, weights_version
+from editjudge.models.chat.models import Model
+from editjudge.models.endpoint.spending import Account
+from editjudge.photos import asking, finding, pool, templates
+from editjudge.photos.edits import Writer
+from editjudge.photos.finding import Finder
+from editjudge.photos.pool import Captioner, Scorer, remembered
+from editjudge.photos.settings import DinoSetting, Instructions, LaionSetting, ModelSetting, OwlSetting, Regions
+from editjudge.vision import aesthetics, folders, segmenters
+
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.towers import ClipTowers
+
+AESTHETIC, DETECTOR = "photo_pool.aesthetic", "regions.detector"
+CODES = {"laion": "editjudge.vision.aesthetics_laion", "regions": "editjudge.photos.locating"}
+NO_VALUES = {f"editjudge.core.{name}" for name in ("errors", "files", "hub", "params")}
+
+
+class Models:
+    """As long as a stage runs. What they say is kept in the cache, under the photograph and the model."""
+
+    def __init__(self, cache: Path) -> None:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        self.accounts: dict[str, Account] = {}
+        self._open = ExitStack()
+        self.cache = self._open.enter_context(resume.RecordCache(cache))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def aesthetic(self, setting: Any) -> Scorer:
+        """Raises ParamsError for a model that cannot be had, as those below."""
+        if isinstance(setting, EmbeddedSetting):
+            return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
+        assert isinstance(setting, LaionSetting)
+        from editjudge.vision.aesthetics_laion import LaionPredictor
+
+        clip = self._clip(AESTHETIC, setting)
+        predictor = LaionPredictor(AESTHETIC, clip[0], setting.head)
+        version = [*clip[1], weights_version(Path(setting.head)), _code("laion")]
+
+        def score(rgbs: Sequence[Any]) -> list[float]:
+            names = [resume.fingerprint("aesthetic", version, list(rgb.shape), rgb.tobytes()) for rgb in rgbs]
+            return remembered(self.cache, names, lambda missing: predictor.scores([rgbs[n] for n in missing]))
+
+        return score
+
+    def captioner(self, setting: Any) -> Captioner:
+        if isinstance(setting, EmbeddedSetting):
+            return pool.embedded_captions
+        return partial(asking.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
+
+    def finder(self, setting: Regions, score: Scorer, aesthetic: Any) -> Finder:
+        """aesthetic: the setting of `score`."""
+        if isinstance(setting.detector, EmbeddedSetting):
+            return partial(finding.by_hand, score=score)
+        from editjudge.photos.locating import Locator
+
+        detector, version = self._detector(setting.detector)
+        segmenter: Any = segmenters.GrabCut()
+        if isinstance(setting.segmenter, ModelSetting):
+            from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+            segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
+            version += segmenter[1]
+            segmenter = segmenter[0]
+        clip: tuple[ClipTowers | None, list[str]] = (None, [])
+        if isinstance(setting.clip, ModelSetting):
+            clip = self._clip("regions.clip", setting.clip)
+        how, rated = setting.detector, {k: v for k, v in vars(aesthetic).items() if k != "device"}
+        parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, _code("regions")]
+        return Locator(how, detector, segmenter, clip[0], score, self.cache, resume.fingerprint(parts)).find
+
+    def writer(self, setting: Instructions) -> Writer:
+        if isinstance(setting.writer, EmbeddedSetting):
+            return partial(templates.write, seed=setting.seed)
+        return partial(asking.write, ask=self._ask("instructions.writer", "writer", setting.writer))
+
+    def _detector(self, how: OwlSetting) -> tuple[Any, list[str]]:
+        if isinstance(how, DinoSetting):
+            from editjudge.vision.detectors import GroundingDino
+
+            return self._loaded(DETECTOR, how, GroundingDino, folders.GROUNDING_DINO)
+        from editjudge.vision.detectors_owl import OWLV2, Owlv2
+
+        return self._loaded(DETECTOR, how, Owlv2, OWLV2)
+
+    def _clip(self, where: str, how: Any) -> "tuple[ClipTowers, list[str]]":
+        from editjudge.vision.towers import CLIP, ClipTowers
+
+        return self._loaded(where, how, ClipTowers, CLIP)
+
+    def _loaded(self, where: str, how: Any, kind: Any, architecture: folders.Architecture) -> tuple[Any, list[str]]:
+        """A model on its first device, and what its answers depend on."""
+        folder = folders.find(f"{where}.model", how.model, architecture)
+        device = devices_of(f"{where}.device", how.device)[0]
+        model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
+        return model, [where, weights_version(folder, how.dtype)]
+
+    def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> asking.Ask:
+        """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
+        if isinstance(setting, LocalParserSetting):
+            setting = replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
+        how = asked_setting(where, setting)
+        account = self.accounts.setdefault(role, Account(role, how.price, how.budget))
+        model = self._open.enter_context(Model(how, self.cache, account))
+
+        def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
+            turn = Turn(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)
+            return [found for [found] in model.answers(turn, list(inquiries))] if inquiries else []
+
+        return ask
+
+    def report(self) -> dict[str, Any]:
+        """For metrics: what the answers that are used cost, by role."""
+        return {"cost": [{"role": role, **account.cost()} for role, account in self.accounts.items()]}
+
+    def write_run(self, stage: str) -> None:
+        """metrics/resume: what this run computed and re-used."""
+        asked = {role: account.this_run() for role, account in self.accounts.items()}
+        records.write_json(Path(f"metrics/resume/{stage}.json"), {**self.cache.counts(), **asked})
+
+
+@cache
+def _code(kind: str) -> str:
+    return code_version(upstream(CODES[kind]) - NO_VALUES)

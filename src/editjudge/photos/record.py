@@ -1,0 +1,177 @@
+"""ImgEdit's record of a photograph and its regions, one a line of JSON: written as published, and read.
+
+`path, cap, resolution, aes, tags, segmentation{background,object}[class_name, bbox, mask, score, clip_score,
+aes_score]`. Masks are COCO run lengths, packed as a text. Ours also have `key`; a score that was not computed is null.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from editjudge.core import images, masks, regions, schemas
+from editjudge.core.files import replacing
+from editjudge.core.keys import plain
+from editjudge.core.record import Record, box, number, text
+from editjudge.core.tables import RowError
+
+CONTRACT = "photo_records"
+LONGEST_KEY = 90  # later ones append an edit's type, and the names of models
+Role = Literal["background", "object"]
+ROLES: tuple[Role, ...] = ("background", "object")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Part of a photograph. bbox: x0, y0, x1, y1 in its pixels. mask: COCO run lengths, packed, or None: its box.
+
+    score: of the detector, 0..1. clip_score: how much CLIP takes it for its class, 0..1, aes_score; None: not computed.
+    """
+
+    class_name: str
+    bbox: tuple[float, float, float, float]
+    mask: str | None
+    score: float
+    clip_score: float | None = None
+    aes_score: float | None = None
+
+    def pixels(self, height: int, width: int) -> np.ndarray:
+        """Its mask, bool, (H, W). Raises ValueError where it does not fit the photograph."""
+        if self.mask is None:
+            return regions.boxes_mask([self.bbox], height, width)
+        return masks.rle_mask(self.mask, height, width)
+
+    def area(self, height: int, width: int) -> float:
+        """The share of the photograph that its box takes."""
+        return float(regions.areas([self.bbox])[0]) / (height * width)
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photograph's record. cap: its captions; tags: the nouns of objects and background, and a summary."""
+
+    key: str
+    path: str
+    height: int
+    width: int
+    cap: tuple[str, ...]
+    aes: float | None
+    tags: dict[str, Any]
+    background: tuple[Region, ...] = ()
+    object: tuple[Region, ...] = ()
+
+    @property
+    def caption(self) -> str:
+        return next(iter(self.cap), "") or self.tags.get("summary") or ""
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often an object of each name stands in it."""
+        return Counter(each.class_name for each in self.object)
+
+    def row(self) -> dict[str, Any]:
+        """The record in its published form."""
+        found = {role: [asdict(each) | {"bbox": list(each.bbox)} for each in getattr(self, role)] for role in ROLES}
+        return {
+            "key": self.key,
+            "path": self.path,
+            "cap": list(self.cap),
+            "resolution": {"height": self.height, "width": self.width},
+            "aes": self.aes,
+            "tags": self.tags,
+            "segmentation": {**found, "box_format": "xyxy"},
+            "bg_count": dict(sorted(Counter(each.class_name for each in self.background).items())),
+            "obj_count": dict(sorted(self.counts.items())),
+        }
+
+
+def read(record: Record) -> Photo:
+    """The photograph of a published row. Raises RowError for what cannot be used of it."""
+    path, sides = record.text("path"), record.get("resolution")
+    if not isinstance(sides, dict):
+        raise RowError("missing field", "resolution")
+    height, width = (int(number(sides.get(name), f"resolution.{name}")) for name in ("height", "width"))
+    if min(height, width) < 1 or height * width > images.MAX_PIXELS:
+        raise RowError("wrong type", f"resolution: sides of at least a pixel, {images.MAX_PIXELS} pixels at most")
+    found = record.get("segmentation")
+    if not isinstance(found, dict):
+        raise RowError("missing field", "segmentation")
+    if found.get("box_format", "xyxy") != "xyxy":
+        raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {found['box_format']!r:.40}")
+    key, aes = record.get("key"), record.get("aes")
+    photo = Photo(
+        key_of(key if isinstance(key, str) and key else path),
+        path,
+        height,
+        width,
+        tuple(text(each, "cap") for each in _list(record.get("cap"), "cap")),
+        None if aes is None else number(aes, "aes"),
+        _tags(record.get("tags")),
+    )
+    background, objects = (tuple(_regions(found.get(role), role, height, width)) for role in ROLES)
+    return replace(photo, background=background, object=objects)
+
+
+def key_of(path: str) -> str:
+    """A key that a photograph's path gives, or a key of others."""
+    return plain(path, LONGEST_KEY)
+
+
+def _list(value: Any, field: str) -> list[Any]:
+    if value is not None and not isinstance(value, (list, str)):
+        raise RowError("wrong type", f"{field}: a list expected")
+    return [value] if isinstance(value, str) else value or []
+
+
+def _tags(value: Any) -> dict[str, Any]:
+    value = value if isinstance(value, dict) else {}
+    nouns: dict[str, Any] = {}
+    for role in ROLES:
+        nouns[role] = [text(each, f"tags.{role}") for each in _list(value.get(role), f"tags.{role}")]
+    return {**nouns, "summary": value.get("summary") if isinstance(value.get("summary"), str) else None}
+
+
+def _regions(given: Any, role: str, height: int, width: int) -> Iterator[Region]:
+    for n, each in enumerate(_list(given, f"segmentation.{role}")):
+        where = f"segmentation.{role}.{n}"
+        if not isinstance(each, dict):
+            raise RowError("wrong type", f"{where}: an object expected")
+        scores = {name: each.get(name) for name in ("clip_score", "aes_score")}
+        own = {name: None if value is None else number(value, f"{where}.{name}") for name, value in scores.items()}
+        x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
+        name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
+        region = Region(name, (x0, y0, x1, y1), _packed(each.get("mask"), where), score, **own)
+        try:
+            regions.clip_box(region.bbox, height, width)
+        except ValueError as error:
+            raise RowError("empty box", f"{where}: {error}") from error
+        try:
+            region.pixels(height, width)
+        except ValueError as error:
+            raise RowError("broken mask", f"{where}: {error}") from error
+        yield region
+
+
+def _packed(mask: Any, where: str) -> str | None:
+    """A mask as a text: packed run lengths, or runs as a list, alone or as {size, counts}."""
+    counts = mask.get("counts") if isinstance(mask, dict) else mask
+    if isinstance(counts, list) and all(isinstance(run, int) for run in counts):
+        return masks.packed(counts)
+    if counts is not None and not isinstance(counts, str):
+        raise RowError("broken mask", f"{where}.mask: run lengths expected")
+    return counts
+
+
+def write(path: Path, photos: Iterable[Photo]) -> int:
+    """The records as lines of JSON, through a temporary name; how many. Raises ContractError."""
+    number = 0
+    with replacing(path) as own, own.open("w", encoding="utf-8") as file:
+        for number, photo in enumerate(photos, 1):
+            schemas.check(CONTRACT, [row := photo.row()], str(path), number - 1)
+            file.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
+    return number

@@ -1,0 +1,1 @@
+"""Scorers for trainers: the reward service, and curation."""

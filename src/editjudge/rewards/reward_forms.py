@@ -1,0 +1,299 @@
+"""The forms in which trainers ask for rewards: what each request is read into, and what each reply looks like.
+
+`score` is our own. The other six are those of Edit-R1, flow_grpo, EditScore's proxy, UniRL, Flow-Factory and verl-omni,
+so that a trainer changes nothing but an address. A failed edit is null with a reason in our own form, an error in
+UniRL's and verl-omni's, and NaN in the others, which have no place for a reason (EditScore's has one beside). Never 0.
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, Strict, ValidationError
+
+from editjudge.core.keys import FILE_NAME
+from editjudge.engine.limits import Rejected, invalid
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+
+Bytes: TypeAlias = Annotated[bytes, Strict()]
+IDENTITY = (
+    *("request_id", "sample_id", "group_id", "source_rank"),
+    *("policy_version", "scorer_version", "idempotency_key"),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks. edits: those that cannot be scored with their reason. given: the request, for its reply."""
+
+    edits: list[Edit | Unscored]
+    given: Any = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is served. name: the scorer's. sources: the folder of the sources that prompts name."""
+
+    name: str
+    sources: Path | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An edit's answer, and of it the number that trainers take as the reward; NaN: unscored."""
+
+    answer: Score | Unscored
+    reward: float
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form, at a path. read: takes the body's plain values. reply: makes those of the reply. pickled: both are
+    pickles, else JSON.
+    """
+
+    path: str
+    read: Callable[[Any, Served], Asked]
+    reply: Callable[[Asked, Sequence[Answered], Served], dict[str, Any]]
+    pickled: bool = False
+
+
+class OwnEdit(BaseModel, extra="forbid"):
+    instruction: str
+    source: str
+    edited: str
+
+
+class Own(BaseModel, extra="forbid"):
+    edits: list[OwnEdit]
+
+
+class Turn(BaseModel):
+    text: str
+    image_b64: str | None = None
+
+
+class UniRLRequest(BaseModel):
+    history: list[Turn]
+    required_rewards: list[str]
+
+
+class UniRL(BaseModel):
+    requests: list[UniRLRequest]
+
+
+class FlowFactory(BaseModel):
+    prompt: list[str]
+    image: list[str] | None
+    condition_images: list[list[str]] | None = None
+
+
+class Pickled(BaseModel):
+    """Edit-R1, flow_grpo and verl-omni."""
+
+    images: list[Bytes]
+    prompts: list[str]
+    ref_images: list[Bytes] | None = None
+
+
+class EditScore(BaseModel):
+    input_images: list[Bytes | list[Bytes]]
+    output_image: list[Bytes]
+    meta_datas: list[str | dict[str, Any]]
+
+
+def valid(model: type[Any], values: Any) -> Any:
+    """The values as the model; Rejected (400) names the first thing that is wrong."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def same_length(values: Mapping[str, Sequence[Any] | None]) -> None:
+    """Rejected (400): lists that do not belong together."""
+    lengths = {name: len(each) for name, each in values.items() if each is not None}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{length} {name}" for name, length in lengths.items())
+        raise Rejected(400, f"{counts}: each edit needs one of each")
+
+
+def decoded(text: str) -> bytes:
+    """ValueError: it is not base64."""
+    head, comma, data = text.partition(",")
+    return base64.b64decode(data if comma and head.startswith("data:") else text, validate=True)
+
+
+def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | Unscored:
+    """An edit whose images are base64 (or data URLs)."""
+    images = {"source": source, "edited image": edited}
+    if missing := [name for name, image in images.items() if not image]:
+        return Unscored(f"no {missing[0]}")
+    try:
+        return Edit(instruction, decoded(str(source)), decoded(str(edited)))
+    except (binascii.Error, ValueError) as error:
+        return Unscored(f"an image is not base64: {error}")
+
+
+def sound(edit: Edit | Unscored) -> Edit | Unscored:
+    """The edit, unless its instruction holds half characters, which no tokenizer takes."""
+    try:
+        if isinstance(edit, Edit):
+            edit.instruction.encode()
+        return edit
+    except UnicodeEncodeError:
+        return Unscored("the instruction is not valid Unicode")
+
+
+def reason(answered: Answered) -> str | None:
+    return answered.answer.reason if isinstance(answered.answer, Unscored) else None
+
+
+def read_own(values: Any, served: Served) -> Asked:
+    edits = valid(Own, values).edits
+    return Asked([edit_of(each.instruction, each.source, each.edited) for each in edits])
+
+
+def reply_own(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+    return {"scorer": served.name, "results": [own_result(each) for each in answers]}
+
+
+def own_result(answered: Answered) -> dict[str, Any]:
+    score = answered.answer
+    if isinstance(score, Unscored):
+        return {"overall": None, "reason": score.reason}
+    values = {"overall": score.overall, "overall_std": score.overall_std, "calibrated": score.calibrated}
+    return values | {"dimensions": dict(score.dimensions), "std": dict(score.std), "reason": None}
+
+
+def read_unirl(values: Any, served: Served) -> Asked:
+    """Two turns, the source and the edit, both with the instruction."""
+    given = valid(UniRL, values)
+    for each in given.requests:
+        if unknown := set(each.required_rewards) - {served.name}:
+            raise Rejected(400, f"required_rewards: {min(unknown)!r:.200} is not served; served is {served.name!r}")
+    identities = [{name: each.get(name) for name in IDENTITY} for each in values["requests"]]
+    wanted = [each.required_rewards for each in given.requests]
+    return Asked([unirl_edit(each.history) for each in given.requests], (wanted, identities))
+
+
+def unirl_edit(turns: Sequence[Turn]) -> Edit | Unscored:
+    if len(turns) != 2:
+        return Unscored(f"{len(turns)} turns in the history: an edit has two, the source and the edited image")
+    return edit_of(turns[0].text, turns[0].image_b64, turns[1].image_b64)
+
+
+def reply_unirl(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+    """The reward stands first among a result's values: that is what the trainer takes if it is told nothing else."""
+    (wanted_rewards, identities), results, errors = asked.given, [], []
+    for wanted, answered in zip(wanted_rewards, answers, strict=True):
+        score = answered.answer
+        values = None if isinstance(score, Unscored) else {"reward": answered.reward} | dict(score.dimensions)
+        results.append(dict.fromkeys(wanted, values) if values else {})
+        errors.append({} if values else dict.fromkeys(wanted, reason(answered)))
+    return {"results": results, "errors": errors, "identities": identities, "protocol_version": "1"}
+
+
+def read_flow_factory(values: Any, served: Served) -> Asked:
+    given = valid(FlowFactory, values)
+    same_length({"prompt": given.prompt, "image": given.image or [], "condition_images": given.condition_images})
+    sources = given.condition_images or [[]] * len(given.prompt)
+    if not all(sources):
+        raise Rejected(400, 'no condition_images: add "condition_images" to the required_fields of the reward model')
+    return Asked(
+        [
+            edit_of(prompt, source[0], image) if len(source) == 1 else several(source)
+            for prompt, source, image in zip(given.prompt, sources, given.image or [], strict=True)
+        ]
+    )
+
+
+def several(sources: Sequence[Any]) -> Unscored:
+    return Unscored(f"{len(sources)} source images: a scorer takes one")
+
+
+def reply_rewards(name: str) -> Callable[[Asked, Sequence[Answered], Served], dict[str, Any]]:
+    return lambda asked, answers, served: {name: [each.reward for each in answers]}
+
+
+def read_pickled(values: Any, served: Served) -> Asked:
+    """Edit-R1, flow_grpo and verl-omni: the sources in ref_images, or named in the prompts."""
+    given = valid(Pickled, values)
+    same_length({"images": given.images, "prompts": given.prompts, "ref_images": given.ref_images})
+    if given.ref_images is not None:
+        every = zip(given.prompts, given.ref_images, given.images, strict=True)
+        return Asked([Edit(prompt, source, image) for prompt, source, image in every])
+    pairs = zip(given.prompts, given.images, strict=True)
+    return Asked([with_named_source(prompt, image, served.sources) for prompt, image in pairs])
+
+
+def with_named_source(prompt: str, image: bytes, sources: Path | None) -> Edit | Unscored:
+    """The edit of a form without sources: its prompt is JSON with the instruction and a file of the folder."""
+    if sources is None:
+        raise Rejected(400, "no ref_images: send the sources beside images, or set reward_service.sources")
+    try:
+        said = json.loads(prompt)
+        instruction, name = said["instruction"], said["source"]
+        if not (isinstance(instruction, str) and isinstance(name, str) and FILE_NAME.fullmatch(name)):
+            raise ValueError("neither may be empty, and source is a file's name")
+        return Edit(instruction, (sources / name).read_bytes(), image)
+    except OSError:
+        return Unscored(f"no source {name} in reward_service.sources")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        form = '{"instruction": "...", "source": "name.png"}'
+        raise Rejected(400, f"prompts: not {form}, and there are no ref_images: {str(error)[:200]}") from None
+
+
+def reply_verl_omni(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+    """The trainer raises on an error, and takes the first of the scores."""
+    failed = [words for each in answers if (words := reason(each))]
+    return {"error": failed[0]} if failed else {"scores": [each.reward for each in answers]}
+
+
+def read_editscore(values: Any, served: Served) -> Asked:
+    """`meta_datas` are JSON texts, or dicts, with the instruction; `input_images` a list of sources an edit."""
+    given = valid(EditScore, values)
+    same_length({name: getattr(given, name) for name in EditScore.model_fields})
+    try:
+        meta = [each if isinstance(each, dict) else json.loads(each) for each in given.meta_datas]
+        instructions = [str(each["instruction"]) for each in meta]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Rejected(400, f"meta_datas: not JSON with an instruction: {str(error)[:200]}") from None
+    edits: list[Edit | Unscored] = []
+    for instruction, given_sources, image in zip(instructions, given.input_images, given.output_image, strict=True):
+        sources = given_sources if isinstance(given_sources, list) else [given_sources]
+        edits.append(Edit(instruction, sources[0], image) if len(sources) == 1 else several(sources))
+    return Asked(edits, meta)
+
+
+def reply_editscore(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+    rewards = [each.reward for each in answers]
+    errors = [{} if math.isfinite(each.reward) else {"error": reason(each)} for each in answers]
+    return {
+        "scores": rewards,
+        "rewards": rewards,
+        "strict_rewards": rewards,
+        "reasoning": [reason(each) or "" for each in answers],
+        "meta_data": [meta | {"original_index": n} | errors[n] for n, meta in enumerate(asked.given)],
+    }
+
+
+FORMS = {
+    "score": Form("/score", read_own, reply_own),
+    "unirl": Form("/score", read_unirl, reply_unirl),
+    "flow_factory": Form("/compute", read_flow_factory, reply_rewards("rewards")),
+    "edit_r1": Form("/mode/{mode}", read_pickled, reply_rewards("scores"), pickled=True),
+    "flow_grpo": Form("/flow_grpo", read_pickled, reply_rewards("outputs"), pickled=True),
+    "verl_omni": Form("/verl_omni", read_pickled, reply_verl_omni, pickled=True),
+    "editscore": Form("/", read_editscore, reply_editscore, pickled=True),
+}
+
+
+def form_of(path_form: str, values: Any) -> str:
+    """The name of a request's form: UniRL's has the path of our own, and `requests` in the place of `edits`."""
+    return "unirl" if path_form == "score" and isinstance(values, dict) and "requests" in values else path_form

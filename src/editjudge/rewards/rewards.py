@@ -1,0 +1,243 @@
+"""The reward service: a scorer behind HTTP, for the trainers of editing models.
+
+Edits that wait at the same time are scored in one batch, in a thread of their own. reward_forms has the requests.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+import math
+import pickle
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from editjudge.core.params import ParamsError
+from editjudge.engine.batching import Batcher
+from editjudge.engine.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
+from editjudge.judges.scorers.protocol import Edit, Score, Scorer, Unscored
+from editjudge.rewards import plain_pickle
+from editjudge.rewards.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
+from editjudge.rewards.reward_settings import RewardSetting
+
+RETRY_AFTER = 1  # seconds, of those who are sent away
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # upper bounds of the histogram
+PREFIX = "editjudge_reward"
+KINDS = {"requests": "counter", "edits": "counter", "batches": "counter", "batch_edits": "counter", "pending": "gauge"}
+
+
+class Metrics:
+    """Counts, in Prometheus' text form."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()  # by name and labels
+        self.seconds: Counter[float] = Counter()  # requests by the bound that they stay below
+        self.total = 0.0
+
+    def add(self, name: str, count: int = 1, **labels: object) -> None:
+        self.counts[name, ",".join(f'{key}="{value}"' for key, value in labels.items())] += count
+
+    def time(self, seconds: float) -> None:
+        self.total += seconds
+        self.seconds[next((bound for bound in SECONDS if seconds <= bound), math.inf)] += 1
+
+    def text(self) -> str:
+        lines = []
+        for name, kind in KINDS.items():
+            full = f"{PREFIX}_{name}" + ("_total" if kind == "counter" else "")
+            lines.append(f"# TYPE {full} {kind}")
+            counts = [(labels, count) for (each, labels), count in list(self.counts.items()) if each == name]
+            lines += [f"{full}{{{labels}}} {count}" for labels, count in sorted(counts)]
+        lines.append(f"# TYPE {PREFIX}_seconds histogram")
+        for bound in (*SECONDS, math.inf):
+            below = sum(count for each, count in self.seconds.items() if each <= bound)
+            lines.append(f'{PREFIX}_seconds_bucket{{le="{"+Inf" if bound == math.inf else bound}"}} {below}')
+        lines += [f"{PREFIX}_seconds_sum {self.total}", f"{PREFIX}_seconds_count {self.seconds.total()}"]
+        return "\n".join(lines) + "\n"
+
+
+class RewardService:
+    """The endpoints. name: what the scorer is called. ParamsError: the setting does not fit the scorer."""
+
+    def __init__(self, scorer: Scorer, name: str, how: RewardSetting) -> None:
+        self.scorer, self.how, self.key, self.limit = scorer, how, how.key, how.most_megabytes * 2**20
+        self.served, self.metrics = Served(name, how.folder), Metrics()
+        self.rewards = ("overall", "calibrated", *scorer.dimensions)
+        if how.reward not in self.rewards:
+            raise ParamsError(f"reward_service.reward is {how.reward!r}; {name} has {', '.join(self.rewards)}")
+
+    def app(self) -> Starlette:
+        paths = {form.path: name for name, form in reversed(FORMS.items())}  # of a path's forms the first one
+        return Starlette(
+            routes=[
+                *(Route(path, self.health) for path in ("/health", "/ping", "/rewards")),
+                Route("/metrics", self.tell),
+                *(Route(path, self.endpoint(name), methods=["POST"]) for path, name in paths.items()),
+            ],
+            exception_handlers=dict.fromkeys((Rejected, HTTPException, Exception), refusal),
+            lifespan=self.lifespan,
+        )
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self.room = Room(MAX_DECODED)
+        self.batcher: Batcher[Edit, Score | Unscored]
+        self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
+        async with self.batcher.running():
+            yield
+
+    async def health(self, request: Request) -> JSONResponse:
+        """As UniRL wants to see it: each reward's name, and what it has."""
+        return JSONResponse({"status": "ok", "rewards": {self.served.name: list(self.rewards)}})
+
+    async def tell(self, request: Request) -> PlainTextResponse:
+        self.admit(request)
+        return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    def endpoint(self, name: str) -> Any:
+        """The endpoint of a form."""
+
+        async def answer(request: Request) -> Response:
+            start, status, form, place = time.monotonic(), 500, name, Place(self.metrics, self.how.most_waiting)
+            try:
+                await self.enter(request, place)
+                values = await self.body(request, FORMS[name])
+                form = form_of(name, values)
+                reply = await self.answer(values, form, request, place)
+                status = 200
+                return reply
+            except Rejected as error:
+                status = error.status
+                raise
+            finally:
+                place.leave()
+                self.metrics.add("requests", form=form, status=status)
+                self.metrics.time(time.monotonic() - start)
+
+        return answer
+
+    async def enter(self, request: Request, place: "Place") -> None:
+        """Whose key is wrong, or has no place, is sent away before its body is held."""
+        try:
+            self.admit(request)
+            place.take(1)
+        except Rejected:
+            size = 0
+            with suppress(ClientDisconnect, TimeoutError):
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for chunk in request.stream():  # read and forgotten, so that the client gets to read why
+                        if (size := size + len(chunk)) > self.limit:
+                            break
+            raise
+
+    def admit(self, request: Request) -> None:
+        """Rejected (401): the key is neither the bearer's token nor the password of the address."""
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "basic":
+            try:
+                given = base64.b64decode(given).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                given = ""
+        if self.key is not None and not hmac.compare_digest(given.encode(), self.key.encode()):
+            raise Rejected(401, "a key is needed: `Authorization: Bearer KEY`, or http://any:KEY@host:port")
+
+    async def body(self, request: Request, form: Form) -> Any:
+        """The plain values of the body."""
+        body = await read_body(request, self.limit)
+        if form.pickled and not self.how.allow_pickle:
+            raise Rejected(403, f"{form.path} takes pickles, which are switched off: start with --allow-pickle")
+        try:
+            return await run_in_threadpool(plain_pickle.loads if form.pickled else orjson.loads, body)
+        except orjson.JSONDecodeError as error:
+            raise Rejected(400, f"the body is not JSON: {error}") from None
+        except plain_pickle.PickleError as error:
+            raise Rejected(400, f"the pickle: {error}") from None
+
+    async def answer(self, values: Any, name: str, request: Request, place: "Place") -> Response:
+        form = FORMS[name]
+        asked: Asked = await run_in_threadpool(form.read, values, self.served)
+        place.take(max(len(asked.edits) - 1, 0))
+        edits = await run_in_threadpool(lambda: [(each := sound(edit), size(each)) for edit in asked.edits])
+        answers = await asyncio.gather(*(self.one(edit, decoded, request) for edit, decoded in edits))
+        rewards = [self.reward(each) for each in answers]
+        for each in rewards:
+            self.metrics.add("edits", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
+        reply = form.reply(asked, rewards, self.served)
+        if form.pickled:
+            return Response(pickle.dumps(reply), media_type="application/octet-stream")
+        return Response(json.dumps(reply), media_type="application/json")  # Flow-Factory's has NaN
+
+    async def one(self, edit: Edit | Unscored, decoded: int, request: Request) -> Score | Unscored:
+        if isinstance(edit, Unscored):
+            return edit
+        async with self.room.of(decoded):
+            return await self.batcher.ask(edit, request)
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        self.metrics.add("batches")
+        self.metrics.add("batch_edits", len(edits))
+        return self.scorer.score(edits)
+
+    def reward(self, answer: Score | Unscored) -> Answered:
+        """The answer, if its numbers are finite, with the reward that params.yaml chooses."""
+        if isinstance(answer, Unscored):
+            return Answered(answer, math.nan)
+        values = {"overall": answer.overall, "calibrated": answer.calibrated} | dict(answer.dimensions)
+        numbers = (*values.values(), *answer.std.values(), answer.overall_std)
+        if not all(math.isfinite(each) for each in numbers if each is not None):
+            return Answered(Unscored("the scorer's numbers are not finite"), math.nan)
+        if (value := values[self.how.reward]) is None:
+            return Answered(Unscored(f"the scorer has no value {self.how.reward}"), math.nan)
+        return Answered(answer, float(value))
+
+
+class Place:
+    """Edits of a request that are not answered yet, counted in the metrics as pending."""
+
+    def __init__(self, metrics: Metrics, most: int) -> None:
+        self.counts, self.most, self.taken = metrics.counts, most, 0
+
+    def take(self, count: int) -> None:
+        """Rejected: 400 where it can never have so many, 503 where too many wait."""
+        if self.taken + count > self.most:
+            raise Rejected(400, f"{self.taken + count} edits in a request, more than the limit of {self.most}")
+        if self.counts["pending", ""] + count > self.most:
+            raise Rejected(503, f"{self.counts['pending', '']} edits are waiting: ask again later")
+        self.counts["pending", ""] += count
+        self.taken += count
+
+    def leave(self) -> None:
+        self.counts["pending", ""] -= self.taken
+
+
+def size(edit: Edit | Unscored) -> int:
+    """Bytes that the edit's images will take."""
+    return 0 if isinstance(edit, Unscored) else decoded_size((bytes(edit.source), bytes(edit.edited)))
+
+
+async def refusal(request: Request, error: Exception) -> JSONResponse:
+    """One line that says why."""
+    told = rejected(error)
+    headers = {"Retry-After": str(RETRY_AFTER)} if told.status == 503 else None
+    return JSONResponse({"error": told.message}, told.status, headers)
+
+
+def run(service: RewardService, port: int) -> None:
+    """Serves until SIGTERM or Ctrl-C; what is asked by then is answered first."""
+    how = service.how
+    print(f"http://{how.host}:{port} serves {service.served.name}", flush=True)
+    stop = how.stop_seconds
+    uvicorn.run(service.app(), host=how.host, port=port, log_level="warning", timeout_graceful_shutdown=stop)

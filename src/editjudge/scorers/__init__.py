@@ -1,1 +1,0 @@
-"""Scorers: what says how good one edit is, by itself."""

@@ -1,1 +1,0 @@
-"""Vectors of raw pairs, and which pairs are kept: exact k-center and how well it covers."""

@@ -1,1 +1,0 @@
-"""A checkpoint, or a scorer, behind HTTP."""

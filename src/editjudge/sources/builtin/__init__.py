@@ -1,0 +1,1 @@
+"""The probe set: photos, drawn regions, scenes with known truth."""

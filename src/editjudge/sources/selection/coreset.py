@@ -1,0 +1,258 @@
+"""Choice of the most diverse rows of an embedding matrix: k-center greedy with cosine distance (Gonzalez 1985).
+
+The plain loop reads the whole matrix for every centre, N d entries, and waits for the memory. Here most rows are not
+looked at for most centres. A row's cosine to the nearest of the centres it was compared with is a lower bound of its
+cosine to the nearest of all; a row whose bound lies above the lowest known cosine cannot be the farthest and waits.
+Once it might be, it is compared with all the centres that it has missed at once: a product of two matrices, which is
+bound by arithmetic, 2 N d n operations in all at the very most. The rows of the lowest bounds, the front, are kept at
+hand and compared with every centre.
+
+Cosines are float64, of the entries as they are stored, so that a choice does not hang on how rows are put into blocks.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from editjudge.engine.progress import progress
+from editjudge.engine.workers import cores
+
+TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right to about 1e-15
+BLOCK = 1 << 18  # entries of float64 of a block of rows and of its products, 2 MB; each core has one
+FRONT = 1 << 18  # entries of the front, 2 MB
+DONE = np.iinfo(np.int32).max
+
+Start = Literal["first", "farthest_from_mean", "seeded"]
+Products = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def k_center_greedy(
+    embeddings: np.ndarray,
+    n: int,
+    *,
+    start: Start = "farthest_from_mean",
+    seed: int = 0,
+    already_selected: np.ndarray | None = None,
+    sources: Sequence[str | None] | None = None,
+    quotas: Mapping[str, int] | None = None,
+    products: Products | None = None,
+    what: str | None = None,
+) -> np.ndarray:
+    """The greedy 2-approximation of the k-center problem: each choice is the row farthest from those chosen before.
+
+    Returns the chosen rows in order of choice, (n,) int64, all different.
+    embeddings: (N, d) float16, float32 or float64, of any length and sign; a memory map is read in blocks.
+    n: rows wanted; all that may be chosen are, in order of choice, where n is larger.
+    start: "first" is the first row; "farthest_from_mean" the row with the largest cosine distance to the mean of the
+    normalised rows; "seeded" a row drawn by `seed`. Where rows are already selected, the first choice is the farthest
+    from them instead.
+    already_selected: integers (m,), rows of `embeddings`, which are not chosen again; or vectors (m, d) from elsewhere.
+    sources, quotas: a label for each row, and at most how many rows of a label are chosen; labels without one are free.
+    products: `largest_products` of this module, or one on another device. what: names a progress bar with time left.
+    Ties, cosines that differ by less than 1e-12, go to the lowest index.
+    Memory: a few blocks of 2 MB a core, n + m vectors in float64, and three numbers a row.
+
+    Raises ValueError for a matrix that is not 2-D or has no entries, a row that is zero or not finite (the first such
+    row is named), what is already selected and does not fit, and where no row may be chosen.
+    Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985) 293-306.
+    """
+    scale = 1.0 / lengths(embeddings)
+    known, vectors = _already(already_selected, embeddings)
+    room = _Room(len(embeddings), sources, quotas or {}, known)
+    n = min(n, room.left())
+    count = cores()
+    # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
+    with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
+        search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
+        search.drop(room.closed())
+        search.add(vectors)
+        chosen = np.empty(n, np.int64)
+        for place in range(n) if what is None else progress(range(n), n, what):
+            first = not place and not len(vectors)
+            chosen[place] = _first_choice(search, start, seed) if first else search.farthest()
+            search.drop(room.take(chosen[place]))
+            search.add(search.unit(chosen[place : place + 1]))
+        return chosen
+
+
+def largest_products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The largest product of each row (r, d), of any float dtype, with any centre (c, d) float64: (r,) float64."""
+    return (rows.astype(np.float64) @ centres.T).max(axis=1)
+
+
+def lengths(embeddings: np.ndarray) -> np.ndarray:
+    """The rows' lengths, (N,) float64. Raises ValueError as `k_center_greedy` for the matrix and its rows.
+
+    A row whose squared length leaves the range of float64 (entries of 1e-162 or 1e154) counts as zero or not finite.
+    """
+    if embeddings.ndim != 2 or embeddings.size == 0:
+        raise ValueError(f"embeddings must be a matrix (N, d) with entries, not of shape {embeddings.shape}")
+    found = np.empty(len(embeddings))
+    for part in blocks(*embeddings.shape):
+        rows = embeddings[part].astype(np.float64)
+        found[part] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    bad = np.flatnonzero(~(np.isfinite(found) & (found > 0)))
+    if len(bad):
+        what = "is a zero vector" if found[bad[0]] == 0 else "is not finite"
+        raise ValueError(f"embedding of row {bad[0]} {what} ({len(bad)} such rows in all)")
+    return found
+
+
+def blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices that cover `rows` rows, each of at most BLOCK entries of rows that are `width` long (or one row)."""
+    size = max(1, BLOCK // width)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+class _Search:
+    """Finds the row that is farthest from the centres so far.
+
+    nearest: (N,) cosine to the nearest of the first `seen` centres, a lower bound of that to the nearest of all; inf
+    for a row that is out. front: the rows whose bounds are lowest, all compared with every centre; no other row's bound
+    is below `bound`.
+    """
+
+    def __init__(self, rows: np.ndarray, scale: np.ndarray, most: int, products: Products, threads: Executor) -> None:
+        self.rows, self.scale, self.products, self.threads = np.asarray(rows), scale, products, threads
+        self.nearest = np.full(len(rows), -2.0)
+        self.seen = np.zeros(len(rows), np.int32)
+        self.centres = np.empty((most, rows.shape[1]))
+        self.count, self.covered = 0, False  # covered: no row is away from all centres
+        self.size = max(64, FRONT // rows.shape[1])
+        self.front, self.front_rows, self.bound = np.empty(0, np.int64), np.empty((0, rows.shape[1])), -np.inf
+
+    def unit(self, indices: np.ndarray) -> np.ndarray:
+        """Rows normalised, (r, d) float64."""
+        return self.rows[indices] * self.scale[indices, None]
+
+    def drop(self, indices: np.ndarray) -> None:
+        """Rows that are not to be found any more."""
+        self.nearest[indices], self.seen[indices] = np.inf, DONE
+
+    def add(self, vectors: np.ndarray) -> None:
+        """New centres, (c, d), of length 1."""
+        self.centres[self.count : self.count + len(vectors)] = vectors
+        self.count += len(vectors)
+        for vector in vectors if len(self.front) else ():
+            cosines = np.vecdot(self.front_rows, vector)  # not threaded: too short to wait for a second thread
+            self.nearest[self.front] = np.maximum(self.nearest[self.front], cosines)
+        self.seen[self.front] = np.maximum(self.seen[self.front], self.count)  # DONE stays
+
+    def farthest(self) -> int:
+        """The first of the rows that are farthest from their nearest centres."""
+        if self.covered:
+            return int(np.isfinite(self.nearest).argmax())
+        values = self.nearest[self.front]
+        lowest = float(values.min(initial=np.inf))
+        if lowest + TIE < self.bound:
+            return int(self.front[np.argmax(values <= lowest + TIE)])
+        lowest = self._settle()
+        self.covered = lowest >= 1.0 - TIE
+        index = int(np.argmax(self.nearest <= lowest + TIE))
+        self._renew()
+        return index
+
+    def _settle(self) -> float:
+        """The lowest cosine, once every row that might have it has been compared, the likeliest first."""
+        batch = self.size
+        while True:
+            lowest = float(self.nearest.min(where=self.seen == self.count, initial=np.inf))
+            stale = np.flatnonzero((self.nearest <= lowest + TIE) & (self.seen < self.count))
+            if not len(stale):
+                return lowest
+            if len(stale) > batch:
+                stale = np.sort(stale[np.argpartition(self.nearest[stale], batch)[:batch]])
+            self._compare(stale)
+            batch *= 2
+
+    def _renew(self) -> None:
+        """A new front, of the rows whose bounds are lowest now."""
+        self.front, self.bound = np.arange(len(self.nearest)), np.inf
+        if len(self.front) > self.size:
+            order = np.argpartition(self.nearest, self.size)
+            self.front, self.bound = np.sort(order[: self.size]), float(self.nearest[order[self.size]])
+        self._compare(self.front[self.seen[self.front] < self.count])
+        self.front_rows = self.unit(self.front)
+
+    def _compare(self, indices: np.ndarray) -> None:
+        """Compare rows with the centres that they have not seen; those that have seen as many go together."""
+        indices = indices[np.argsort(self.seen[indices], kind="stable")]
+        parts = [indices[part] for part in blocks(len(indices), max(self.rows.shape[1], self.count))]
+        for rows, found in zip(parts, self.threads.map(self._products, parts), strict=True):
+            self.nearest[rows] = np.maximum(self.nearest[rows], found * self.scale[rows])
+            self.seen[rows] = self.count
+
+    def _products(self, rows: np.ndarray) -> np.ndarray:
+        """The largest product of each row with the centres that the first of them has not seen."""
+        return self.products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
+
+
+class _Room:
+    """Which rows may still be chosen, by the quotas of their sources."""
+
+    def __init__(
+        self, rows: int, sources: Sequence[str | None] | None, quotas: Mapping[str, int], known: np.ndarray
+    ) -> None:
+        labels = sources if quotas and sources is not None else [None] * rows
+        place = {name: k for k, name in enumerate(dict.fromkeys(labels))}
+        self.source = np.array([place[name] for name in labels], np.int64)
+        self.room = np.array([rows if name is None else quotas.get(name, rows) for name in place], np.int64)
+        self.open = np.ones(rows, bool)
+        self.open[known] = False
+
+    def closed(self) -> np.ndarray:
+        """The rows that cannot be chosen at all."""
+        return np.flatnonzero(~self.open | (self.room[self.source] == 0))
+
+    def left(self) -> int:
+        """How many rows may be chosen. Raises ValueError where there are none."""
+        left = int(np.minimum(np.bincount(self.source[self.open], minlength=len(self.room)), self.room).sum())
+        if not left:
+            raise ValueError("no row may be chosen: all are already selected or have a quota of 0")
+        return left
+
+    def take(self, index: int) -> np.ndarray:
+        """Choose a row: the rows that cannot be chosen after it, itself or, where that fills its quota, all like it."""
+        source = self.source[index]
+        self.room[source] -= 1
+        return np.array([index]) if self.room[source] else np.flatnonzero(self.source == source)
+
+
+def _already(selected: np.ndarray | None, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is already selected: rows of the matrix (k,) int64, and unit vectors (m, d) float64."""
+    none = np.empty(0, np.int64), np.empty((0, *embeddings.shape[1:]))
+    if selected is None or not len(selected):
+        return none
+    selected = np.asarray(selected)
+    if selected.ndim == 1 and np.issubdtype(selected.dtype, np.integer):
+        rows = np.unique(selected)
+        if rows[0] < 0 or rows[-1] >= len(embeddings):
+            raise ValueError(f"already selected rows must lie in 0..{len(embeddings) - 1}, not {rows[0]}..{rows[-1]}")
+        vectors, known = embeddings[rows], rows
+    else:
+        vectors, known = selected, none[0]
+        if selected.shape[1:] != embeddings.shape[1:]:
+            raise ValueError(f"already selected vectors {selected.shape} do not fit embeddings {embeddings.shape}")
+    try:
+        return known, vectors / lengths(vectors)[:, None]
+    except ValueError as error:
+        raise ValueError(f"already selected: {error}") from error
+
+
+def _first_choice(search: _Search, start: Start, seed: int) -> int:
+    """The first centre, of the rows that may be chosen."""
+    left = np.isfinite(search.nearest)
+    if start == "first":
+        return int(left.argmax())
+    if start == "seeded":
+        return int(np.flatnonzero(left)[np.random.default_rng(seed).integers(left.sum())])
+    parts = list(blocks(*search.rows.shape))
+    mean = np.zeros(search.rows.shape[1])
+    for part in parts:
+        mean += search.scale[part] @ search.rows[part].astype(np.float64) / len(left)
+    cosines = np.concatenate([search.products(search.rows[part], mean[None]) for part in parts]) * search.scale
+    cosines[~left] = np.inf
+    return int(np.argmax(cosines <= cosines.min() + TIE))

@@ -1,0 +1,79 @@
+"""Sections `gedit_bench`, `imported`, `arena`, `compare_models` and `leaderboard` of params.yaml."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, cast, get_args
+
+from pydantic.dataclasses import dataclass
+
+from editjudge.core import reading
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, known
+from editjudge.judges.styles import Dimension
+
+NONE = "none"  # no anchor
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ArenaSetting(reading.Table):
+    """Section `gedit_bench` of params.yaml. Without path and hub: per_task prompts of each of our tasks, by seed."""
+
+    per_task: Count
+    seed: Count
+
+
+@dataclass(frozen=True, config=FORBID)
+class ImportedSetting:
+    """`imported.<model>` of params.yaml. path: a folder of images named by key, a gallery or a table, see `given`.
+
+    suite: of whose cases they are edits, in the place of the arena's prompts.
+    """
+
+    path: Text
+    suite: Text | None = None
+
+
+def of_suite(imported: Any, suite: str | None) -> list[str]:
+    """The imported models that have edits of this suite; None: of the arena."""
+    return [name for name, given in (imported or {}).items() if (given or {}).get("suite") == suite]
+
+
+@dataclass(frozen=True, config=FORBID)
+class ArenaPlan:
+    """Section `compare_models` of params.yaml. least_share: of the prompts, below which a model has few images.
+
+    budget: the most questions, each asked in both orders, 0 for all; rounds that they are asked in; seed.
+    """
+
+    budget: Count
+    rounds: Positive
+    seed: Count
+    least_share: Share
+    few_images: Literal["keep", "leave_out"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LeaderboardSetting:
+    """Section `leaderboard` of params.yaml, whose comments say what the fields mean."""
+
+    prior: Literal["weak", "published"]
+    weighting: Literal["balanced", "by_matches"]
+    ties: Literal["davidson", "halves"]
+    replicates: Count
+    seed: Count
+    idle: Text = "unedited"
+    clean: Text = "precise"
+    anchor: Text = NONE
+    anchor_rating: Real = 1000.0
+    exclude: tuple[Text, ...] = ()
+
+
+def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:
+    """Section `arena` of params.yaml: the judge of each dimension of the overall board. ParamsError."""
+    if not isinstance(given, Mapping):
+        raise ParamsError(f"params.yaml: arena must be a mapping from dimensions to judges, not {given!r:.40}")
+    for dimension, judge in given.items():
+        if dimension not in get_args(Dimension):
+            raise ParamsError(f"params.yaml: arena has {dimension!r}; {known(str(dimension), get_args(Dimension))}")
+        if judge not in judges:
+            raise ParamsError(f"params.yaml: arena.{dimension} is {judge!r}; {known(str(judge), judges)}")
+    return cast(dict[Dimension, str], dict(given))

@@ -1,0 +1,57 @@
+"""People's yes and no about dialogues."""
+
+from pathlib import Path
+
+import pytest
+
+from editjudge.benchmarks import people
+from editjudge.core.tables import TableError
+from editjudge.statistics.comparison import krippendorff_alpha
+
+HEAD = "id,model,rater,content_memory,content_understanding,version_backtracking\n"
+
+
+def read(folder: Path, text: str) -> people.Answers:
+    (folder / "p.csv").write_text(HEAD + text)
+    return people.read(folder / "p.csv", ["d0", "d1"])
+
+
+def test_shares_and_agreement(tmp_path: Path) -> None:
+    answers = read(tmp_path, "d0,m,a,Yes,no,\nd0,m,b,no,no,1\nd1,m,a,y,0,no\nd1,n,a,yes,yes,yes\nd1,n,b,yes,no,yes\n")
+    told = people.report(answers)
+    assert told["raters"] == ["a", "b"]
+    memory, understanding, backtracking = told["models"][0]["aspects"]
+    assert (memory["yes"], memory["dialogues"], memory["answers"], memory["unanswered"]) == (0.75, 2, 3, 0)
+    assert understanding["yes"] == 0.0
+    assert (backtracking["yes"], backtracking["answers"], backtracking["unanswered"]) == (0.5, 2, 1)
+    asked = [["yes", "yes", "yes"], ["no", None, "yes"]]  # (d0, m), (d1, m), (d1, n)
+    alpha = krippendorff_alpha(asked, people.VALUES, ["d0", "d1", "d1"])["alpha"]
+    assert told["agreement"][0]["aspect"] == "content_memory"
+    assert told["agreement"][0]["alpha"] == alpha
+
+
+def test_one_rater_agrees_with_nobody(tmp_path: Path) -> None:
+    told = people.report(read(tmp_path, "d0,m,a,yes,yes,yes\n"))
+    assert {each["alpha"] for each in told["agreement"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("d0,m,a,maybe,no,no\n", "row 0: field content_memory: yes or no expected, not 'maybe'"),
+        ("d9,m,a,yes,no,no\n", "row 0: field id: the suite has no dialogue 'd9'"),
+        ("d0,m,a,yes,no,no\nd0,m,a,yes,no,no\n", "row 1: a has answered already about d0 by m"),
+        ("d0,,a,yes,no,no\n", "row 0: field model or rater"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(TableError, match=said):
+        read(tmp_path, text)
+
+
+def test_a_table_without_a_column_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,model\nd0,m\n")
+    with pytest.raises(TableError, match="no column rater, content_memory"):
+        people.read(tmp_path / "p.csv", ["d0"])
+    with pytest.raises(TableError, match="not found"):
+        people.read(tmp_path / "q.csv", ["d0"])

@@ -1,0 +1,124 @@
+"""Boards of suites: figures as the public scripts have them, intervals over photos, unscored counted."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from editjudge.benchmarks import drift
+from editjudge.benchmarks.suites import imgedit, suite_report
+from editjudge.statistics import clustered
+
+NAMES = ("adherence", "quality", "preservation")
+
+
+def rating(key: str, scores: Any, type_: str = "add", **fields: Any) -> dict[str, Any]:
+    listed = None if scores is None else [{"dimension": d, "score": float(s)} for d, s in scores.items()]
+    row = {"key": key, "type": type_, "origin": f"photo {key}", "model": "m", "rater": "r", "judge": "j", "run": 0}
+    row |= {"language": None, "intersection": None, "asked": None, "reply": "x"}
+    return row | {"scores": listed, "reason": "broken" if listed is None else None} | fields
+
+
+def basic(*numbers: int) -> dict[str, int]:
+    return dict(zip(NAMES, numbers, strict=True))
+
+
+def random_rows(count: int, runs: int = 1) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(3)
+    types = rng.choice(imgedit.TYPES[:4], count).tolist()
+    return [
+        rating(f"k{n}", None if rng.random() < 0.1 else basic(*rng.integers(1, 6, 3).tolist()), types[n], run=run,
+               origin=f"photo {n // 3}")
+        for run in range(runs) for n in range(count)
+    ]  # fmt: skip
+
+
+def figures(board: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["figure"]: each for each in board["figures"]}
+
+
+def test_figures_are_the_public_scripts_and_the_cap_stands_beside() -> None:
+    rows = random_rows(60)
+    [told] = suite_report.summary("imgedit_basic", rows)
+    [model] = told["models"]
+    readings = [imgedit.Reading(row["key"], row["type"], suite_report.scores_of(row)) for row in rows]
+    public = imgedit.basic(readings)
+    for board, kind in zip(model["boards"], ("published", "capped"), strict=True):
+        assert board["scores"] == kind
+        assert figures(board)["score"]["mean"] == public[kind]["overall"]
+        for each, ours in zip(public[kind]["types"], board["types"], strict=True):
+            assert {f["figure"]: f["mean"] for f in ours["figures"]} == {n: each[n] for n in ("score", *NAMES)}
+            low, high = ours["figures"][0]["low"], ours["figures"][0]["high"]
+            assert 1 <= low <= each["score"] + 0.005 <= high + 0.01 <= 5.01
+    read = [(row["scores"][1]["score"], row["origin"]) for row in rows if row["scores"]]
+    ends = clustered.mean(*zip(*read, strict=True), 4.0).ends()
+    assert figures(model["boards"][0])["quality"] | ends == pytest.approx(figures(model["boards"][0])["quality"])
+    assert model["unscored"] == sum(row["scores"] is None for row in rows)
+    assert model["reasons"] == [{"reason": "broken", "ratings": model["unscored"]}]
+
+
+def test_the_interval_of_one_type_is_that_of_a_mean_over_photos() -> None:
+    values, photos = [1.0, 2.0, 4.0, 5.0, 3.0, 3.0], list("aabbcc")
+    found = suite_report.interval(values, ["t"] * 6, photos, (1.0, 5.0))
+    assert found == clustered.mean(values, photos, 4.0).within(1.0, 5.0)
+    two = suite_report.interval([*values, *values], ["t"] * 6 + ["u"] * 6, photos * 2, (1.0, 5.0))
+    assert two.value == pytest.approx(found.value)
+    assert two.low == pytest.approx(found.low)
+    alone = suite_report.interval([1.0, 2.0, 4.0], list("ttu"), list("abc"), (-100.0, 100.0))
+    assert (alone.value, alone.low, alone.high) == pytest.approx((2.75, -0.2113, 7.3780), abs=1e-3), "u goes with c"
+
+
+def test_runs_are_averaged_with_their_spread() -> None:
+    rows = [rating("a", basic(n, n, n), run=run) for run, n in enumerate((3, 5))]
+    [model] = suite_report.summary("photos", rows)[0]["models"]
+    score = figures(model["boards"][0])["score"]
+    assert (score["mean"], score["spread"]) == (4.0, pytest.approx(math.sqrt(2)))
+    assert (model["ratings"], model["cases"]) == (2, 1)
+    rows += [rating("b", basic(1, 1, 1), run=run) for run in range(2)] + [
+        rating("c", basic(2, 2, 2), run=run) for run in range(2)
+    ]
+    [model] = suite_report.summary("photos", rows)[0]["models"]
+    ends = clustered.mean([4.0, 1.0, 2.0], list("abc"), 4.0).within(1.0, 5.0).ends()
+    score = figures(model["boards"][0])["score"]
+    assert (score["low"], score["high"]) == pytest.approx(tuple(ends.values())), "a case is the mean of its runs"
+
+
+def test_uge_is_at_most_three_where_unedited_areas_changed() -> None:
+    rows = [rating("a", {"score": 5, "flag": 1}, "uge"), rating("b", {"score": 4, "flag": 0}, "uge")]
+    [model] = suite_report.summary("imgedit_uge", rows)[0]["models"]
+    assert [figures(board)["score"]["mean"] for board in model["boards"]] == [4.5, 3.5]
+
+
+def test_a_model_without_a_score_has_none_and_stands_last() -> None:
+    rows = [rating("a", None, model="a"), rating("a", basic(1, 1, 1), model="b")]
+    told = suite_report.summary("imgedit_basic", rows)
+    board = suite_report.board_rows("imgedit_basic", told)
+    assert [(row["model"], row["score"], row["unscored"]) for row in board[:2]] == [("b", 1.0, 0), ("a", None, 1)]
+    published = board[2:]
+    assert {row["from"].partition(":")[0] for row in published} == {"published"}
+    assert [row["model"] for row in published][:2] == ["GPT-4o", "Ovis-U1"]
+
+
+def test_drift_is_the_mean_change_over_photos() -> None:
+    rng = np.random.default_rng(1)
+    old = [rating(f"k{n}", basic(*rng.integers(1, 5, 3).tolist()), origin=f"p{n // 2}") for n in range(40)]
+    new = [
+        {**row, "asked": "2026-02-01", "scores": [{**s, "score": s["score"] + (n % 4 == 0)} for s in row["scores"]]}
+        for n, row in enumerate(old)
+    ]
+    new[1] = rating("k1", None, origin="p0")
+    score, *dimensions = drift.compare(old, new)
+    assert (score["dimension"], score["edits"], score["only_old"], score["only_new"]) == ("score", 39, 1, 0)
+    assert score["change"] == pytest.approx(10 / 39)
+    assert 0 < score["low"] < score["change"] < score["high"]
+    assert score["changed"] == pytest.approx(10 / 39)
+    moved, photos = [float(n % 4 == 0) for n in range(40) if n != 1], [n // 2 for n in range(40) if n != 1]
+    assert [score["low"], score["high"]] == pytest.approx(list(clustered.mean(moved, photos).ends().values()))
+    share = clustered.share(moved, photos)
+    assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
+    assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
+    assert [each["dimension"] for each in dimensions] == list(NAMES)
+    same = drift.compare(old, old)[0]
+    assert (same["change"], same["changed"], same["same_reply"]) == (0.0, 0.0, 1.0)
+    assert drift.compare(old, [rating("k1", None, rater="other")]) == []

@@ -1,0 +1,413 @@
+"""Downloads against a real server on loopback that behaves badly."""
+
+import json
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from editjudge.core import downloads, images
+from editjudge.core.downloads import Downloads, is_public
+from editjudge.core.tables import RowError
+from editjudge.sources import formats, importing, settings
+from editjudge.sources.settings import Limits
+
+ROOT = Path(__file__).parents[2]
+LIMITS = Limits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
+PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
+
+
+# What a path always gives: status, body, headers. All others have a method of the handler.
+ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "good": (200, PNG, {}),
+    "missing": (404, b"no", {}),
+    "broken": (500, b"", {}),
+    "html": (200, b"<html><body>please log in</body></html>", {"Content_Type": "image/png"}),
+    "to_file": (302, b"", {"Location": "file:///etc/passwd"}),
+    "to_ftp": (302, b"", {"Location": "ftp://example.com/a.png"}),
+    "to_good": (301, b"", {"Location": "/good"}),
+    "loop": (302, b"", {"Location": "/loop"}),
+    "nowhere": (302, b"", {}),
+    "declared": (200, PNG[:16], {"Content_Length": "900000000"}),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Each path is a behaviour; `asked` holds (path, Range) of every request."""
+
+    asked: list[tuple[str, str | None]]
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers["Range"]))
+        name, time = self.path.strip("/").partition("?")[0], sum(path == self.path for path, _ in self.asked)
+        if name in ANSWERS:
+            status, body, headers = ANSWERS[name]
+            self._send(status, body, **headers)
+        else:
+            getattr(self, f"_{name}")(time)
+
+    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in ({"Content_Length": str(len(body))} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _busy(self, time: int) -> None:
+        self._send(429, Retry_After="0") if time < 3 else self._send(200, PNG)
+
+    def _later(self, time: int) -> None:
+        self._send(503, Retry_After=formatdate(0, usegmt=True)) if time < 2 else self._send(200, PNG)
+
+    def _shortened(self, time: int) -> None:
+        self._send(200, PNG[:-200] if time < 2 else PNG, ETag='"größe"')
+
+    def _odd_version(self, time: int) -> None:
+        self._part('"gr\xf6\xdfe"', breaks=time < 2)
+
+    def _endless(self, _time: int) -> None:
+        self.send_response(200)  # no length: it ends when the client has had enough
+        self.end_headers()
+        try:
+            self.wfile.write(PNG[:16])
+            while True:
+                self.wfile.write(bytes(65536))
+        except OSError:
+            self.close_connection = True
+
+    def _slow(self, _time: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(PNG)))
+        self.end_headers()
+        try:
+            for byte in PNG:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            self.close_connection = True
+
+    def _far(self, _time: int) -> None:
+        """A redirect to itself, each of which takes most of the time."""
+        time.sleep(0.2)
+        self._send(302, Location="/far")
+
+    def _drip(self, _time: int) -> None:
+        """Headers without end, a byte at a time."""
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            for _ in range(400):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            pass
+        self.close_connection = True
+
+    def _part(self, etag: str, breaks: bool) -> None:
+        """The whole or the part asked for; where it `breaks`, half of that and the connection is cut."""
+        start, match = 0, self.headers["Range"]
+        if match and self.headers["If-Range"] == etag:
+            start = int(match.removeprefix("bytes=").removesuffix("-"))
+        body = PNG[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(PNG) - 1}/{len(PNG)}")
+        self.send_header("ETag", etag)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if breaks else body)
+        self.close_connection = True
+
+    def _cut(self, time: int) -> None:
+        self._part('"one"', breaks=time < 3)
+
+    def _changed(self, time: int) -> None:
+        self._part(f'"{time}"', breaks=time < 2)
+
+    def _always_cut(self, _time: int) -> None:
+        self._part('"one"', breaks=True)
+
+    def _other_part(self, time: int) -> None:
+        if time < 2:
+            self._part('"one"', breaks=True)
+        elif self.headers["Range"]:
+            self._send(206, PNG[5:], Content_Range=f"bytes 5-{len(PNG) - 1}/{len(PNG)}")
+        else:
+            self._send(200, PNG)
+
+    def _beyond(self, time: int) -> None:
+        if time < 2:
+            self._part('"one"', breaks=True)
+        else:
+            self._send(416) if self.headers["Range"] else self._send(200, PNG)
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    Handler.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.daemon_threads = True
+        running.block_on_close = False
+        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+def address(server: ThreadingHTTPServer, path: str) -> str:
+    return f"http://127.0.0.1:{server.server_port}/{path}"
+
+
+def fetch(server: ThreadingHTTPServer, folder: Path, path: str, **limits: object) -> bytes:
+    found = Downloads(folder, replace(LIMITS, **limits), first_wait=0.01)
+    try:
+        return found.fetch(address(server, path))
+    finally:
+        found.close()
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(file.suffix for file in folder.rglob("*") if file.is_file() and file.name != "lock")
+
+
+def test_an_image_is_fetched_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    assert [fetch(server, tmp_path, "good") for _ in range(3)] == [PNG] * 3
+    assert len(Handler.asked) == 1
+    assert left(tmp_path) == [""]
+
+
+def test_many_rows_with_one_image_at_a_time_fetch_it_once(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    found = Downloads(tmp_path, LIMITS)
+    urls = [address(server, f"good?{number % 4}") for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(found.fetch, urls)) == {PNG}
+    found.close()
+    assert Counter(path for path, _ in Handler.asked) == {f"/good?{number}": 1 for number in range(4)}
+
+
+@pytest.mark.parametrize(("path", "times"), [("busy", 3), ("later", 2)])
+def test_a_busy_server_is_asked_again_when_it_says(
+    server: ThreadingHTTPServer, tmp_path: Path, path: str, times: int
+) -> None:
+    start = time.monotonic()
+    assert fetch(server, tmp_path, path) == PNG
+    assert len(Handler.asked) == times
+    assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "detail", "times"),
+    [
+        ("missing", "download failed", "HTTP 404", 1),
+        ("broken", "download failed", "HTTP 500", 3),
+        ("html", "not an image", "<html>", 1),
+        ("to_file", "bad address", "only http and https", 1),
+        ("to_ftp", "bad address", "only http and https", 1),
+        ("loop", "download failed", "more than 5 redirects", 6),
+        ("nowhere", "download failed", "HTTP 302 to nowhere", 1),
+        ("endless", "image too large", "0.5 MB", 1),
+        ("declared", "image too large", "0.5 MB", 1),
+    ],
+)
+def test_what_gives_no_image_says_why_and_leaves_nothing(
+    server: ThreadingHTTPServer, tmp_path: Path, path: str, reason: str, detail: str, times: int
+) -> None:
+    with pytest.raises(RowError) as caught:
+        fetch(server, tmp_path, path)
+    assert caught.value.reason == reason
+    assert detail in caught.value.detail
+    assert len(Handler.asked) == times
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("when", ["Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 2024 00:00:00 +99999999999", "x"])
+def test_a_date_that_there_is_not_is_no_wish(when: str) -> None:
+    assert downloads._seconds(when) is None
+
+
+def test_a_redirect_is_followed(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    assert fetch(server, tmp_path, "to_good") == PNG
+
+
+@pytest.mark.parametrize("path", ["slow", "drip", "far"])
+def test_a_slow_answer_ends_at_the_limit(path: str, server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    with pytest.raises(RowError, match=r"not here after 0\.3 seconds"):
+        fetch(server, tmp_path, path, seconds=0.3, attempts=2)
+
+
+def test_a_cut_body_is_gone_on_with(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    assert fetch(server, tmp_path, "cut") == PNG
+    half = len(PNG) // 2
+    quarter = half + (len(PNG) - half) // 2
+    assert [wish for _, wish in Handler.asked] == [None, f"bytes={half}-", f"bytes={quarter}-"]
+    assert left(tmp_path) == [""]
+
+
+def test_a_killed_run_is_gone_on_with(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    with pytest.raises(RowError, match="RemoteProtocolError"):
+        fetch(server, tmp_path, "cut", attempts=1)
+    assert left(tmp_path) == [".part", ".version"]
+    assert fetch(server, tmp_path, "cut") == PNG
+    assert Handler.asked[1][1] is not None
+
+
+@pytest.mark.parametrize("path", ["changed", "other_part", "beyond", "odd_version"])
+def test_parts_of_different_versions_are_never_put_together(
+    server: ThreadingHTTPServer, tmp_path: Path, path: str
+) -> None:
+    assert fetch(server, tmp_path, path) == PNG
+
+
+def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    paths = ["good", "missing", "html", "busy", "to_file", "good?2", "cut", "good", "shortened"]
+    row = {"edit_type": "Remove an existing object", "summarized_text": "Flag removed."}
+    rows = [
+        row | {"text": f"Remove the flag number {number}.", "open_image_input_url": address(server, path)}
+        for number, path in enumerate(paths)
+    ]
+    (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
+    section["downloads"] |= {"private_hosts": True, "seconds": 5.0}
+    source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
+    section["sources"] = {"subject_remove": {"pico": source}}
+    plan = settings.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove", formats.FORMATS)
+    kept: list[dict] = []
+    refused: list[dict] = []
+    for _ in range(2):  # the second time all that was had is on disk
+        importing.collect(plan, list, kept.append, refused.append, tmp_path / "work")
+    assert kept[:5] == kept[5:10]
+    assert [row["key"][-8:] for row in kept[10:]] == ["00000008"], "a broken image is asked for again"
+    assert [row["key"][-8:] for row in kept[:5]] == ["00000000", "00000003", "00000005", "00000006", "00000007"]
+    assert {row["image"] for row in kept} == {PNG}
+    assert [row["origin"] for row in kept[:2]] == [address(server, "good"), address(server, "busy")]
+    reasons = [(1, "download failed", "HTTP 404"), (2, "not an image"), (4, "bad address")]
+    found = [(row["row"], row["reason"], row["detail"]) for row in refused]
+    reasons += [(8, "broken image"), *reasons]
+    assert [entry[: len(wanted)] for entry, wanted in zip(found, reasons, strict=True)] == reasons
+    asked = Counter(path for path, _ in Handler.asked)
+    assert (asked["/good"], asked["/busy"], asked["/cut"], asked["/missing"]) == (1, 3, 3, 2)
+
+
+def certificate(file: Path, name: str) -> Path:
+    """A self-signed certificate of a host, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), datetime.now(UTC)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, now + timedelta(days=1))
+    names = x509.SubjectAlternativeName([x509.DNSName(name)])
+    signed = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    file.write_bytes(key.private_bytes(pem, *form) + signed.public_bytes(pem))
+    return file
+
+
+@pytest.mark.parametrize(("name", "right"), [("localhost", True), ("elsewhere.example", False)])
+def test_the_certificate_must_be_the_hosts_though_its_address_is_connected_to(
+    server: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, right: bool
+) -> None:
+    file = certificate(tmp_path / "c.pem", name)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    found = Downloads(tmp_path / "d", replace(LIMITS, attempts=1))
+    url = f"https://localhost:{server.server_port}/good"
+    if right:
+        assert found.fetch(url) == PNG
+    else:
+        with pytest.raises(RowError, match="download failed: ConnectError"):
+            found.fetch(url)
+    found.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1"])
+def test_private_hosts_are_refused_however_they_are_written(
+    server: ThreadingHTTPServer, tmp_path: Path, host: str
+) -> None:
+    found = Downloads(tmp_path, replace(LIMITS, private_hosts=False))
+    with pytest.raises(RowError, match="private host"):
+        found.fetch(f"http://{host}:{server.server_port}/good")
+    assert Handler.asked == []
+    assert left(tmp_path) == []
+
+
+def test_every_hop_is_checked_at_the_address_that_is_connected_to(
+    server: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's own address is called public here: its redirect to another name of loopback is still refused."""
+    monkeypatch.setattr(downloads, "is_public", lambda ip: ip == "127.0.0.1")
+    monkeypatch.setitem(ANSWERS, "to_good", (302, b"", {"Location": f"http://127.0.0.2:{server.server_port}/good"}))
+    found = Downloads(tmp_path, replace(LIMITS, private_hosts=False))
+    assert found.fetch(address(server, "good")) == PNG
+    with pytest.raises(RowError, match=r"private host: 127\.0\.0\.2"):
+        found.fetch(address(server, "to_good"))
+
+
+def test_a_name_is_resolved_once_a_connection(
+    server: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is public when it is checked and loopback afterwards: the connection goes to what was checked."""
+    answers = iter(["93.184.215.14", "127.0.0.1"])
+    connected = []
+
+    def resolve(host: str, port: int, **_more: object) -> list:
+        return [(2, 1, 6, "", (next(answers), port))]
+
+    def connect(_self: object, host: str, *_more: object) -> None:
+        connected.append(host)
+        raise downloads.httpcore2.ConnectError("unreachable")
+
+    monkeypatch.setattr(downloads.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(downloads.httpcore2.SyncBackend, "connect_tcp", connect)
+    found = Downloads(tmp_path, replace(LIMITS, private_hosts=False, attempts=2), first_wait=0.01)
+    with pytest.raises(RowError, match=r"private host: rebind\.example"):
+        found.fetch("http://rebind.example/good")
+    assert connected == ["93.184.215.14"]
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://a/b", "http:///b", "//a/b", "http://[::1", "javascript:1"]
+)
+def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(RowError, match="bad address"):
+        Downloads(tmp_path, LIMITS).fetch(url)
+
+
+@pytest.mark.parametrize("host", [f"{'a' * 70}.com", "a..b", "...", "127.0.0.1:99999", "127.0.0.1:0"])
+def test_hosts_that_cannot_be_are_a_failed_download(tmp_path: Path, host: str) -> None:
+    with pytest.raises(RowError, match=r"download failed|bad address"):
+        Downloads(tmp_path, replace(LIMITS, attempts=1)).fetch(f"http://{host}/x.png")
+
+
+@pytest.mark.parametrize(
+    "ip",
+    [
+        *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
+        *("224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fc00::1", "ff02::1", "::ffff:10.0.0.1"),
+        *("2002:7f00:1::", "64:ff9b::7f00:1"),
+    ],
+)
+def test_addresses_that_are_not_of_the_open_internet(ip: str) -> None:
+    assert not is_public(ip)
+
+
+@pytest.mark.parametrize("ip", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_addresses_of_the_open_internet(ip: str) -> None:
+    assert is_public(ip)

@@ -1,0 +1,112 @@
+"""A user's own edits, in every layout that they may lie in, and as an editing model's candidates."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from editjudge.core import images, records
+from editjudge.editors.galleries.given import Given
+from editjudge.editors.galleries.metadata import GalleryError
+from editjudge.stages import candidates
+
+TASK = "subject_remove"
+
+
+@pytest.fixture
+def edits(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three images in every layout: `folder`, `gallery`, tables."""
+    monkeypatch.chdir(tmp_path)
+    data = {f"k{n}": png(n) for n in range(3)}
+    for key, image in data.items():
+        for folder in ("folder", "gallery/Mine 1.0"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{key}.png").write_bytes(image)
+    lines = [{"key": k, "candidates": [{"model": m, "image": f"{m}/{k}.png"} for m in ("Mine 1.0", "x")]} for k in data]
+    Path("gallery/metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Path("table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("key", "image"), *((key, f"folder/{key}.png") for key in data)])
+    Path("table.jsonl").write_text("".join(json.dumps({"key": k, "image": f"folder/{k}.png"}) + "\n" for k in data))
+    shown = [{"bytes": image, "path": None} for image in data.values()]
+    pq.write_table(pa.table({"key": list(data), "image": shown, "model": ["mine"] * 3}), "table.parquet")
+    pq.write_table(pa.table({"key": list(data), "image": list(data.values())}), "bytes.parquet", row_group_size=1)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["folder", "gallery", "gallery/metadata.jsonl", "table.csv", "table.jsonl", "table.parquet", "bytes.parquet"],
+)
+def test_the_same_images_in_every_layout(path: str, edits: Path, png: Callable[..., bytes]) -> None:
+    given = Given(Path(path), "Mine 1.0")
+    assert given.listed() == ["k0", "k1", "k2"]
+    assert [given(key) for key in given.listed()] == [png(0), png(1), png(2)]
+    assert given("k9") == "no image for this key"
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "told"),
+    [
+        ("nowhere", None, "nowhere not found"),
+        ("gallery", None, "images of several models, none of them None: say which; Mine 1.0, x"),
+        ("folder/k0.png", None, "a folder, or a table"),
+        ("twice.csv", None, "the key 'a' stands twice"),
+        ("half.jsonl", None, "half.jsonl: row 1: key and image expected"),
+        ("other.parquet", None, "the columns key and image expected"),
+    ],
+)
+def test_what_is_no_such_thing_is_named(path: str, model: str | None, told: str, edits: Path) -> None:
+    Path("twice.csv").write_text("key,image\na,1.png\na,2.png\n")
+    Path("half.jsonl").write_text('{"key": "a", "image": "b"}\n{"key": "b"}\n')
+    pq.write_table(pa.table({"key": ["a"]}), "other.parquet")
+    with pytest.raises(GalleryError, match=told):
+        Given(Path(path), model)
+
+
+def prompt(key: str, data: bytes) -> dict[str, Any]:
+    own = {"instruction": "Remove the cup.", "image": data, "edit": None, "origin": None, "regions": [], "source": None}
+    return {"key": key, "task": TASK} | own
+
+
+def test_a_folder_is_an_editing_model_for_pool_and_arena(edits: Path, png: Callable[..., bytes]) -> None:
+    """Whole keys and own ones, an image that is missing, one that is broken, one of another shape: each by its name."""
+    wide = images.encode_png(np.zeros((40, 80, 3), np.uint8) + 90)
+    named = {f"{TASK}.mine.whole.png": png(5), "own.png": png(6), "both.png": png(7), "wide.png": wide}
+    named |= {"broken.png": png(8)[:-40], "arena.jpg": cv2.imencode(".jpg", images.decode(png(9)))[1].tobytes()}
+    for name, data in named.items():
+        Path("folder", name).write_bytes(data)
+    keys = ["mine.whole", "mine.own", "a.both", "b.both", "mine.wide", "mine.broken", "mine.none"]
+    records.write(Path(f"data/pools/{TASK}.parquet"), [prompt(f"{TASK}.{key}", png(1)) for key in keys], "pools")
+    arena = {"key": "arena", "task": "any", "instruction": "x", "source_image": {"bytes": png(1), "path": None}}
+    records.write(Path("data/gedit_bench.parquet"), [arena], "gedit_bench")
+    values = {"tasks": {TASK: "object_centric"}, "editors": {"mine": {"kind": "folder", "path": "folder"}}}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    candidates.run("mine")
+    rows = {row["key"]: row for row in records.iterate(Path(f"data/candidates/mine/{TASK}.parquet"), "candidates")}
+    assert list(rows) == [f"{TASK}.{key}" for key in keys]
+    assert rows[f"{TASK}.mine.whole"]["image"] == png(5), "as it came"
+    assert rows[f"{TASK}.mine.own"]["image"] == png(6)
+    assert rows[f"{TASK}.mine.wide"]["image"] == wide, "its own size"
+    [shown] = records.read(Path("data/gallery/mine.parquet"), "candidates")
+    assert (shown["key"], shown["image"]) == ("arena", named["arena.jpg"])
+    [report] = json.loads(Path("metrics/candidates/mine.json").read_text())
+    assert (report["records"], report["failed"]) == (8, 4)
+    assert report["aspect_changed"] == [{"key": f"{TASK}.mine.wide", "factor": 2.0}]
+    lacking = {each["key"]: (each["kind"], each["reason"]) for each in report["lacking"]}
+    assert lacking[f"{TASK}.mine.none"] == ("missing", "no image for this key")
+    assert lacking[f"{TASK}.mine.broken"][0] == "unusable"
+    assert "2 prompts have the own key both" in lacking[f"{TASK}.a.both"][1]
+    assert set(lacking) == {f"{TASK}.{key}" for key in ("a.both", "b.both", "mine.broken", "mine.none")}
+    assert not Path("work").exists(), "nothing is copied"
+    Path("folder/own.png").write_bytes(png(11))
+    candidates.run("mine")
+    again = records.read(Path(f"data/candidates/mine/{TASK}.parquet"), "candidates")
+    assert again[1]["image"] == png(11), "a changed image is seen"

@@ -1,0 +1,133 @@
+"""metadata.jsonl: what is read, merged and written; unknown fields stay."""
+
+import json
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from editjudge.core.keys import plain
+from editjudge.editors.galleries import metadata
+from editjudge.editors.galleries.metadata import GalleryError, Line
+
+TEXT = st.text(max_size=12)  # surrogates too: JSON can say them
+NAMES = st.text(string.ascii_letters + string.digits + " .[]()-é", min_size=1, max_size=8)
+KEYS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[dict]:
+    """Lines of a gallery with fields that nobody knows, in any order."""
+    rows = []
+    for key in draw(st.lists(KEYS, unique=True, max_size=5)):
+        models = draw(st.lists(NAMES, unique_by=plain, max_size=3))
+        candidates = [draw(st.dictionaries(TEXT, JSON, max_size=2)) | {"model": m, "image": draw(TEXT)} for m in models]
+        known = {"key": key, "candidates": candidates}
+        row = draw(st.dictionaries(TEXT, JSON, max_size=3)) | known
+        rows.append(dict(draw(st.permutations(list(row.items())))))
+    return rows
+
+
+def written(rows: list[dict], ascii_only: bool = True) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows).encode()
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines(), NAMES, st.data())
+def test_a_merge_adds_one_model_and_changes_nothing_else(rows: list[dict], model: str, data: st.DataObject) -> None:
+    before = metadata.parse(written(rows), "m")
+    images = {row["key"]: f"{model}/{row['key']}.png" for row in rows if data.draw(st.booleans())} | {"nowhere": "x"}
+    merged = metadata.merge(before, model, images, replace=True)
+    after = metadata.parse(metadata.dump(merged), "m")
+    assert after == merged
+    assert [line.key for line in after] == [row["key"] for row in rows]
+    for row, old, new in zip(rows, before, after, strict=True):
+        assert list(new.values) == list(row) or "candidates" not in row
+        assert {k: v for k, v in new.values.items() if k != "candidates"} == {
+            k: v for k, v in row.items() if k != "candidates"
+        }
+        own = row["key"] in images
+        others = [each for each in row["candidates"] if not (own and metadata.is_model(each, model))]
+        assert [each for each in new.candidates() if each in others] == others
+        assert new.image(model) == (images[row["key"]] if own else old.image(model))
+        assert len(new.candidates()) == len(old.candidates()) + (own and old.image(model) is None)
+        if not own:
+            assert new.raw == old.raw
+
+
+@settings(max_examples=100, deadline=None)
+@given(lines())
+def test_what_is_not_changed_is_the_same_to_the_byte(rows: list[dict]) -> None:
+    data = written(rows)
+    assert metadata.dump(metadata.parse(data, "m")) == data
+    merged = metadata.merge(metadata.parse(data, "m"), "m", {})
+    assert metadata.dump(merged) == data
+
+
+def test_order_spelling_and_foreign_fields_stay_as_they_were() -> None:
+    kept = '{"task": "hybrid", "key": "a", "candidates": [{"model": "X", "score": 1.50, "image": "X/a.png"}], "n":1e3}'
+    other = '{"key": "b", "instruction": "加 \\u2028 \\ud83d\\ude00", "candidates": []}'
+    raw = f"\ufeff{kept}\r\n\n{other}\n".encode()
+    lines = metadata.parse(raw, "m")
+    merged = metadata.dump(metadata.merge(lines, "new", {"b": "new/b.png"})).decode()
+    first, second, _ = merged.split("\n")
+    assert first == kept
+    assert json.loads(second) == {
+        "key": "b", "instruction": "加 \u2028 😀", "candidates": [{"model": "new", "image": "new/b.png"}]
+    }  # fmt: skip
+    assert "加" in second
+    [line] = metadata.merge(metadata.parse(b'{"key": "b", "i": "\\u52a0"}', "m"), "new", {"b": "x"})
+    assert metadata.dump([line]).isascii(), "as the line was"
+
+
+def test_a_model_that_is_there_is_a_conflict_unless_it_is_to_be_replaced() -> None:
+    values = {
+        "key": "a",
+        "candidates": [{"model": "GPT Image 1.5", "image": "old.png", "cost": 3}, {"model": "B", "image": "b"}],
+    }
+    lines = [Line("a", values)]
+    name = plain("GPT Image 1.5")
+    for model in ("GPT Image 1.5", name):
+        with pytest.raises(GalleryError, match="has candidates already, in 1 lines, 'a' the first"):
+            metadata.merge(lines, model, {"a": "new.png"})
+    [line] = metadata.merge(lines, name, {"a": "new.png"}, replace=True)
+    assert line.candidates() == [
+        {"model": "GPT Image 1.5", "image": "new.png", "cost": 3},
+        {"model": "B", "image": "b"},
+    ]
+    assert values["candidates"][0]["image"] == "old.png", "the lines that were given are not changed"
+
+
+def test_a_line_without_candidates_gets_some() -> None:
+    [line] = metadata.merge(metadata.parse(b'{"key": "a", "source_image": "s.png"}', "m"), "x", {"a": "x/a.png"})
+    assert line.values == {"key": "a", "source_image": "s.png", "candidates": [{"model": "x", "image": "x/a.png"}]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'{"key": "a"}\n{"key": ', "m: line 2: not JSON"),
+        (b"\xff", "m: line 1: not JSON"),
+        (b"[]", "line 1: an object with a key"),
+        (b'{"candidates": []}', "an object with a key"),
+        (b'{"key": 3}', "an object with a key"),
+        (b'{"key": "a"}\n\n{"key": "a"}', "line 3: key 'a' stands already in line 1"),
+        (b'{"key": "a", "key": "b"}', "a field stands twice"),
+        (b'{"key": "a", "n": NaN}', "NaN is no JSON"),
+        (b'{"key": "a", "candidates": {}}', "candidates must be a list"),
+        (b'{"key": "a", "candidates": [{"model": "x"}]}', "must have model and image as texts"),
+        (b'{"key": "a", "candidates": [{"model": "x", "image": 1}]}', "must have model and image as texts"),
+        (b'{"key": "a", "candidates": [{"model": "x", "image": "1"}, {"model": "x", "image": "2"}]}', "stands twice"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+    ids=range(13),
+)
+def test_a_file_that_is_none_is_named_with_its_line(raw: bytes, words: str) -> None:
+    with pytest.raises(GalleryError, match=words):
+        metadata.parse(raw, "m")

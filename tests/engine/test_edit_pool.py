@@ -1,0 +1,228 @@
+"""Workers: what becomes of the edits where editors fail, die and hang, and of the workers where the parent does."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bad_editors
+import pytest
+from killing import alive, wait_until
+from PIL import Image
+
+from editjudge.core import images
+from editjudge.core.params import ParamsError
+from editjudge.editors import making
+from editjudge.editors.outcomes import Outcome
+from editjudge.editors.request import Request
+from editjudge.engine import pool
+
+
+def source(width: int = 32, height: int = 24) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), "white").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def request(key: str, instruction: str, image: bytes | None = None) -> tuple[str, Request]:
+    return f"name of {key}", Request(key, instruction, image or source(), None, "data", 1)
+
+
+def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.0) -> tuple[dict[str, Outcome], int]:
+    """The outcomes by key, and how many workers were replaced."""
+    found: dict[str, Outcome] = {}
+
+    def keep(name: str, outcome: Outcome) -> None:
+        assert name not in found
+        found[name] = outcome
+
+    requests = (request(key, mood) for key, mood in moods.items())
+    replaced = pool.run(bad_editors.moody(log), [()] * workers, requests, keep, timeout)
+    return {key: found[f"name of {key}"] for key in moods}, replaced
+
+
+def tries(log: Path) -> Counter[str]:
+    return Counter(key for _, key in bad_editors.read(log))
+
+
+FAILURES = {  # mood: kind, the reason's beginning, how often it is tried
+    "nan": ("not_finite", "the edited image has NaN", 1),
+    "black": ("all_black", "the edited image is all black", 1),
+    "square": ("wrong_size", "the edited image is of another shape: 32 x 32 from 32 x 24 pixels", 1),
+    "grey": ("wrong_output", "the editor returned uint8 of shape (24, 32)", 1),
+    "refuse": ("safety_checker", "withheld", 1),
+    "raise": ("exception", "KeyError: 'image_latents'", 1),
+    "memory": ("out_of_memory", "MemoryError: 31 GiB", 2),
+    "cuda memory": ("out_of_memory", "OutOfMemoryError: CUDA out of memory", 2),
+    "cuda": ("device_error", "AcceleratorError: an illegal memory access", 2),
+    "stop": ("worker_died", "the worker process ended with exit code 1", 2),
+    "exit": ("worker_died", "the worker process ended with exit code 3", 2),
+    "kill": ("worker_died", "the worker process ended with SIGKILL", 2),
+    "crash": ("worker_died", "the worker process ended with SIGSEGV", 2),
+}
+
+
+def test_each_failure_has_its_kind_and_reason_and_the_others_are_made(tmp_path: Path) -> None:
+    moods = {f"{mood.replace(' ', '-')}": mood for mood in FAILURES}
+    moods = {key: mood for pair in moods.items() for key, mood in (pair, (f"after-{pair[0]}", "well"))}
+    outcomes, replaced = run(tmp_path / "log", moods)
+    for key, mood in moods.items():
+        if mood == "well":
+            assert outcomes[key] == Outcome(images.encode_png(bad_editors.GREY), 1.2346)
+        else:
+            kind, reason, _ = FAILURES[mood]
+            assert (outcomes[key].kind, outcomes[key].image) == (kind, None)
+            assert str(outcomes[key].reason).startswith(reason)
+    assert tries(tmp_path / "log") == {key: FAILURES[mood][2] if mood in FAILURES else 1 for key, mood in moods.items()}
+    assert replaced == 2 * 5  # stop, exit, kill, crash and cuda, twice each
+
+
+def test_what_fails_once_is_made_by_another_try(tmp_path: Path) -> None:
+    moods = {"a": "kill once", "b": "cuda memory once", "c": "cuda once", "d": "hang once", "e": "well"}
+    outcomes, replaced = run(tmp_path / "log", moods, timeout=1.0)
+    assert {key: outcome.kind for key, outcome in outcomes.items()} == dict.fromkeys(moods)
+    assert replaced == 3
+    assert tries(tmp_path / "log") == {"a": 2, "b": 2, "c": 2, "d": 2, "e": 1}
+
+
+@pytest.mark.parametrize("mood", ["hang", "hang in C"])
+def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path, mood: str) -> None:
+    outcomes, _ = run(tmp_path / "log", {"a": mood, "b": "well", "c": "well"}, timeout=0.5)
+    assert [outcomes[key].kind for key in "abc"] == ["timeout", None, None]
+    assert outcomes["a"].reason == "no answer in 0.5 seconds"
+    assert not [pid for pid, _ in bad_editors.read(tmp_path / "log") if alive(pid)]
+
+
+def test_a_source_that_is_no_image_is_not_asked_for(tmp_path: Path) -> None:
+    found: list[Outcome] = []
+    requests = iter([request("html", "well", b"<html>")])
+    pool.run(bad_editors.moody(tmp_path / "log"), [()], requests, lambda _, outcome: found.append(outcome), 60.0)
+    assert [(outcome.kind, outcome.reason) for outcome in found] == [("bad_source", "not a PNG, JPEG or WebP image")]
+    assert not tries(tmp_path / "log")
+
+
+def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
+    kept = 0
+    ahead = []
+
+    def requests() -> Iterator[tuple[str, Request]]:
+        for number in range(30):
+            ahead.append(number - kept)
+            yield request(str(number), "well")
+
+    def keep(name: str, outcome: Outcome) -> None:
+        nonlocal kept
+        kept += 1
+
+    pool.run(bad_editors.moody(tmp_path / "log"), [(), ()], requests(), keep, 60.0)
+    assert kept == 30
+    assert max(ahead) <= 3  # with each worker, and the one that is next
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "loaded"),
+    [
+        ("raise", "the editor cannot be loaded: KeyError: 'image_latents'", 1),
+        ("kill", "the worker process ended with SIGKILL while it loaded, 3 times in a row", 3),
+    ],
+)
+def test_an_editor_that_cannot_be_loaded_ends_the_stage(tmp_path: Path, how: str, words: str, loaded: int) -> None:
+    log, requests = tmp_path / "log", (request(str(number), "well") for number in range(9))
+    with pytest.raises(pool.EditorBroken, match=words):
+        pool.run(bad_editors.broken(log, how), [()], requests, lambda *_: None, 60.0)
+    assert len(bad_editors.read(log)) == loaded
+
+
+def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "DEATHS", 5)
+    with pytest.raises(pool.EditorBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
+        run(tmp_path / "log", {str(number): "exit" for number in range(20)})
+    assert len(bad_editors.read(tmp_path / "log")) <= 6
+
+
+def test_each_worker_sees_its_own_gpus_before_cuda_is_started() -> None:
+    seen: set[str] = set()
+    requests = (request(str(number), "") for number in range(6))
+    places = making.groups("m", ["4", "5", "6", "7", "8"], 2)
+    pool.run(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
+    assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees 6,7, CUDA False"}
+
+
+def test_gpus_are_grouped_and_too_few_are_an_error() -> None:
+    assert making.groups("m", ["0", "1", "2"], 1) == [("0",), ("1",), ("2",)]
+    assert making.groups("m", ["MIG-a", "MIG-b"], 2) == [("MIG-a", "MIG-b")]
+    assert making.groups("m", [], 4) == [()]
+    with pytest.raises(ParamsError, match=r"editors\.m\.gpus_per_worker is 4, but only 2 GPUs are visible"):
+        making.groups("m", ["0", "1"], 4)
+
+
+STAGE = """
+import signal
+import sys
+from pathlib import Path
+import bad_editors
+from editjudge.engine import pool
+from editjudge.editors.request import Request
+
+def requests(mood):
+    image = Path(sys.argv[1]).read_bytes()
+    for number in range(1000):
+        yield str(number), Request(str(number), mood, image, None, "data", 1)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
+    log = Path(sys.argv[2])
+    try:
+        pool.run(bad_editors.moody(log), [()] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
+    except KeyboardInterrupt:
+        sys.exit("stopped")
+"""
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen]]:
+    """Starts a process of its own group that runs a pool of three, and waits until each has an edit."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    (tmp_path / "source.png").write_bytes(source())
+    started: list[subprocess.Popen] = []
+
+    def start(mood: str) -> subprocess.Popen:
+        env = os.environ | {
+            "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), bad_editors.__file__.rpartition("/")[0]])
+        }
+        command = [sys.executable, "stage.py", "source.png", "log", mood]
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=env, start_new_session=True, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        wait_until(lambda: len({pid for pid, _ in bad_editors.read(tmp_path / "log")}) == 3)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("mood", ["slow", "hang", "hang in C"])
+def test_workers_end_with_a_parent_that_is_killed(
+    tmp_path: Path, stage: Callable[[str], subprocess.Popen], mood: str
+) -> None:
+    process = stage(mood)
+    os.kill(process.pid, signal.SIGKILL)  # the parent alone, not its group
+    process.wait()
+    workers = {pid for pid, _ in bad_editors.read(tmp_path / "log")}
+    wait_until(lambda: not any(alive(pid) for pid in workers), 5.0)
+
+
+def test_ctrl_c_ends_the_stage_and_its_workers(tmp_path: Path, stage: Callable[[str], subprocess.Popen]) -> None:
+    process = stage("hang")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, workers and all
+    _, words = process.communicate(timeout=10)
+    assert (process.returncode, words) == (1, "stopped\n")
+    assert not any(alive(pid) for pid, _ in bad_editors.read(tmp_path / "log"))

@@ -1,0 +1,270 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from editjudge.core import files
+from editjudge.core.errors import UserError
+from editjudge.engine import resume
+from editjudge.engine.workers import cores
+
+
+def double(shared: Any, payloads: list[Any]) -> list[resume.Result]:
+    return [({"value": shared * payload}, b"x") for payload in payloads]
+
+
+def jobs(*groups: tuple[int, ...]) -> list[resume.Job]:
+    return [resume.Job(2, tuple((resume.fingerprint(n), n) for n in group)) for group in groups]
+
+
+def test_results_keep_the_order_and_only_missing_records_are_computed(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        resume.run(jobs((1, 3), (5,)), double, cache, "t")
+        assert cache.counts() == {"computed": 3, "reused": 0}
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        results = resume.run(jobs((5, 1), (4, 3)), double, cache, "t")
+        assert [[meta["value"] for meta, _ in group] for group in results] == [[10, 2], [8, 6]]
+        assert cache.counts() == {"computed": 1, "reused": 3}
+
+
+def test_a_record_that_stands_twice_is_computed_once(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        results = resume.run(jobs((7,), (7,)), double, cache, "t")
+        assert [group[0][0]["value"] for group in results] == [14, 14]
+        assert cache.counts() == {"computed": 1, "reused": 0}
+
+
+def test_fingerprints_keep_parts_apart_and_follow_content() -> None:
+    assert resume.fingerprint("ab", "c") != resume.fingerprint("a", "bc")
+    assert resume.fingerprint({"a": 1, "b": 2}) == resume.fingerprint({"b": 2, "a": 1})
+    assert resume.fingerprint(b"1") != resume.fingerprint(b"2")
+
+
+def test_code_version_follows_the_source() -> None:
+    one = resume.code_version(["editjudge.core.regions"])
+    assert one == resume.code_version(["editjudge.core.regions"])
+    assert one != resume.code_version(["editjudge.core.regions", "editjudge.core.images"])
+
+
+def fill(folder: Path, start: Any, own: int) -> None:
+    """Puts 20 records of its own and one that all have into each of 20 caches, each opened by all at once."""
+    for number in range(20):
+        start.wait(30)
+        with resume.RecordCache(folder / f"{number}.sqlite") as cache:
+            for n in range(20):
+                cache.put(f"{own}.{n}", {"n": n}, b"x" * n)
+            assert cache.keep("of all", {"own": own}) == cache.meta("of all")
+
+
+def test_runs_that_use_a_cache_at_once_lose_nothing_and_agree(tmp_path: Path) -> None:
+    context = get_context("fork")
+    start = context.Barrier(3)
+    runs = [context.Process(target=fill, args=(tmp_path, start, own)) for own in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0, 0, 0]
+    assert [count(file) for file in sorted(tmp_path.glob("*.sqlite"))] == [61] * 20
+
+
+class OneThread(ThreadPoolExecutor):
+    """A pool of one that says when it is told to begin nothing more."""
+
+    closing = Event()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        self.closing.set()
+        super().shutdown(wait)
+
+
+def test_after_an_error_nothing_more_is_begun(tmp_path: Path) -> None:
+    began = []
+
+    def fail(_: Any, payloads: list[int]) -> list[resume.Result]:
+        began.extend(payloads)
+        if payloads == [0]:
+            raise ValueError("broken")
+        OneThread.closing.wait(30)
+        return [({}, None)]
+
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache, pytest.raises(ValueError, match="broken"):
+        resume.run(jobs(*((n,) for n in range(9))), fail, cache, "t", lambda _: OneThread(1))
+    assert began in ([0], [0, 1])
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from editjudge.engine import resume
+
+def slow(shared, payloads):
+    time.sleep(0.05)
+    return [({"value": p}, None) for p in payloads]
+
+if __name__ == "__main__":
+  with resume.RecordCache(Path(sys.argv[1])) as cache:
+    resume.run([resume.Job(None, ((str(n), n),)) for n in range(200)], slow, cache, "slow")
+    print(cache.counts())
+"""
+
+
+def test_sigkill_loses_no_finished_record(tmp_path: Path) -> None:
+    script, file = tmp_path / "slow.py", tmp_path / "c.sqlite"
+    script.write_text(SLOW)
+    process = subprocess.Popen([sys.executable, script, file], start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while count(file) < 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = count(file)
+    assert 20 <= finished < 200
+    rest = subprocess.run([sys.executable, script, file], capture_output=True, text=True, check=True)
+    assert rest.stdout.strip() == str({"computed": 200 - finished, "reused": finished})
+
+
+def count(file: Path) -> int:
+    if not file.exists():
+        return 0
+    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
+    try:
+        return connection.execute("SELECT count(*) FROM records").fetchone()[0]
+    except sqlite3.OperationalError:  # the table is not there yet
+        return 0
+    finally:
+        connection.close()
+
+
+SHARING = """
+import os, sys, time
+from pathlib import Path
+from editjudge.engine import resume
+
+def compute(shared, payloads):
+    with open(shared, "a") as log:
+        for p in payloads:
+            log.write(f"{p} {os.getppid()}\\n")
+    time.sleep(0.02)
+    return [({"value": 2 * p}, None) for p in payloads]
+
+if __name__ == "__main__":
+  file, log = sys.argv[1:]
+  with resume.RecordCache(Path(file)) as cache:
+    jobs = [resume.Job(log, tuple((str(n), n) for n in range(at, at + 3))) for at in range(0, 150, 3)]
+    results = resume.run(jobs, compute, cache, "shared")
+    assert [meta["value"] for job in results for meta, _ in job] == [2 * n for n in range(150)]
+    print(cache.computed, cache.reused)
+"""
+
+
+@pytest.fixture(params=["wal", "delete"])
+def two(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
+    """Two runs of the same 150 records on one file, begun at once."""
+    monkeypatch.setenv(files.JOURNAL, request.param)
+    script, log = tmp_path / "sharing.py", tmp_path / "log"
+    script.write_text(SHARING)
+    command = [sys.executable, script, tmp_path / "c.sqlite", log]
+    return [
+        subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for _ in range(2)
+    ]
+
+
+def test_two_runs_at_once_compute_every_record_once(two: list[subprocess.Popen], tmp_path: Path) -> None:
+    said = [run.communicate(timeout=120)[0].split() for run in two]
+    assert [run.returncode for run in two] == [0, 0]
+    logged = sorted(int(line.split()[0]) for line in (tmp_path / "log").read_text().splitlines())
+    assert logged == list(range(150))
+    assert sum(int(computed) for computed, _ in said) == 150
+    assert not list(tmp_path.glob("*.run"))
+
+
+def test_where_one_of_two_is_killed_the_other_finishes(two: list[subprocess.Popen], tmp_path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while count(tmp_path / "c.sqlite") < 20 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(two[0].pid, signal.SIGKILL)
+    said = two[1].communicate(timeout=120)[0]
+    two[0].communicate()
+    assert two[1].returncode == 0, said
+    assert count(tmp_path / "c.sqlite") == 150
+    logged = [int(line.split()[0]) for line in (tmp_path / "log").read_text().splitlines()]
+    assert set(logged) == set(range(150))
+    lost = len(logged) - 150  # what the killed run was at
+    assert 0 <= lost <= 3 * resume.AHEAD * cores()
+
+
+def test_claims_end_with_a_record_a_release_or_the_run(tmp_path: Path) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as two:
+        with resume.RecordCache(tmp_path / "c.sqlite") as one:
+            assert one.claim(["a", "b", "c", "d"]) == one.claim("abcd") == set("abcd")
+            assert two.claim(["a", "e"]) == {"e"}
+            one.put("a", {})
+            one.release(["b"])
+            assert two.claim(["a", "b", "c"]) == {"a", "b"}, "who claims looks for the record afterwards"
+        with two.claimed(["c", "d"]) as mine:
+            assert mine == {"c", "d"}
+
+
+@pytest.mark.parametrize("damage", ["data = NULL", "data = x'00'", "meta = '{}'", "meta = x'ff'", "hash = NULL"])
+def test_a_damaged_record_is_made_anew_and_counted(damage: str, tmp_path: Path, capsys) -> None:
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        resume.run(jobs((1, 3), (5,)), double, cache, "t")
+    with sqlite3.connect(tmp_path / "c.sqlite") as db:
+        db.execute(f"UPDATE records SET {damage} WHERE key = ?", (resume.fingerprint(3),))
+    db.close()
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        assert resume.run(jobs((1, 3), (5,)), double, cache, "t")[0][1] == ({"value": 6}, b"x")
+        assert cache.counts() == {"computed": 1, "reused": 2, "damaged": 1}
+    assert "c.sqlite: 1 damaged records were left out" in capsys.readouterr().err
+
+
+def test_a_file_from_before_there_were_hashes_is_used(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "c.sqlite") as db:
+        db.execute("CREATE TABLE records (key TEXT PRIMARY KEY, meta TEXT, data BLOB)")
+        db.execute("INSERT INTO records VALUES ('a', '{\"n\": 1}', x'01')")
+    db.close()
+    with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+        assert cache.get("a") == ({"n": 1}, b"\x01")
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, None])
+def test_a_file_that_sqlite_refuses_is_named_in_one_line(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "c.sqlite"
+    with resume.RecordCache(file) as cache:
+        cache.add((str(n), {"n": n}, b"x" * 5000) for n in range(50))
+    whole = file.read_bytes()
+    file.write_bytes(content or whole[:4096] + bytes(8192) + whole[12288:])
+    with (
+        pytest.raises(UserError, match=r"c\.sqlite: damaged \(.*\): move it away") as error,
+        resume.RecordCache(file) as cache,
+    ):
+        [cache.get(str(n)) for n in range(50)]
+    assert "\n" not in str(error.value)
+
+
+def test_the_journal_is_as_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for mode in ("wal", "delete", "wal"):
+        monkeypatch.setenv(files.JOURNAL, mode)
+        with resume.RecordCache(tmp_path / "c.sqlite") as cache:
+            cache.put(mode, {})
+            assert (tmp_path / "c.sqlite-wal").exists() == (mode == "wal")
+        with sqlite3.connect(tmp_path / "c.sqlite") as db:
+            assert db.execute("PRAGMA journal_mode").fetchone() == (mode,)
+        db.close()
+    monkeypatch.setattr(resume, "BUSY_SECONDS", 0.1)
+    with resume.RecordCache(tmp_path / "c.sqlite"):
+        monkeypatch.setenv(files.JOURNAL, "delete")
+        with pytest.raises(UserError, match=r"c\.sqlite: "):
+            resume.RecordCache(tmp_path / "c.sqlite")

@@ -1,0 +1,90 @@
+"""Processes for work on many records: they end with the one that started them, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from killing import alive, wait_until
+
+from editjudge.editors import making
+from editjudge.models.chat import models
+
+STAGE = """
+import ctypes
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from editjudge.engine import workers
+
+def hang(folder):
+    Path(folder, str(os.getpid())).touch()
+    ctypes.PyDLL(None).sleep(600)  # and no other thread of the process runs
+
+def begin(device):
+    pass
+
+if __name__ == "__main__":
+    pool = workers.processes(1) if sys.argv[1] == "processes" else workers.on_devices(["cpu"], begin)
+    pool.submit(hang, sys.argv[2]).result()
+"""
+
+
+@pytest.mark.parametrize("kind", ["processes", "on_devices"])
+def test_the_processes_of_a_killed_stage_end(kind: str, tmp_path: Path) -> None:
+    script, found = tmp_path / "stage.py", tmp_path / "found"
+    script.write_text(STAGE)
+    found.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    stage = subprocess.Popen([sys.executable, script, kind, found], env=environment, start_new_session=True)
+    try:
+        wait_until(lambda: any(found.iterdir()))
+        [worker] = (int(file.name) for file in found.iterdir())
+        assert alive(worker)
+        os.kill(stage.pid, signal.SIGKILL)  # it alone, not its group
+        stage.wait()
+        wait_until(lambda: not alive(worker), 10.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(stage.pid, signal.SIGKILL)
+
+
+IMPORTED = """
+import sys
+import torch
+
+asked = []
+for name in ("device_count", "is_available", "init", "_lazy_init", "current_device", "get_device_capability"):
+    setattr(torch.cuda, name, lambda *given, name=name: asked.append(name))
+for module in sys.argv[1:]:
+    __import__(module)
+print(asked)
+"""
+AHEAD = (making.DIFFUSERS, models.LOCAL, "transformers.modeling_utils", "editjudge.measures.annotation.slots")
+
+
+def test_what_a_server_of_processes_imports_asks_for_no_gpu() -> None:
+    """One that CUDA knows could fork no process that uses a GPU."""
+    words = [sys.executable, "-c", IMPORTED, *AHEAD]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_program_that_begins_again_in_its_processes_is_told(tmp_path: Path) -> None:
+    """It would wait for itself: its process waits for what the program has begun."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from pathlib import Path\n"
+        "from editjudge.engine import resume, workers\n"
+        "with resume.RecordCache(Path('cache.sqlite')) as cache, cache.claimed(['one']):\n"
+        "    workers.spread(str, [1], 'numbers')\n"
+    )
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert 'put what your program does under `if __name__ == "__main__":`' in done.stderr

@@ -1,0 +1,100 @@
+"""ADIEE's labels as rows: of pools and candidates on disk, and of multi-turn sequences."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kept_images import KeptImages
+
+from editjudge.core import images, records, schemas
+from editjudge.core.params import ParamsError
+from editjudge.editors.procedural import edits
+from editjudge.labels import adiee_data
+from editjudge.labels.data_settings import read_source
+from editjudge.sources.builtin import scenes
+
+GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[records.Row]:
+    """Four prompts of the probe with the edits of four editors, one of which failed once."""
+    monkeypatch.chdir(tmp_path)
+    prompts = scenes.make_pairs("tone_transfer", "train", 4, 64, 5)
+    records.write(Path("data/pools/tone_transfer.parquet"), prompts, "pools")
+    for editor, amount in {"precise": 0.0, "shifted": 9.0, "leaky": 1.5, "unedited": 0.0}.items():
+        rows = []
+        for prompt in prompts:
+            source = images.decode(prompt["image"])
+            image, damage = edits.edit_image(source, json.loads(prompt["edit"]), editor, amount, rng)
+            row = {"key": prompt["key"], "task": "tone_transfer", "model": editor, "status": "done", "reason": None}
+            rows.append(row | {"image": images.encode_png(image), "damage": damage})
+        if editor == "leaky":
+            rows[0] |= {"status": "failed", "reason": "too dark", "image": None, "damage": None}
+        records.write(Path(f"data/candidates/{editor}/tone_transfer.parquet"), rows, "candidates")
+    return prompts
+
+
+def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
+    to = KeptImages()
+    rows = list(adiee_data.rows(read_source("scorer_data.x", GIVEN | {"others": ["unedited"]}), to))  # type: ignore[arg-type]
+    schemas.check("scorer_data", rows, "x")
+    by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee_data.adiee.RULES}
+    assert [len(by_rule[rule]) for rule in ("truth", "input", "bad_editor")] == [4, 4, 4]
+    assert {row["overall_a"] for row in by_rule["truth"]} == {1.0}
+    assert {row["overall_a"] for row in by_rule["input"] + by_rule["bad_editor"]} == {0.0}
+    assert all(row["scores_a"] == [{"dimension": "overall_quality", "score": row["overall_a"]}] for row in rows)
+    assert all(row["winner"] is None and row["edit_b"] is None for row in rows)
+    dropped = {each["reason"]: each["edits"] for each in to.report["dropped"]}
+    assert dropped["the edit failed"] == 1
+    assert len(rows) + dropped.get("no rule fits", 0) == 4 * 5 - 1
+    agreed = {each["rule"]: each for each in to.report["agreement"]}
+    assert agreed["truth"]["agreed"] == 1.0
+    assert agreed["bad_editor"]["damage"] > 2.3
+    assert "input" not in agreed
+    named = by_rule["bad_editor"][0]["edit_a"]
+    assert named.startswith("data/candidates/shifted/tone_transfer.parquet/tone_transfer-train-")
+
+
+def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
+    pool: list[records.Row], png: Any, tmp_path: Path
+) -> None:
+    for n in range(4):
+        (tmp_path / f"s{n}.png").write_bytes(png(n))
+    (tmp_path / "bad.png").write_bytes(b"none")
+    names = [f"s{n}.png" for n in range(4)]
+    lines = [
+        {"key": "s", "images": names, "instructions": ["Add a cup", "Make it red.", "Remove it."]},
+        {"key": "t", "images": names, "instructions": ["Add a cup"]},
+        {"key": "u", "images": ["s0.png", "bad.png"], "instructions": ["Add a cup"]},
+        {"key": "v", "images": ["s0.png", "gone.png"], "instructions": ["Add a cup"]},
+    ]
+    (tmp_path / "turns.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
+    to = KeptImages()
+    rows = [row for row in adiee_data.rows(read_source("scorer_data.x", given), to) if row["task"] == "multi_turn"]  # type: ignore[arg-type]
+    schemas.check("scorer_data", rows, "x")
+    assert len(rows) == 3 * 4
+    assert len(to.added) == 4
+    for drawn in (rows[n : n + 4] for n in (0, 4, 8)):
+        first, last = (
+            [row["edit_a"] for row in drawn].index(drawn[0]["source"]),
+            [r["overall_a"] for r in drawn].index(1),
+        )
+        assert [row["overall_a"] for row in drawn] == [
+            adiee_data.adiee.sequence_score(k, first, last) for k in range(4)
+        ]
+        assert drawn[0]["instruction"].count(".") == last - first
+        assert drawn[0]["prompt"] == drawn[3]["prompt"]
+    reasons = {each["reason"] for each in to.report["dropped"]}
+    assert {
+        "sequence: not one image more than instructions",
+        "sequence: a broken image",
+        "sequence: an image is missing",
+    } <= reasons
+
+
+def test_an_editor_has_one_role() -> None:
+    with pytest.raises(ParamsError, match="leaky stands twice"):
+        read_source("scorer_data.x", GIVEN | {"others": ["leaky"]})

@@ -1,0 +1,283 @@
+"""Pairs of candidates, drawn and judged: by a real HTTP server in a process of its own, and by the embedded base."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from chat_client import Server, chat_server
+from hypothesis import given
+from hypothesis import strategies as st
+from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe
+
+from editjudge.core import params, schemas
+from editjudge.editors import settings
+from editjudge.engine import resume
+from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
+from editjudge.labels import verdicts
+from editjudge.measures.annotation.recipe import Judging, load_recipe
+from editjudge.sources.builtin import scenes
+from editjudge.stages import annotate, train_pairs
+from editjudge.stages import candidates as editing
+
+ROOT = Path(__file__).parents[2]
+SEVEN = ("FLUX.2-dev", "FLUX.2-klein-4B", "FLUX.2-klein-9B", "Qwen-Image-Edit", "Qwen-Image-Edit-2509", "a10", "a9")
+NAMES = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,8}", fullmatch=True), min_size=2, max_size=7, unique=True)
+SETTING = {"prompts_per_task": 99, "least_change": 1.0}
+
+
+def test_names_are_ordered_as_people_count() -> None:
+    wanted = ["2b", "a9", "A10", "a10", "FLUX.2-dev", "FLUX.2-klein-4B", "flux-10", "Qwen-Image-Edit"]
+    wanted += ["Qwen-Image-Edit-2509", "Qwen-Image-Edit-2511"]
+    assert sorted(sorted(wanted), key=verdicts.canonical) == sorted(set(wanted), key=verdicts.canonical) == wanted
+
+
+@given(models=NAMES, key=st.text(max_size=9), most=st.integers(1, 30), data=st.data())
+def test_the_draw_depends_on_the_key_and_the_names_alone(models: list[str], key: str, most: int, data: st.DataObject):
+    found = verdicts.drawn(key, models, most)
+    assert found == verdicts.drawn(key, data.draw(st.permutations(models)), most)
+    every = list(combinations(sorted(models, key=verdicts.canonical), 2))
+    assert len(found) == min(most, len(every))
+    assert found == [pair for pair in every if pair in found], "in canonical order, none twice"
+
+
+def test_the_draw_is_the_same_in_each_process_and_another_for_another_key() -> None:
+    wanted = [("a9", "FLUX.2-klein-4B"), ("a10", "FLUX.2-klein-9B"), ("FLUX.2-dev", "Qwen-Image-Edit-2509")]
+    assert verdicts.drawn("k1", SEVEN, 3) == wanted
+    assert len({tuple(verdicts.drawn(f"k{n}", SEVEN, 3)) for n in range(50)}) > 45
+
+
+def test_all_pairs_are_drawn_equally_often_over_the_keys() -> None:
+    count = Counter(pair for n in range(3000) for pair in verdicts.drawn(f"k{n}", MODELS, 2))
+    assert len(count) == 6
+    assert all(abs(times / 3000 - 2 / 6) < 0.04 for times in count.values())
+
+
+def test_another_model_leaves_most_of_the_drawn_pairs_as_they_were() -> None:
+    stayed = [set(verdicts.drawn(f"k{n}", SEVEN[:6], 6)) & set(verdicts.drawn(f"k{n}", SEVEN, 6)) for n in range(200)]
+    assert sum(map(len, stayed)) / 200 > 6 * 15 / 21 - 0.3, "15 of the 21 pairs are without the new one"
+
+
+def test_failed_candidates_are_in_no_pair_and_are_counted() -> None:
+    rows = candidates(2)
+    rows[0] |= {"status": "failed", "image": None, "reason": "out of memory"}  # the first model's edit of k0
+    pairs = verdicts.pairs_of(prompts(2), rows, 6)
+    assert Counter(pair.prompt["key"] for pair in pairs) == {"k0": 3, "k1": 6}
+    assert all(pair.a["status"] == pair.b["status"] == "done" for pair in pairs)
+    rows[2] |= {"status": "failed"}
+    rows[4] |= {"status": "failed"}
+    assert {pair.prompt["key"] for pair in verdicts.pairs_of(prompts(2), rows, 6)} == {"k1"}
+    accounts = verdicts.open_accounts(recipe(), {"j": endpoint("http://127.0.0.1:9/v1")})
+    counted = verdicts.counts(prompts(2), rows, [], accounts)
+    assert (counted["candidates_failed"], counted["prompts_without_pair"], counted["pairs_not_drawn"]) == (3, 1, [6])
+
+
+def answer(winner: str | None, reason: str | None = None) -> BothOrders:
+    """A judge that says the same in both orders."""
+    forward = Verdict("k", winner, None, "said", reason)
+    return BothOrders(forward, mirrored(forward), forward)
+
+
+@pytest.mark.parametrize(
+    ("winners", "wanted"),
+    [
+        (["Image A"], "Image A"),
+        (["Image A", "Image A", "Image B"], "Image A"),
+        (["Image A", "Image B"], "Tie"),
+        (["Image A", "Image B", "Tie"], "Tie"),
+        (["Image B", None, None], "Image B"),
+        (["Image B", "Tie", "Tie"], "Tie"),
+        ([None, None], None),
+    ],
+)
+def test_the_majority_of_the_judges_decides_and_who_says_nothing_has_no_vote(winners: list, wanted: str | None) -> None:
+    answers = {f"j{n}": answer(each, None if each else "prose") for n, each in enumerate(winners)}
+    verdict = verdicts.over_judges(answers)
+    assert verdict.winner == wanted
+    assert verdict.reason == (None if wanted else "j0: prose; j1: prose")
+
+
+SIDED = st.tuples(st.sampled_from(["Image A", "Image B", "Tie", None]), st.none() | st.floats(0, 1))
+
+
+def both(sided: list, rule: str, exchanged: bool) -> dict[str, BothOrders]:
+    """Judges whose two answers are given; with the two models' names exchanged, the other order is the first."""
+    found = {}
+    for n, pair in enumerate(sided):
+        first, second = (Verdict("k", winner, p, "", None if winner else "?") for winner, p in pair)
+        forward, backward = (second, first) if exchanged else (first, second)
+        found[f"j{n}"] = BothOrders(forward, backward, combine(forward, backward, rule))
+    return found
+
+
+@given(st.lists(st.tuples(SIDED, SIDED), min_size=1, max_size=4), st.sampled_from(["agreement", "probability"]))
+def test_the_models_names_decide_nothing(sided: list, rule: str) -> None:
+    named = verdicts.over_judges(both(sided, rule, False))
+    turned = verdicts.over_judges(both(sided, rule, True))
+    assert turned.winner == mirrored(named).winner
+
+
+def test_a_judge_by_measures_and_wrong_settings_are_named_before_any_work(tmp_path: Path) -> None:
+    measures = {"backend": "measures", "rule": "agreement"}
+    with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.m\.backend: measures cannot judge enhancement"):
+        verdicts.open_accounts(recipe(), {"m": measures})
+    local = {"backend": "transformers", "model": str(tmp_path / "none"), "dtype": "float32", "batch_size": 1}
+    with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.b\.model: no folder"):
+        verdicts.open_accounts(recipe(), {"a": endpoint("http://127.0.0.1:9/v1"), "b": local | {"rule": "agreement"}})
+    with pytest.raises(params.ParamsError, match=r"`pairwise\.judges` has none"):
+        verdicts.open_accounts(recipe(), {})
+    assert verdicts.open_accounts(replace(recipe(), judge=None), {}) == {}
+
+
+def test_the_shipped_judges_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    judges = params.load()["pairwise"]["judges"]
+    assert set(verdicts.open_accounts(recipe(), judges)) == set(judges)
+
+
+def brighter(row: dict) -> str:
+    """What the server's judge has to say of the pair."""
+    a, b = LIGHT[row["model_a"]], LIGHT[row["model_b"]]
+    return "Tie" if a == b else "Image A" if a > b else "Image B"
+
+
+def test_pairs_are_judged_end_to_end_where_requests_fail_and_replies_are_prose(tmp_path: Path) -> None:
+    with chat_server(brightest=True, failures=0.1, prose=0.3) as server:
+        judges = {name: endpoint(server.url, model=name, timeout=1.0, tries=8) for name in ("one", "two")}
+        rows, accounts = annotated(judges, 12, tmp_path / "c")
+        log = server.log()
+    schemas.check("pair_verdicts", rows, "verdicts")
+    assert len(rows) == 12 * 6
+    assert [row["winner"] for row in rows] == [brighter(row) for row in rows]
+    assert sum(log["answered"].values()) > 2 * 2 * len(rows), "prose was asked again"
+    assert len(log["kinds"]) == 5, "and every kind of failure was met"
+    counted = verdicts.counts(prompts(12), candidates(12), rows, accounts)
+    assert (counted["pairs"], counted["pairs_tied"], counted["pairs_failed"]) == (72, 12, 0)
+    assert [(judge["scored"], judge["both_orders_agree"]) for judge in counted["judges"]] == [(72, 72), (72, 72)]
+    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
+    assert (len(chosen), left_out["dropped_tie"]) == (60, 12)
+    assert all(LIGHT[item.pair.winner] > LIGHT[item.pair.loser] for item in chosen)
+    again, _ = annotated(judges, 12, tmp_path / "c", list(reversed(candidates(12))))
+    assert again == rows, "whatever the order of the candidates, and from the cache alone: the server is gone"
+
+
+@pytest.fixture(scope="module")
+def sound() -> "pytest.Generator[Server]":
+    with chat_server(brightest=True) as server:
+        yield server
+
+
+def test_renamed_models_win_and_lose_with_the_same_images(sound: Server, tmp_path: Path) -> None:
+    rows, _ = annotated({"j": endpoint(sound.url)}, 2, tmp_path / "c")
+    exchanged = {"flux-2": "zeta", "flux-10": "eta", "qwen-2509": "beta", "qwen-2511": "alpha"}
+    edits = [row | {"model": exchanged[row["model"]]} for row in candidates(2)]
+    turned, _ = annotated({"j": endpoint(sound.url)}, 2, tmp_path / "c", edits)
+
+    def results(found: list[dict], names: dict[str, str]) -> set:
+        """Of each pair: the prompt, the models by their second names, and which of them won."""
+        said = set()
+        for row in found:
+            models = [names[row["model_a"]], names[row["model_b"]]]
+            won = {"Image A": models[0], "Image B": models[1], "Tie": "neither"}[row["winner"]]
+            said.add((row["key"], frozenset(models), won))
+        return said
+
+    assert results(rows, exchanged) == results(turned, {name: name for name in exchanged.values()})
+
+
+def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(tmp_path: Path) -> None:
+    edits = candidates(2)
+    edits[0]["image"] = b"<html>"
+    with chat_server(replies={"q1": ["Hard to say."]}) as server:
+        rows, accounts = annotated({"j": endpoint(server.url, reply_tries=2)}, 2, tmp_path / "c", edits)
+    schemas.check("pair_verdicts", rows, "verdicts")
+    said = Counter((row["key"], row["status"]) for row in rows)
+    assert said == {("k0", "unasked"): 3, ("k0", "done"): 3, ("k1", "failed"): 6}
+    reasons = [row["reason"] for row in rows if row["status"] != "done"]
+    assert all(reason.startswith("j: forward order: ") for reason in reasons)
+    assert "not a PNG" in reasons[0]
+    assert {row["winner"] for row in rows if row["status"] == "done"} == {"Tie"}, "Image A in both orders"
+    chosen, left_out = train_pairs.choose_judged(rows, [], SETTING, "enhancement")
+    assert chosen == []
+    assert [left_out[f"dropped_{name}"] for name in ("tie", "failed", "unasked")] == [3, 6, 3]
+    counted = verdicts.counts(prompts(2), edits, rows, accounts)
+    assert (counted["pairs_failed"], counted["pairs_unasked"], counted["cost"][0]["unread"]) == (6, 3, 12)
+
+
+def test_a_pair_has_failed_where_one_judge_was_not_understood_and_the_other_not_asked(tmp_path: Path) -> None:
+    with chat_server(replies={"q0": ["Hard to say."]}) as server:
+        spent = endpoint(server.url, model="b", budget={"questions": 1}, reply_tries=1)
+        rows, _ = annotated({"a": endpoint(server.url, reply_tries=1), "b": spent}, 1, tmp_path / "c")
+    assert {row["status"] for row in rows} == {"failed"}
+    assert "b: forward order: budget spent" in rows[-1]["reason"]
+
+
+def test_one_judge_without_a_budget_left_does_not_silence_the_other(sound: Server, tmp_path: Path) -> None:
+    judges = {"a": endpoint(sound.url), "b": endpoint(sound.url, model="b", budget={"questions": 4})}
+    rows, accounts = annotated(judges, 2, tmp_path / "c")
+    assert [row["winner"] for row in rows] == [brighter(row) for row in rows]
+    assert accounts["b"].unasked == 2 * 12 - 4
+    assert sum(each["winner"] is None for row in rows for each in row["verdicts"]) == 10
+    alone, _ = annotated({"b": judges["b"]}, 2, tmp_path / "c")
+    assert Counter(row["status"] for row in alone) == {"done": 2, "unasked": 10}
+
+
+def test_the_recipes_prompt_is_asked_where_a_judge_has_none_of_its_own(tmp_path: Path) -> None:
+    with chat_server(brightest=True, bodies=True) as server:
+        annotated({"j": endpoint(server.url)}, 1, tmp_path / "c", most=1, prompt="reason_first")
+        assert "the reason first" in server.log(forget=True)["bodies"][0]
+        own = endpoint(server.url, prompt="reason_last")
+        annotated({"j": own}, 1, tmp_path / "c", most=1, prompt="reason_first")
+        assert "the decision first" in server.log()["bodies"][0]
+
+
+def test_the_recipes_dimension_is_asked(tmp_path: Path) -> None:
+    with chat_server(brightest=True, bodies=True) as server:
+        judges = {"j": endpoint(server.url)}
+        how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
+        with resume.RecordCache(tmp_path / "c") as cache:
+            accounts = verdicts.open_accounts(how, judges)
+            [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, judges, accounts, cache)
+        assert "The respect is visual quality" in server.log()["bodies"][0]
+    assert row["dimension"] == "visual_quality"
+
+
+def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a task that the base has some skill in; on those with a recipe of this kind it has none."""
+    monkeypatch.chdir(ROOT)
+    task = "subject_remove"
+    how = replace(load_recipe(ROOT / "pipelines/vlm_as_a_judge/background_change.yaml"), task=task)
+    judges = params.load()["pairwise"]["judges"]
+    pool = scenes.make_pairs(task, "benchmark", 4, 128, seed=0)
+    edits = []
+    for kind, amount in (("unedited", 0.0), ("precise", 0.0), ("regenerated", 9.0), ("shifted", 12.0)):
+        with resume.RecordCache(tmp_path / kind) as cache:
+            setting = settings.read({"editors": {kind: {"kind": kind, "amount": amount, "seed": 1}}}, kind)
+            made = editing.edit_all([editing.Prompt("data", row) for row in pool], kind, setting, cache)
+            edits += editing.rows(made.candidates, kind, cache.data)
+    with resume.RecordCache(tmp_path / "c") as cache:
+        accounts = verdicts.open_accounts(how, judges)
+        measured = annotate.annotate(pool, edits, how, cache)
+        rows = verdicts.annotate_pairs(pool, edits, how, judges, accounts, cache)
+    schemas.check("annotations", measured, "annotations")
+    schemas.check("pair_verdicts", rows, "verdicts")
+    assert len(rows) == 4 * 6
+    assert all(row["status"] == "done" for row in rows), "the base has learnt the form of the answer"
+    chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING, task)
+    assert left_out["dropped_unedited"] == 4 * 3, "doing nothing is no virtue"
+    assert chosen
+    instructions = {(task, row["key"]): row["instruction"] for row in pool}
+    sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in measured}
+    pairs = train_pairs.to_rows(chosen, instructions, sums, 42)
+    schemas.check("train_pairs", pairs, "pairs")
+    assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
+    assert train_pairs.truth(chosen)["share_right"] > 0.5
+
+
+def test_equal_edits_are_a_tie(sound: Server, tmp_path: Path) -> None:
+    edits = [row | {"image": grey(77)} for row in candidates(1)]
+    rows, _ = annotated({"j": endpoint(sound.url)}, 1, tmp_path / "c", edits)
+    assert {row["winner"] for row in rows} == {"Tie"}

@@ -1,0 +1,248 @@
+"""Recipes: what is shipped is the published table, and whatever is wrong in a file is named with its line."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from editjudge.core import prompts
+from editjudge.core.lined_yaml import FileError, read_lined
+from editjudge.grounding import instructions
+from editjudge.grounding.prompts import load_grounder, load_parser
+from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.measures.names import KINDS
+from editjudge.sources.names import NAMES
+
+ROOT = Path(__file__).parents[2]
+PIPELINES = ROOT / "pipelines"
+TASKS = list(NAMES)[:18]
+SHIPPED = sorted(PIPELINES.glob("*_*/*.yaml"))
+EMBEDDED = (
+    "ssim",
+    "emd_both_sides",
+    "delta_e",
+    "L_channel_ssim",
+    "L_channel_ssim_in_region",
+    "structure_similarity",
+    "object_similarity",
+    "tone_residual",
+)
+
+# Task: the published measures outside the boxes and inside them, each area's primary one first.
+PUBLISHED = {
+    "color_alter": (["lpips", "emd"], ["L_channel_ssim", "dinov3_structure_similarity"]),
+    "material_alter": (["lpips", "emd"], ["depth_ssim", "dinov3_structure_similarity"]),
+    "size_adjustment": (["lpips", "emd"], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
+    "subject_add": (["lpips", "emd", "ssim"], []),
+    "subject_remove": (["lpips", "emd", "ssim"], []),
+    "subject_replace": (["lpips", "emd", "ssim"], []),
+    "text_editing": (["lpips", "emd", "ssim"], []),
+    "oref": ([], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
+    "object_extraction": ([], ["sam_dino_cls_sim", "sam_clip_cls_sim"]),
+    "cref": ([], ["max_match_face_ID_sim"]),
+}
+_PERSON = ["face_ID_sim", "hair_high_frequency_diff", "body_appearance_dino_cosine_sim"]
+PUBLISHED |= dict.fromkeys(("ps_human", "motion_change"), (["lpips", "bg_faceID_sim"], _PERSON))
+# Where boxes are sought.
+SOURCE = ["subject_remove", "color_alter", "material_alter", "cref"]  # the others': in both images
+SOUGHT = {"subject_add": "edited"} | dict.fromkeys(SOURCE, "source")
+HUMAN = ("cref", "ps_human", "motion_change")
+
+
+def folder_of(task: str) -> str:
+    """The pipeline of the reference."""
+    if task not in PUBLISHED:
+        return "vlm_as_a_judge"
+    return "human_centric" if task in HUMAN else "object_centric"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_training_task_has_the_published_recipe(task: str) -> None:
+    recipe = load_recipe(PIPELINES / folder_of(task) / f"{task}.yaml")
+    assert recipe.pipeline == folder_of(task)
+    if task not in PUBLISHED:
+        assert recipe.areas == ()
+        assert recipe.judge is not None
+        assert (recipe.judge.dimension, recipe.judge.in_group_pairs) == ("visual_consistency", 6)
+        return
+    assert recipe.image_side == (2048 if recipe.pipeline == "object_centric" else 1024)
+    areas = dict(recipe.areas)
+    for area, published in zip(("unedit_area", "edit_area"), PUBLISHED[task], strict=True):
+        names = areas.get(area, ())
+        assert names[:1] == tuple(published[:1]), f"{area}: the primary measure"
+        assert set(published) <= set(names)
+        assert set(names) - set(published) <= set(EMBEDDED), f"{area}: what is beside the published is embedded"
+    assert recipe.regions is not None
+    assert recipe.regions.images == SOUGHT.get(task, "both")
+    assert recipe.skip_unedited_from == (0.9 if task in ("ps_human", "motion_change") else None)
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_shipped_recipes_are_of_known_tasks_and_name_prompts_that_load(file: Path) -> None:
+    recipe = load_recipe(file)
+    assert recipe.task in TASKS
+    assert set(dict(recipe.areas).get("edit_area", ())) <= set(KINDS)
+    assert recipe.judge is None or recipe.judge.prompt == "decision", "no question of the trained judge's"
+    if recipe.regions is not None:
+        parser = load_parser(recipe.regions.parser)
+        grounder = load_grounder(recipe.regions.grounder)
+        assert recipe.regions.parser in instructions.GRAMMAR
+        assert (parser.form == "subject") == grounder.one == (recipe.skip_unedited_from is not None)
+        assert (parser.form in ("replacement", "either")) == (recipe.regions.parser in instructions.REPLACING)
+        if parser.form == "subject":
+            assert all(f'"{name}"' in parser.user for name in ATTRIBUTES)
+
+
+def test_every_prompt_is_used_by_a_recipe() -> None:
+    recipes = [yaml.safe_load(file.read_text()).get("regions", {}) for file in SHIPPED]
+    for role in ("parser", "grounder"):
+        used = {regions.get(role) for regions in recipes} - {None}
+        assert used == set(prompts.names(f"prompts/{role}s"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where a recipe of color_alter can be written."""
+    (tmp_path / "object_centric").mkdir()
+    return tmp_path / "object_centric/color_alter.yaml"
+
+
+SOUND = (PIPELINES / "object_centric/color_alter.yaml").read_text()
+LINE = {words: number for number, words in enumerate(SOUND.splitlines(), 1)}
+WRONG = [  # what stands in the file, what in its place, what is said; the line that is named where it is another
+    ("  - lpips", "  - lpipz", "unedit_area: unknown measure 'lpipz'; known: .*emd.*lpips"),
+    ("  - lpips", "  - 3", "areas.unedit_area.0: 3 is not of type 'string'"),
+    ("  - lpips", "  - ssim", "has non-unique elements", "  unedit_area:"),
+    ("  - lpips", "  - face_ID_sim", "face_ID_sim can be taken in edit_area, image only"),
+    ("  edit_area:", "  edit_are:", "unknown key 'edit_are' in areas; known: edit_area, image, object"),
+    ("  edit_area:", "  unedit_area:", "the key 'unedit_area' stands twice, first in line 11"),
+    ("  parser: edited_objects", "  parser: nope", "unknown prompt 'nope'; known: added_obj"),
+    ("  grounder: objects", "  grounder: nope", "unknown prompt 'nope'; known: objects"),
+    ("  images: source", "  images: sauce", "unknown 'sauce'; known: source, edited, both"),
+    ("image_side: 2048", "image_side: 2k", "image_side: '2k' is not of type 'integer'"),
+    ("image_side: 2048", "image_side: .nan", "image_side is not finite"),
+    ("image_side: 2048", "image_side: true", "image_side: True is not of type 'integer'"),
+    ("image_side: 2048", "image_size: 2048", "unknown key 'image_size'; known: areas, changed_area"),
+    ("image_side: 2048", "image_side: 2001-02-30", "day is out of range"),
+    ("image_side: 2048", f"image_side: {'9' * 5000}", "the limit .4300 digits. for integer"),
+    ("image_side: 2048", "7: 2048", "a key must be a text"),
+    ("image_side: 2048", "<<: {image_side: 2048}", "a key must be a text"),
+    ("image_side: 2048\n", "", "'image_side' is a required property", "task: color_alter"),
+    ("task: color_alter", "task: other", "task is 'other' in the place of 'color_alter'"),
+    ("pipeline: object_centric", "pipeline: human_centric", "in the place of 'object_cent"),
+    ("pipeline: object_centric", "pipeline: vlm", "unknown 'vlm'; known: object_centric"),
+    ("  - lpips", "  - [lpips", "expected", "  edit_area:"),
+    ("  - lpips", "  - &a lpips\n  - *a", "an alias is not allowed here", "  - ssim"),
+    (
+        "image_side: 2048",
+        "image_side: 2048\njudge: {prompt: decision, dimension: visual_quality, in_group_pairs: 1}",
+        "judge means nothing in the pipeline object_centric",
+        "regions:",
+    ),
+    ("  - lpips", "\t- lpips", "cannot start any token"),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong[1].strip().split("\n")[0][:40] or "missing")
+def test_what_is_wrong_is_named_with_its_line(place: Path, wrong: tuple[str, ...]) -> None:
+    old, new, message, line = (*wrong, wrong[0])[:4]
+    assert f"\n{SOUND}".count(f"\n{old}") == 1
+    place.write_text(f"\n{SOUND}".replace(f"\n{old}", f"\n{new}")[1:])
+    number = next(number for text, number in LINE.items() if text.startswith(line))
+    with pytest.raises(FileError, match=message) as error:
+        load_recipe(place)
+    assert f"{place}:{number}: " in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["object_centric/color_alter", "vlm_as_a_judge/sref"])
+@pytest.mark.parametrize("key", ["task", "pipeline"])
+def test_a_key_that_every_recipe_has_is_missed_by_name(place: Path, name: str, key: str) -> None:
+    file = place.parents[1] / f"{name}.yaml"
+    file.parent.mkdir(exist_ok=True)
+    lines = (PIPELINES / f"{name}.yaml").read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith(f"{key}:")))
+    with pytest.raises(FileError, match=f"the file: '{key}' is a required property"):
+        load_recipe(file)
+
+
+def test_deep_nesting_is_an_error(place: Path) -> None:
+    place.write_text(SOUND.replace("2048", "[" * 2000 + "]" * 2000))
+    with pytest.raises(FileError, match=r"color_alter\.yaml:4: lists or mappings stand in each other too deeply"):
+        load_recipe(place)
+
+
+def test_boxes_that_nobody_seeks_are_an_error(place: Path) -> None:
+    head, _, tail = SOUND.partition("regions:")
+    place.write_text(head + tail.partition("  grounder: objects\n")[2])
+    with pytest.raises(FileError, match=r":6: unedit_area needs boxes: say in `regions`"):
+        load_recipe(place)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "prompt: decision",
+            "prompt: decide",
+            r":5: judge: unknown prompt 'decide'; known: decision, pvc",
+        ),
+        ("dimension: visual_consistency", "dimension: beauty", ":6: judge.dimension: unknown 'beauty'; known: visual"),
+        ("in_group_pairs: 6", "in_group_pairs: 0", ":7: judge.in_group_pairs: 0 is less than the minimum"),
+        ("judge:", "areas: {image: [ssim]}\njudge:", ":4: areas means nothing in the pipeline vlm_as_a_judge"),
+        ("  in_group_pairs: 6\n", "", ":4: judge: 'in_group_pairs' is a required property"),
+    ],
+)
+def test_what_is_wrong_in_a_judged_recipe(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (tmp_path / "vlm_as_a_judge").mkdir()
+    file = tmp_path / "vlm_as_a_judge/sref.yaml"
+    text = (PIPELINES / "vlm_as_a_judge/sref.yaml").read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(FileError, match=message):
+        load_recipe(file)
+
+
+@pytest.mark.parametrize("data", [b"", b"- a\n", b"3", b"\xff\xfe\x00", b"a: \x00", b"--- 1\n--- 2\n", b"? [a]\n: b\n"])
+def test_what_is_no_mapping_is_refused(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "x.yaml"
+    with pytest.raises(FileError, match="no such file"):
+        read_lined(file, {})
+    file.write_bytes(data)
+    with pytest.raises(FileError, match=r"x\.yaml:\d+: "):
+        read_lined(file, {})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_damaged_recipe_is_read_or_refused_with_file_and_line(place: Path, data: st.DataObject) -> None:
+    lines = SOUND.splitlines()
+    at = data.draw(st.integers(0, len(lines) - 1))
+    lines[at] = data.draw(st.text(max_size=12)) + lines[at][data.draw(st.integers(0, len(lines[at]))) :]
+    place.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    try:
+        recipe = load_recipe(place)
+    except FileError as error:
+        words = str(error)
+    else:
+        words = f"{place}: {recipe.task}"
+    assert words.startswith(f"{place}:")
+
+
+REFERENCE = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "reference.md"
+
+
+@pytest.mark.skipif(not REFERENCE.is_file(), reason="EDITJUDGE_SHARED names no folder with reference.md")
+def test_the_published_table_is_the_reference_s() -> None:
+    """The literal above, against the table in the reference's description."""
+    text = REFERENCE.read_text()
+    table = text.partition("| task | unedit_area | edit_area |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.count("|") > 3]
+    found = {}
+    for tasks, outside, inside in (row for row in rows if not row[0].startswith("---")):
+        for task in tasks.split(", "):
+            found[task] = tuple([] if cell in ("-", "") else cell.split(", ") for cell in (outside, inside))
+    assert {task: found[task] for task in PUBLISHED} == PUBLISHED

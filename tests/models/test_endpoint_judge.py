@@ -1,0 +1,471 @@
+"""Judges behind an endpoint, against a real HTTP server in a process of its own."""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from chat_client import Server, ask, chat_server, kept, picture, questions, setting, settled
+
+from editjudge.core.params import ParamsError
+from editjudge.judges import asking
+from editjudge.judges.protocol import Question
+from editjudge.judges.settings import EndpointSetting
+from editjudge.judges.styles import style
+from editjudge.models.chat.endpoint_judge import EndpointJudge
+from editjudge.models.chat.request import Task
+from editjudge.models.endpoint import client as endpoint
+from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
+from editjudge.models.endpoint.spending import Account
+
+KEY = "sk-secret-0123456789"
+SHARED = Path(os.environ.get("EDITJUDGE_SHARED", "."))
+A_WINS, B_WINS, TIE = ('{"winner": "Image A"}', '{"winner": "Image B"}', '{"winner": "Tie"}')
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Server]:
+    """A server that answers everything; forget its log first."""
+    with chat_server(bodies=True) as server:
+        yield server
+
+
+def test_every_question_is_answered_once_where_a_tenth_of_the_requests_fail(tmp_path: Path) -> None:
+    with chat_server(delay=0.01, failures=0.1) as server:
+        how = setting(server.url, timeout=3.0, tries=8)
+        answers, account = ask(how, questions(150), tmp_path / "c")
+        log = server.log()
+    assert all(answer.combined.winner == "Tie" for answer in answers), "A always, in both orders"
+    assert [answer.forward.key for answer in answers] == [f"k{n}" for n in range(150)]
+    assert {(round(a.forward.p_a, 9), a.forward.usage.tokens_in) for a in answers} == {(0.75, 100)}
+    assert sorted(log["answered"].values()) == [1] * 300
+    failed = {kind: count for kind, count in log["kinds"].items() if kind != "200"}
+    names = {"429": "429", "500": "500", "hang": "timeout", "cut": "connection"}
+    assert dict(account.retries) == {names[kind]: count for kind, count in failed.items()}
+    assert len(failed) == 4
+    assert account.requests == 300 + sum(failed.values())
+    assert (account.asked, account.failures.total(), kept(tmp_path / "c")) == (300, 0, 300)
+
+
+def test_no_more_are_in_flight_than_allowed_and_equal_questions_are_asked_once(tmp_path: Path) -> None:
+    with chat_server(delay=0.02) as server:
+        asked = [replace(question, key=f"{question.key}.{n}") for question in questions(20) for n in range(3)]
+        answers, account = ask(setting(server.url, max_in_flight=7), asked, tmp_path / "c")
+        log = server.log()
+    assert log["flight"]["most"] == 7
+    assert log["kinds"] == {"200": 40}
+    assert [answer.combined.key for answer in answers] == [question.key for question in asked]
+    assert account.cost()["answers"] == 40
+
+
+def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / "c"
+    with chat_server(delay=0.02) as server:
+        script = Path(__file__).parents[1] / "helpers/chat_client.py"
+        client = subprocess.Popen([sys.executable, script, server.url, file, "100"], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while kept(file) < 40 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        client.kill()
+        client.wait()
+        before = kept(file)
+        assert 40 <= before < 200
+        settled(server)
+        first = server.log(forget=True)["answered"]
+        answers, account = ask(setting(server.url), questions(100), file)
+        second = server.log()["answered"]
+    assert (account.reused, account.asked) == (before, 200 - before)
+    assert sum(second.values()) == 200 - before
+    assert len(set(first) & set(second)) <= 8, "only what was in flight when it was killed"
+    assert len(set(first) | set(second)) == 200
+    assert all(answer.forward.winner for answer in answers)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_runs_at_once_pay_for_every_question_once(tmp_path: Path, killed: bool) -> None:
+    file = tmp_path / "c"
+    script = Path(__file__).parents[1] / "helpers/chat_client.py"
+    with chat_server(delay=0.02) as server:
+        command = [sys.executable, script, server.url, file, "60"]
+        two = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+        if killed:
+            deadline = time.monotonic() + 60
+            while kept(file) < 20 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            two[0].kill()
+        assert [run.wait(120) for run in two] == [-9 if killed else 0, 0]
+        settled(server)
+        answered = server.log()["answered"]
+    assert kept(file) == len(answered) == 120
+    assert sum(answered.values()) - 120 <= (8 if killed else 0), "what was in flight when it was killed"
+
+
+def test_an_endpoint_that_is_down_is_not_remembered(tmp_path: Path, sound: Server) -> None:
+    nobody = "http://127.0.0.1:9/v1"
+    answers, account = ask(setting(nobody, tries=1), questions(3), tmp_path / "c")
+    assert all(answer.combined.winner is None for answer in answers)
+    assert "no connection" in answers[0].forward.reason
+    assert account.this_run()["failures"] == {"connection": 6}
+    assert kept(tmp_path / "c") == 0
+    answers, account = ask(setting(sound.url), questions(3), tmp_path / "c")
+    assert (account.asked, account.reused) == (6, 0)
+    assert all(answer.forward.winner == "Image A" for answer in answers)
+
+
+def test_thousands_are_not_asked_of_an_endpoint_that_is_down(tmp_path: Path) -> None:
+    answers, account = ask(setting("http://127.0.0.1:9/v1", tries=1, max_in_flight=4), questions(300), tmp_path / "c")
+    assert account.failures["connection"] < 130
+    assert account.failures["not asked"] == 600 - account.failures["connection"]
+    assert "the 100 questions before" in answers[-1].combined.reason
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "key is refused"), (403, "403"), (404, "unknown model")])
+def test_a_refused_key_or_model_ends_the_run_at_once(tmp_path: Path, status: int, words: str) -> None:
+    with chat_server(delay=0.01, status=status) as server:
+        with pytest.raises(EndpointError, match=words):
+            ask(setting(server.url, max_in_flight=4), questions(500), tmp_path / "c")
+        assert server.log()["kinds"][str(status)] <= 16
+    assert kept(tmp_path / "c") == 0
+
+
+def test_keys_come_from_the_environment_and_stand_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    with chat_server(key=KEY) as server:
+        how = setting(server.url, api_key_env="JUDGE_KEY")
+        with pytest.raises(ParamsError, match="set the environment variable JUDGE_KEY"):
+            ask(how, questions(1), tmp_path / "c")
+        assert server.log()["kinds"] == {}
+        monkeypatch.setenv("JUDGE_KEY", KEY)
+        answers, account = ask(how, questions(2), tmp_path / "c")
+        assert server.log()["last"]["headers"]["authorization"] == f"Bearer {KEY}"
+        wrong = KEY[::-1]
+        monkeypatch.setenv("JUDGE_KEY", wrong)
+        with pytest.raises(EndpointError, match=r"401, the key is refused: .*Bearer \[key\]") as error:
+            ask(how, questions(3), tmp_path / "c")
+    written = [file.read_bytes() for file in tmp_path.iterdir()]
+    told = [*capfd.readouterr(), repr(answers), repr(account), str(error.value), repr(error.value.__cause__)]
+    for key in (KEY, wrong):
+        assert not any(key.encode() in data for data in written)
+        assert not any(key in text for text in told)
+        assert key not in repr(endpoint.Line(server.url, key))
+
+
+def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp_path: Path) -> None:
+    with chat_server(bad=["q1"]) as server:
+        # In turn: refused before any reply has come, a question is asked once more without the schema.
+        how = setting(server.url, max_in_flight=1)
+        answers, account = ask(how, questions(3), tmp_path / "c")
+        assert server.log()["kinds"] == {"200": 4, "400": 2}
+        _, again = ask(how, questions(3), tmp_path / "c")
+    assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie"]
+    assert "refuses the question (400)" in answers[1].forward.reason
+    assert "this image is not allowed" in answers[1].forward.reason
+    assert (account.failures["400"], again.failures["400"], again.reused) == (2, 2, 4)
+
+
+def test_a_broken_image_is_not_sent(tmp_path: Path, sound: Server) -> None:
+    sound.log(forget=True)
+    broken = [
+        replace(q, **{side: data}) for q, side, data in zip(questions(2), ("a", "source"), (b"?", b""), strict=True)
+    ]
+    answers, account = ask(setting(sound.url), [*broken, questions(3)[2]], tmp_path / "c")
+    assert [answer.combined.winner for answer in answers] == [None, None, "Tie"]
+    assert answers[0].forward.reason == "a: not a PNG, JPEG or WebP image"
+    assert answers[0].backward.reason == "b: not a PNG, JPEG or WebP image"
+    assert account.this_run()["failures"] == {"image": 4}
+    assert sound.log()["kinds"] == {"200": 2}
+
+
+def test_unreadable_replies_are_asked_again_with_sampling_and_then_kept(tmp_path: Path) -> None:
+    replies = {"q0": ["Image A is nicer.", A_WINS], "q1": ['{"winner": "Image'], "q2": ["I cannot help with that."]}
+    with chat_server(replies=replies, bodies=True) as server:
+        how = setting(server.url, max_in_flight=1)
+        answers, account = ask(how, questions(3), tmp_path / "c")
+        bodies = [json.loads(body) for body in server.log()["bodies"]]
+        assert server.log(forget=True)["instructions"] == {"q0": 3, "q1": 6, "q2": 6}
+        again, _ = ask(how, questions(3), tmp_path / "c")
+        more, _ = ask(how | {"reply_tries": 4}, questions(3), tmp_path / "c")
+        assert server.log()["instructions"] == {"q1": 2, "q2": 2}
+    assert [answer.combined.winner for answer in answers] == ["Tie", None, None]
+    assert answers[2].forward.reply == "I cannot help with that."
+    assert again == answers
+    assert more[2].forward.usage.requests == 4
+    assert account.cost() | {"money": 0} == {
+        "answers": 6, "unread": 4, "unasked": 0, "unknown_cost": 0,
+        "tokens_in": 1500, "tokens_out": 150, "images": 45, "money": 0,
+    }  # fmt: skip
+    ours = [body for body in bodies if "Instruction: q1" in body["messages"][-1]["content"][0]["text"]]
+    assert {body["temperature"] for body in ours} == {0.0, 0.7}
+    assert [body.get("seed") for body in ours if body["temperature"] == 0.0] == [None, None]
+    assert len({body["seed"] for body in ours if body["temperature"] == 0.7}) == 2
+
+
+@pytest.mark.skipif(not (SHARED / "data/judge_replies").is_dir(), reason="no shared data")
+def test_real_replies_of_other_judges_are_no_verdicts(tmp_path: Path) -> None:
+    files = sorted((SHARED / "data/judge_replies").glob("*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()[:20]]
+    words = {f"q{n}": [json.dumps({"score": r["score"], "reasoning": r["reasoning"]})] for n, r in enumerate(rows)}
+    with chat_server(replies=words) as server:
+        answers, account = ask(setting(server.url, reply_tries=1), questions(len(rows)), tmp_path / "c")
+    assert all(answer.forward.winner is None and answer.forward.reason for answer in answers)
+    assert account.cost()["unread"] == 2 * len(rows) == 80
+
+
+@pytest.mark.parametrize(
+    ("refused", "gone", "sent"),
+    [
+        (["logprobs", "top_logprobs"], ["logprobs", "top_logprobs"], {}),
+        (["max_tokens"], ["max_tokens"], {"max_completion_tokens": 24}),
+        (["response_format"], ["response_format"], {"max_tokens": 24}),
+    ],
+)
+def test_options_that_an_endpoint_refuses_are_left_out(
+    tmp_path: Path, refused: list[str], gone: list[str], sent: dict[str, int]
+) -> None:
+    with chat_server(refuse=refused) as server:
+        answers, account = ask(setting(server.url, max_in_flight=2), questions(30), tmp_path / "c")
+        body = json.loads(server.log()["last"]["body"])
+        assert server.log()["kinds"]["400"] <= 8 * len(refused), "once by each of the questions under way"
+    assert all(answer.forward.winner == "Image A" for answer in answers)
+    assert account.this_run()["options_refused"] == gone
+    assert not set(gone) & set(body)
+    assert body | sent == body
+    assert (answers[0].forward.p_a is None) == ("logprobs" in refused)
+
+
+def test_a_server_without_structured_replies_is_asked_plainly_whatever_it_says(tmp_path: Path) -> None:
+    with chat_server(refuse=["response_format"], refuse_words="the grammar cannot be compiled") as server:
+        answers, account = ask(setting(server.url, max_in_flight=1), questions(3), tmp_path / "c")
+        assert server.log()["kinds"] == {"400": 4, "200": 6}, "once by each of the questions under way"
+    assert all(answer.forward.winner == "Image A" for answer in answers)
+    assert account.this_run()["options_refused"] == ["response_format"]
+
+
+def test_an_error_that_names_an_option_by_chance_takes_it_from_nobody(tmp_path: Path) -> None:
+    with chat_server(bad=["q1"], bad_words="seed, max_tokens, logprobs: this image is not allowed") as server:
+        answers, account = ask(setting(server.url, max_in_flight=1), questions(4), tmp_path / "c")
+        last = json.loads(server.log()["last"]["body"])
+    assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie", "Tie"]
+    assert account.this_run()["options_refused"] == []
+    assert {"logprobs", "max_tokens"} <= set(last)
+    assert account.requests == 6 + 2 * 2
+
+
+def test_a_single_403_is_one_question_and_a_refused_temperature_ends_in_failures(tmp_path: Path) -> None:
+    with chat_server(bad=["q1"], bad_status=403) as server:
+        answers, account = ask(setting(server.url, max_in_flight=1), questions(3), tmp_path / "c")
+    assert [answer.combined.winner for answer in answers] == ["Tie", None, "Tie"]
+    assert account.failures == {"403": 2}
+    with chat_server(refuse=["temperature"]) as server:
+        answers, account = ask(setting(server.url), questions(300), tmp_path / "d")
+        assert server.log()["kinds"]["400"] < 2 * (100 + 4 * 64), "each once more, without the form of its reply"
+    assert "Unsupported parameter: 'temperature'" in answers[0].forward.reason
+
+
+def test_a_400_about_the_key_ends_the_run(tmp_path: Path) -> None:
+    invalid = pytest.raises(EndpointError, match="Please pass a valid API key")
+    with chat_server(bad=["q0"], bad_words="API key not valid. Please pass a valid API key.") as server, invalid:
+        ask(setting(server.url, max_in_flight=1), questions(9), tmp_path / "c")
+
+
+def test_a_short_key_does_not_spoil_replies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "A")
+    with chat_server(key="A") as server:
+        answers, _ = ask(setting(server.url, api_key_env="JUDGE_KEY"), questions(1), tmp_path / "c")
+    assert answers[0].forward.winner == "Image A"
+
+
+def test_the_request_is_what_the_openai_client_sends(tmp_path: Path, sound: Server) -> None:
+    question = Question("k", 'Say "hi" — \\ \n日本 <|image_pad|>', picture(1), picture(2), picture(3))
+    sound.log(forget=True)
+    ask(setting(sound.url, temperature=0.5, seed=7), [question], tmp_path / "c")
+    ours = json.loads(sound.log()["last"]["body"])
+    asked = style("decision")
+    urls = iter(f"data:image/png;base64,{base64.b64encode(picture(n)).decode()}" for n in (1, 3, 2))
+    parts: list[Any] = [
+        part if part["type"] == "text" else {"type": "image_url", "image_url": {"url": next(urls)}}
+        for part in asked.messages(question.instruction)[1]["content"]
+    ]
+    client = openai.OpenAI(base_url=sound.url, api_key="none", max_retries=0)
+    reply = client.chat.completions.create(
+        model="m",
+        messages=[asked.messages("")[0], {"role": "user", "content": parts}],
+        temperature=0.5,
+        max_tokens=24,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": asked.schema},
+        },
+        seed=7,
+        logprobs=True,
+        top_logprobs=20,
+    )
+    assert ours == json.loads(sound.log()["last"]["body"])
+    assert read_completion(reply.model_dump_json().encode()).text == reply.choices[0].message.content
+
+
+def test_passes_have_seeds_of_their_own_and_resume_one_by_one(tmp_path: Path, sound: Server) -> None:
+    how = setting(sound.url, temperature=0.8, passes=3, seed=5)
+    ask(how | {"passes": 2}, questions(2), tmp_path / "c")
+    log = sound.log(forget=True)
+    assert sorted(json.loads(body)["seed"] for body in log["bodies"][-8:]) == [5, 5, 5, 5, 6, 6, 6, 6]
+    answers, account = ask(how, questions(2), tmp_path / "c")
+    assert sound.log()["kinds"] == {"200": 4}, "only the third pass"
+    assert (account.asked, account.reused) == (4, 8)
+    assert answers[0].forward.usage.tokens_in == 300
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked"), [({"questions": 10}, 10), ({"tokens": 1100}, 10), ({"money": 0.0011}, 10)]
+)
+def test_a_budget_ends_the_asking_and_a_higher_one_goes_on(
+    tmp_path: Path, sound: Server, budget: dict[str, float], asked: int
+) -> None:
+    price = {"input": 1.0, "output": 1.0}
+    how = setting(sound.url, price=price, budget=budget)
+    sound.log(forget=True)
+    answers, account = ask(how, questions(20), tmp_path / "c")
+    done = [order for answer in answers for order in (answer.forward, answer.backward) if order.winner]
+    assert len(done) == asked
+    assert sound.log()["kinds"] == {"200": len(done)}
+    assert (account.unasked, account.failures.total()) == (40 - len(done), 0)
+    assert "forward order: budget spent: " in answers[-1].combined.reason
+    same, again = ask(how, questions(20), tmp_path / "c")
+    assert (same, again.asked, again.cost()) == (answers, 0, account.cost())
+    _, higher = ask(how | {"budget": {name: 10 * most for name, most in budget.items()}}, questions(20), tmp_path / "c")
+    assert (higher.reused, higher.asked, higher.unasked) == (len(done), 40 - len(done), 0)
+    assert higher.cost()["money"] == pytest.approx(40 * 110e-6)
+    assert sound.log()["kinds"] == {"200": 40}
+
+
+@pytest.mark.parametrize("tokens", [1100, 2200, 4400])
+def test_unreadable_replies_do_not_go_beyond_the_budget(tmp_path: Path, tokens: int) -> None:
+    replies = {f"q{n}": ["I cannot say."] for n in range(1, 40)}
+    with chat_server(replies=replies, delay=0.02) as server:
+        how = setting(server.url, budget={"tokens": tokens})
+        answers, account = ask(how, questions(40), tmp_path / "c")
+        same, again = ask(how, questions(40), tmp_path / "c")
+        paid = 110 * server.log()["kinds"]["200"]
+    cost = account.cost()
+    assert paid == cost["tokens_in"] + cost["tokens_out"]
+    assert 0.8 * tokens <= paid <= tokens
+    assert cost["answers"] + account.unasked == 80
+    assert (same, again.cost(), again.reused, again.asked) == (answers, cost, account.asked, 0)
+    orders = [order for answer in answers for order in (answer.forward, answer.backward)]
+    assert sum(order.reply == "I cannot say." for order in orders) == cost["unread"]
+    assert sum("budget spent" in (order.reason or "") for order in orders) == account.unasked
+
+
+def test_a_budget_of_tokens_needs_an_endpoint_that_tells_them(tmp_path: Path) -> None:
+    with chat_server(tell_tokens=False) as server:
+        answers, account = ask(
+            setting(server.url, budget={"tokens": 10**6}, max_in_flight=1), questions(20), tmp_path / "c"
+        )
+    assert "does not say its tokens" in answers[-1].forward.reason
+    assert answers[0].forward.usage is None
+    assert account.cost()["tokens_in"] is None
+    assert account.cost()["unknown_cost"] == account.cost()["answers"] < 10
+
+
+def test_each_edit_is_scored_once_for_all_its_pairs(tmp_path: Path) -> None:
+    source, edits = picture(0), [picture(n) for n in range(1, 5)]
+    pairs = [Question(f"{a}{b}", "Go", source, edits[a], edits[b]) for a in range(4) for b in range(a)]
+    with chat_server(replies={"Go": ['{"score": [7, 8], "reasoning": "fine"}']}) as server:
+        answers, account = ask(setting(server.url, prompt="viescore_10"), pairs, tmp_path / "c")
+        assert server.log()["kinds"] == {"200": 4}
+        again, reused = ask(setting(server.url, prompt="viescore_10"), pairs, tmp_path / "c")
+    assert [answer.combined.winner for answer in answers] == ["Tie"] * 6
+    assert again == answers
+    assert (account.cost()["answers"], reused.reused, reused.asked) == (4, 4, 0)
+    assert account.cost()["images"] == 8
+
+
+@pytest.mark.parametrize("wait", ["0.6", "a date in an hour"])
+def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path: Path, wait: str) -> None:
+    # the date is made here: processes that collect the tests in different seconds must name them alike
+    header = wait if wait == "0.6" else formatdate(time.time() + 3600, usegmt=True)
+    start = time.monotonic()
+    with chat_server(wait=header) as server:
+        answers, account = ask(setting(server.url), questions(2), tmp_path / "c")
+    if wait == "0.6":
+        assert account.retries == {"429": 4}
+        assert min(answer.forward.usage.seconds for answer in answers) > 0.6
+    else:
+        assert account.failures == {"429": 4}
+        assert "asks to wait 3" in answers[0].forward.reason
+        assert time.monotonic() - start < 30
+
+
+def test_requests_keep_the_pace_a_minute(tmp_path: Path, sound: Server) -> None:
+    start = time.monotonic()
+    ask(setting(sound.url, per_minute=600), questions(4), tmp_path / "c")
+    assert time.monotonic() - start > 7 * 0.1
+
+
+def test_retry_after_as_seconds_date_and_nonsense() -> None:
+    assert retry_after("7") == 7
+    assert retry_after(None) == retry_after("soon") == retry_after("-3") == 0
+    assert 55 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 61
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"message": null}]}', b'{"error": "busy"}',
+     b'{"choices": [{"message": {"content": [1]}}]}', b'{"choices": [{"message": {"content": "x"}, "logprobs": 3}]}'],
+)  # fmt: skip
+def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
+    with pytest.raises(endpoint.TryFailed, match="completion"):
+        read_completion(raw)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_in_fligth": 3}, r"judges\.gpt\.max_in_fligth is unknown"),
+        ({"base_url": "127.0.0.1:8000"}, r"judges\.gpt\.base_url must be like"),
+        ({"base_url": "http://user:pass@host/v1"}, "without a key in it"),
+        ({"prompt": "haiku"}, r"judges\.gpt\.prompt is 'haiku'"),
+        ({"passes": 3}, r"judges\.gpt\.temperature must be above 0"),
+        ({"timeout": "long"}, r"judges\.gpt\.timeout must be a number"),
+        ({"logprobs": True}, r"judges\.gpt\.logprobs must be a whole number"),
+        ({"logprobs": 21}, r"judges\.gpt\.logprobs must be at most 20"),
+        ({"rule": "vibes"}, r"judges\.gpt\.rule must be agreement or probability"),
+        ({"budget": {"money": 1.0}}, r"judges\.gpt\.price is missing"),
+        ({"price": 3}, r"judges\.gpt\.price must have"),
+        ({"min_pixels": 9, "max_pixels": 8}, r"judges\.gpt\.min_pixels is 9"),
+        ({"backend": "oracle"}, "judges\.gpt\.backend is 'oracle'; known"),
+        ({"base_url": "http://[::1/v1"}, r"judges\.gpt\.base_url must be like"),
+        ({"base_url": "http://host:70000/v1"}, r"judges\.gpt\.base_url must be like"),
+        ({"arena": "yes"}, r"judges\.gpt\.arena must be true or false"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_asked(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError, match=words):
+        asking.open_accounts({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
+
+
+@pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])
+def test_a_judge_without_fields_is_named(given: Any) -> None:
+    with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
+        asking.open_accounts({"gpt": given})
+
+
+def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
+    how = EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2)
+    alive: list[int] = []
+    judge = EndpointJudge(
+        how, sound.url, None, style("pvc"), Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
+    )
+    judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))])
+    assert max(alive) <= 2 * 4 + 2

@@ -1,0 +1,342 @@
+"""Starting and stopping servers, with a stand-in for vLLM: a small HTTP server that is found as `vllm`."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import forks
+import psutil
+import pytest
+
+from editjudge.commands import serve
+from editjudge.core import params
+from editjudge.models.serve import launch
+from editjudge.models.serve.launch import Checkpoint, Serving, ServingError, running
+
+ROOT = Path(__file__).parents[2]
+Install = Callable[..., None]
+STAND_IN = """#!{python} -S
+import http.server, json, os, signal, subprocess, sys, time
+print("arguments", json.dumps(sys.argv[1:]), os.environ["HF_HUB_OFFLINE"], flush=True)
+print("told", json.dumps(dict(os.environ)), flush=True)
+{first}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" and time.time() > {healthy} else 503)
+        self.end_headers()
+    def log_message(self, *words): pass
+address = tuple(sys.argv[sys.argv.index(flag) + 1] for flag in ("--host", "--port"))
+http.server.HTTPServer((address[0], int(address[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
+    """The committed setting with vLLM, on a free port, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    committed = launch.read_serving(params.load(ROOT / "params.yaml"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return replace(committed, engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    (tmp_path / "judge").mkdir()
+    (tmp_path / "judge/config.json").write_text("{}")
+    return Checkpoint(str(tmp_path / "judge"), "bfloat16", 8)
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
+    """vllm(first="", healthy=0): a `vllm` that runs `first` at its start and is healthy from then on."""
+
+    def install(first: str = "", healthy: float = 0.0) -> None:
+        program = tmp_path / "bin/vllm"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(STAND_IN.format(python=sys.executable, first=first, healthy=healthy))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return install
+
+
+def arguments(log: Path) -> list[str]:
+    return json.loads(log.read_text().splitlines()[0].removeprefix("arguments ").removesuffix(" 1"))
+
+
+def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    paper = replace(how, min_pixels=262_144, max_pixels=1_310_720, arguments=["--enforce-eager"])
+    with running(checkpoint, paper) as server:
+        port = server.url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
+        program, model, *flags = arguments(server.log)
+    assert (program, model) == ("serve", checkpoint.model)
+    assert flags.pop() == "--enforce-eager"
+    assert dict(zip(flags[::2], flags[1::2], strict=True)) == {
+        "--host": "127.0.0.1",
+        "--port": port,
+        "--served-model-name": checkpoint.model,
+        "--tensor-parallel-size": "1",
+        "--data-parallel-size": "1",
+        "--gpu-memory-utilization": "0.9",
+        "--max-model-len": "48000",
+        "--max-num-seqs": "32",
+        "--dtype": "bfloat16",
+        "--limit-mm-per-prompt": '{"image": 3, "video": 0}',
+        "--generation-config": "vllm",
+        "--mm-processor-kwargs": '{"size": {"shortest_edge": 262144, "longest_edge": 1310720}}',
+    }
+    assert server.process.returncode == -signal.SIGTERM
+    assert server.log == Path(f"work/serve/judge-{port}.log")
+    assert "--mm-processor-kwargs" not in launch.vllm_command(checkpoint, how, 1)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """An adapter of rank 24, beside it the processor that it was trained with."""
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 16, "rank_pattern": {"q_proj": 24}}))
+    size = {"shortest_edge": 1024, "longest_edge": 4096}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": {"size": size}}))
+    return folder
+
+
+def test_an_adapter_is_served_without_being_merged(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, adapter: Path
+) -> None:
+    vllm()
+    with running(replace(checkpoint, adapter=str(adapter)), how) as server:
+        words = arguments(server.log)
+        assert server.model == str(adapter), "requests name the adapter"
+    flags = {flag: words[words.index(flag) + 1] for flag in ("--max-lora-rank", "--mm-processor-kwargs")}
+    assert json.loads(words[words.index("--lora-modules") + 1]) == {"name": str(adapter), "path": str(adapter)}
+    assert "--enable-lora" in words
+    assert flags["--max-lora-rank"] == "32", "the least that vLLM knows"
+    assert json.loads(flags["--mm-processor-kwargs"])["size"]["longest_edge"] == 4096, "as it was trained"
+    (adapter / "adapter_config.json").write_text(json.dumps({"r": 1024, "lora_alpha": 16}))
+    with pytest.raises(ServingError, match="has rank 1024, and vLLM takes 512 at most: merge it"):
+        launch.vllm_command(replace(checkpoint, adapter=str(adapter)), how, 1)
+
+
+def test_copies_on_chosen_gpus_leave_room_for_others(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm()
+    monkeypatch.setenv("PYTHONPATH", "src")
+    several = replace(how, data_parallel=2, tensor_parallel=2, devices=[0, 1, 2, 3], gpu_memory_utilization=0.6)
+
+    def told(visible: str | None = None) -> tuple[str, dict[str, str]]:
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with running(checkpoint, several) as server:
+            lines = server.log.read_text().splitlines()
+        return lines[0], json.loads(lines[1].removeprefix("told "))
+
+    words, environment = told()
+    assert '"--data-parallel-size", "2"' in words
+    assert '"--gpu-memory-utilization", "0.6"' in words
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert "PYTHONPATH" not in environment, "vLLM has packages of its own"
+    assert environment["PATH"].startswith(str(Path(checkpoint.model).parent / "bin")), "and tools"
+    assert told("7,6,5,4,3")[1]["CUDA_VISIBLE_DEVICES"] == "7,6,5,4", "numbers of what the stage itself may use"
+    with pytest.raises(ServingError, match=r"serve.devices names 2, and CUDA_VISIBLE_DEVICES 2 GPUs"):
+        told("7,6")
+    for none in ("", "-1"):
+        with pytest.raises(ServingError, match=r"serve.devices names 0, and CUDA_VISIBLE_DEVICES 0 GPUs"):
+            told(none)
+
+
+def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> None:
+    """It wants others than those that train: `make vllm` gives it its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    assert [line for line in wanted if line.startswith("torch")]
+    assert not [line for line in [*wanted, *(ROOT / "constraints.txt").read_text().splitlines()] if "vllm" in line]
+    assert ".vllm/" in params.load(ROOT / "params.yaml")["serve"]["program"]
+
+
+ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]
+
+
+def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Path, vllm: Install) -> None:
+    """By vLLM's own parser where `make vllm` has made its environment, else by the list that this printed."""
+    vllm()
+    listed = Path(__file__).with_name("vllm_flags.txt").read_text().splitlines()
+    locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
+    assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"
+    pixels = replace(how, min_pixels=262_144, max_pixels=1_310_720, data_parallel=8)
+    words = launch.vllm_command(replace(checkpoint, adapter=str(adapter)), pixels, 1)[2:]
+    assert {word for word in words if word.startswith("--")} <= set(listed)
+    if ENGINE.is_file():
+        script = [ENGINE.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]
+        assert subprocess.run([*script, *words], capture_output=True, text=True).stdout.splitlines() == listed
+
+
+def test_a_slow_start_is_waited_for(
+    vllm: Install, how: Serving, checkpoint: Checkpoint, capsys: pytest.CaptureFixture
+) -> None:
+    vllm(healthy=time.time() + 1.5)
+    with running(checkpoint, how):
+        assert "vllm starts" in capsys.readouterr().err
+    vllm(healthy=time.time() + 60)
+    late = pytest.raises(ServingError, match="not healthy after 1 s")
+    with late, running(checkpoint, replace(how, start_seconds=1.0)):
+        pytest.fail("it is not healthy")
+
+
+def test_a_death_at_the_start_is_told_with_its_last_words(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm(first="print('no CUDA device'); sys.exit(3)")
+    start = time.monotonic()
+    words = r"(?s)code 3 while starting.*work/serve/judge-\d+.log.*no CUDA device"
+    with pytest.raises(ServingError, match=words), running(checkpoint, how):
+        pytest.fail("it is dead")
+    assert time.monotonic() - start < 5
+
+
+def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_ignore(
+    vllm: Install, how: Serving, checkpoint: Checkpoint
+) -> None:
+    vllm(first="signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '60'])")
+    found: list[psutil.Process] = []
+
+    def stage() -> None:
+        with running(checkpoint, replace(how, stop_seconds=0.3)) as server:
+            found.extend([psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()])
+            raise KeyError("an error of the stage")
+
+    with pytest.raises(KeyError):
+        stage()
+    assert len(found) == 2
+    deadline = time.monotonic() + 10
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in found):
+        assert time.monotonic() < deadline, "SIGKILL takes a moment, and no more"
+        time.sleep(0.01)
+
+
+STAGE = """
+import sys
+from editjudge.models.serve.launch import Checkpoint, Serving, running
+how = Serving(engine="vllm", program="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1,
+    data_parallel=1, devices=[], gpu_memory_utilization=0.9, max_model_len=100,
+    max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
+with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
+    print(server.process.pid, flush=True)
+    server.process.wait()
+"""
+
+
+def test_sigterm_to_the_stage_stops_the_server(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    stage = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours)
+    assert stage.stdout is not None
+    server = psutil.Process(int(stage.stdout.readline()))
+    assert server.is_running()
+    stage.send_signal(signal.SIGTERM)
+    assert stage.wait(10) == 128 + signal.SIGTERM
+    stage.stdout.close()
+    assert not server.is_running()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells children of their parent's death")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])  # a lack of memory, a lost terminal
+def test_a_killed_stage_leaves_no_server_on_the_gpus(
+    number: signal.Signals, vllm: Install, how: Serving, checkpoint: Checkpoint
+) -> None:
+    vllm()
+    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + STAGE  # nohup ignores it
+    words, ours = [sys.executable, "-c", code, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
+        assert stage.stdout is not None
+        server = psutil.Process(int(stage.stdout.readline()))
+        stage.send_signal(number)
+        assert stage.wait(10) == -number
+    psutil.wait_procs([server], timeout=10, callback=None)
+    left = server.is_running() and server.status() != psutil.STATUS_ZOMBIE
+    if left:
+        server.kill()
+    assert not left
+
+
+def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
+    vllm()
+    before = signal.getsignal(signal.SIGTERM)
+    with running(checkpoint, how):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(ServingError, match="no vllm: run `make vllm`"), running(checkpoint, how):
+        pass
+    nowhere = replace(checkpoint, model="nowhere")
+    with pytest.raises(FileNotFoundError, match="no checkpoint in nowhere"), running(nowhere, how):
+        pass
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = replace(how, port=other.getsockname()[1])
+        with pytest.raises(ServingError, match="cannot serve on"), running(checkpoint, taken):
+            pass
+
+
+def test_the_setting_is_checked() -> None:
+    values = params.load(ROOT / "params.yaml")
+    assert launch.read_serving(values).port == 25930
+    for change, message in (
+        ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
+        ({"port": "x"}, r"serve\.port must be a whole number"),
+        ({"port": 99999}, r"serve\.port must be at most 65535"),
+        ({"port": -1}, r"serve\.port must be at least 0"),
+        ({"max_num_seqs": 0}, r"serve\.max_num_seqs must be at least 1"),
+        ({"max_num_seqs": 10_001}, r"serve\.max_num_seqs must be at most 10000"),
+        ({"dtype": "bf16"}, r"serve\.dtype must be float32 or bfloat16, not 'bf16'"),
+        ({"arguments": "--x"}, r"serve\.arguments must be a list"),
+        ({"arguments": [1]}, r"serve\.arguments\.0 must be a text"),
+        ({"gpus": 2}, r"serve\.gpus is unknown"),
+        ({"min_pixels": 5}, "must both be 0"),
+        ({"min_pixels": 5, "max_pixels": 4}, "must both be 0"),
+        ({"gpu_memory_utilization": 0.0}, r"serve\.gpu_memory_utilization must be above 0"),
+        ({"data_parallel": 8}, r"serve\.data_parallel and tensor_parallel must be 1: the embedded server runs one"),
+        ({"engine": "vllm", "data_parallel": 8, "devices": [0, 1]}, r"serve\.devices names 2 GPUs: 8 are needed"),
+    ):
+        with pytest.raises(params.ParamsError, match=message):
+            launch.read_serving(values | {"serve": values["serve"] | change})
+    with pytest.raises(params.ParamsError, match=r"serve must have"):
+        launch.read_serving({"serve": None})
+    values["serve"].pop("port")
+    with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
+        launch.read_serving(values)
+
+
+def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    values = params.load(ROOT / "params.yaml")
+    values["judges"]["pvc_judge"]["model"] = "models/tiny_base"
+    assert serve.checkpoint_of(values, "pvc_judge", None) == Checkpoint("models/tiny_base", "float32", 32)
+    assert serve.checkpoint_of(values, None, "models/tiny_base") == Checkpoint("models/tiny_base", "bfloat16", 32)
+    words = r"judges\.measures has no folder: only transformers and served judges"
+    with pytest.raises(params.ParamsError, match=words):
+        serve.checkpoint_of(values, "measures", None)
+    assert serve.changed(values, "vllm", None).engine == "vllm"
+    assert serve.changed(values, None, 0).port == 0
+    with pytest.raises(params.ParamsError, match=r"serve\.port"):
+        serve.changed(values, None, 99999)
+
+
+def test_outside_the_repository_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = forks.run("commands.serve", "--model", "m")
+    assert ended.returncode == 1
+    assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"

@@ -1,0 +1,483 @@
+"""The reward service over HTTP: batches, failures, limits, its key, its end, and the trainers' forms."""
+
+import asyncio
+import base64
+import io
+import json
+import math
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx2
+import numpy as np
+import pytest
+import requests
+from pictures import picture
+from PIL import Image
+from pixel_scorer import SETTING, PixelScorer, Running, until
+
+from editjudge.core import params
+from editjudge.core.params import ParamsError
+from editjudge.engine import limits
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+from editjudge.rewards import reward_client
+from editjudge.rewards.reward_settings import read_setting
+from editjudge.rewards.rewards import RewardService
+
+BROKEN = picture(1)[:40]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with Running() as running:
+        yield running
+
+
+def text(image: bytes) -> str:
+    return base64.b64encode(image).decode()
+
+
+def own(*edits: tuple[bytes, bytes]) -> dict[str, Any]:
+    return {"edits": [{"instruction": "x", "source": text(one), "edited": text(other)} for one, other in edits]}
+
+
+def expected(source: bytes, edited: bytes) -> Score:
+    score = PixelScorer().one(Edit("x", source, edited))
+    assert isinstance(score, Score)
+    return score
+
+
+def result_of(source: bytes, edited: bytes) -> dict[str, Any]:
+    """What the service says of it: its values by name, and no words."""
+    values = asdict(expected(source, edited)) | {"reason": None}
+    return {name: value for name, value in values.items() if name != "said"}
+
+
+def test_a_result_has_named_values_and_a_failure_its_reason(running: Running) -> None:
+    good, broken = reward_client.score(running.url, [("x", picture(1), picture(2)), ("x", picture(1), BROKEN)])
+    assert good == result_of(picture(1), picture(2))
+    assert broken["overall"] is None
+    assert broken["reason"].startswith("an image cannot be used: ")
+
+
+def test_of_many_requests_none_is_lost_and_none_is_answered_0() -> None:
+    """Every 20th has a broken image, or none."""
+    bad = [BROKEN, b"", b"no image", picture(0) + b"x"]
+    edits = [(picture(n % 7), bad[n // 20 % 3] if n % 20 == 0 else picture(100 + n % 50)) for n in range(300)]
+
+    async def ask_all(url: str) -> list[dict]:
+        limits = httpx2.Limits(max_connections=64)
+        async with httpx2.AsyncClient(timeout=60, limits=limits) as client:
+            replies = await asyncio.gather(*(client.post(f"{url}/score", json=own(edit)) for edit in edits))
+        assert {reply.status_code for reply in replies} == {200}
+        return [reply.json()["results"][0] for reply in replies]
+
+    with Running() as running:
+        results = asyncio.run(ask_all(running.url))
+        told = requests.get(f"{running.url}/metrics", timeout=60).text
+    assert len(results) == 300
+    for n, (result, edit) in enumerate(zip(results, edits, strict=True)):
+        if n % 20 == 0:
+            assert result["overall"] is None
+            assert result["reason"]
+        else:
+            assert result == result_of(*edit)
+    assert max(running.scorer.batches) > 1
+    assert max(running.scorer.batches) <= 16
+    lines = told.splitlines()
+    assert 'editjudge_reward_requests_total{form="score",status="200"} 300' in lines
+    assert 'editjudge_reward_edits_total{form="score",result="scored"} 285' in lines
+    assert 'editjudge_reward_edits_total{form="score",result="unscored"} 15' in lines
+    assert f"editjudge_reward_batches_total{{}} {len(running.scorer.batches)}" in lines
+    assert f"editjudge_reward_batch_edits_total{{}} {sum(running.scorer.batches)}" in lines
+    assert "editjudge_reward_pending{} 0" in lines
+    assert 'editjudge_reward_seconds_bucket{le="+Inf"} 300' in lines
+    assert "editjudge_reward_seconds_count 300" in lines
+
+
+def test_what_waits_is_scored_together_and_a_request_may_hold_several_batches() -> None:
+    with Running() as running:
+        [results] = [reward_client.score(running.url, [("x", picture(n), picture(n + 1)) for n in range(40)])]
+        assert [each["overall"] for each in results] == [
+            expected(picture(n), picture(n + 1)).overall for n in range(40)
+        ]
+        assert running.scorer.batches == [16, 16, 8]
+
+
+@pytest.mark.parametrize("wrong", ["nan", "None"])
+def test_a_scorer_whose_numbers_are_not_finite_has_no_score(wrong: str) -> None:
+    class Wrong(PixelScorer):
+        def one(self, edit: Edit) -> Score | Unscored:
+            return Score(math.nan if wrong == "nan" else 1.0, {"likeness": 0.5, "brightness": 1.0})
+
+    with Running(Wrong(), reward="overall" if wrong == "nan" else "calibrated") as running:
+        [result] = reward_client.score(running.url, [("x", picture(1), picture(2))])
+        assert result["overall"] is None
+        assert "not finite" in result["reason"] or "no value calibrated" in result["reason"]
+
+
+def test_a_failing_scorer_is_an_error_and_not_the_end() -> None:
+    class Failing(PixelScorer):
+        def one(self, edit: Edit) -> Score | Unscored:
+            if edit.instruction == "fail":
+                raise RuntimeError("out of memory")
+            return super().one(edit)
+
+    with Running(Failing()) as running:
+        body = own((picture(1), picture(2)))
+        body["edits"][0]["instruction"] = "fail"
+        failed = requests.post(f"{running.url}/score", json=body, timeout=60)
+        assert (failed.status_code, failed.json()) == (500, {"error": "RuntimeError: out of memory"})
+        assert reward_client.score(running.url, [("x", picture(1), picture(2))])[0]["overall"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "path", "body"),
+    [
+        (400, "not JSON", "/score", b"{"),
+        (400, "not JSON", "/score", b"[" * 100_000),
+        (400, "the body: ", "/score", b"[]"),
+        (400, "edits: Field required", "/score", b"{}"),
+        (400, "edits.0.edited: Field required", "/score", b'{"edits": [{"instruction": "x", "source": "x"}]}'),
+        (400, "edits.0.mask: Extra", "/score", b'{"edits":[{"instruction":"x","source":"","edited":"","mask":1}]}'),
+        (400, "requests.0.history: Input", "/score", b'{"requests": [{"history": 1, "required_rewards": []}]}'),
+        (400, "1025 edits in a request", "/score", json.dumps({"edits": own((b"", b""))["edits"] * 1025}).encode()),
+        (413, "more than 8388608 bytes", "/score", b" " * (8 * 2**20 + 1)),
+        (400, "2 prompt, 1 image", "/compute", json.dumps({"prompt": ["x", "y"], "image": ["x"]}).encode()),
+        (400, "the pickle: it is broken", "/", b"\x80\x04x"),
+        (400, "prompts: Field required", "/flow_grpo", pickle.dumps({"images": []})),
+        (
+            400,
+            "images.0: Input should be a valid bytes",
+            "/flow_grpo",
+            pickle.dumps({"images": ["x"], "prompts": ["x"]}),
+        ),
+        (404, "Not Found", "/nothing", b""),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(running: Running, status: int, words: str, path: str, body: bytes) -> None:
+    reply = requests.post(running.url + path, data=body, timeout=60)
+    assert reply.status_code == status
+    assert list(reply.json()) == ["error"]
+    assert words in reply.json()["error"]
+    assert len(reply.json()["error"].splitlines()) == 1
+
+
+def test_images_that_are_missing_or_not_base64_fail_alone(running: Running) -> None:
+    body = own((picture(1), picture(2)), (picture(1), b""), (picture(1), picture(2)))
+    body["edits"][2]["source"] = "***"
+    body["edits"][0]["source"] = f"data:image/png;base64,{body['edits'][0]['source']}"
+    results = requests.post(f"{running.url}/score", json=body, timeout=60).json()["results"]
+    assert results[0]["overall"] == expected(picture(1), picture(2)).overall
+    assert [each["overall"] for each in results[1:]] == [None, None]
+    assert results[1]["reason"] == "no edited image"
+    assert "not base64" in results[2]["reason"]
+
+
+def test_whoever_finds_it_full_is_told_to_come_back() -> None:
+    with Running(most_waiting=4) as running, ThreadPoolExecutor(8) as threads:
+        running.scorer.go.clear()
+        edits = [("x", picture(n), picture(9)) for n in range(4)]
+        first = [threads.submit(reward_client.score, running.url, [edit]) for edit in edits]
+        until(lambda: running.pending == 4)
+        reply = requests.post(f"{running.url}/score", json=own((picture(1), picture(2))), timeout=60)
+        assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
+        assert reply.json() == {"error": "4 edits are waiting: ask again later"}
+        counts = running.service.metrics.counts
+        later = threads.submit(reward_client.score, running.url, edits)
+        until(lambda: counts["requests", 'form="score",status="503"'] == 2)
+        running.scorer.go.set()
+        assert [each.result()[0]["overall"] for each in first] == [each["overall"] for each in later.result()]
+        until(lambda: running.pending == 0)
+
+
+def test_what_is_in_flight_is_answered_before_the_end() -> None:
+    with Running() as running, ThreadPoolExecutor(20) as threads:
+        running.scorer.go.clear()
+        asked = [threads.submit(reward_client.score, running.url, [("x", picture(n), picture(9))]) for n in range(20)]
+        until(lambda: running.pending == 20)
+        running.uvicorn.should_exit = True
+
+        def closed() -> bool:
+            try:
+                return requests.get(f"{running.url}/health", timeout=60).status_code != 200
+            except requests.ConnectionError:
+                return True
+
+        until(closed)
+        running.scorer.go.set()
+        got = [each.result()[0]["overall"] for each in asked]
+    assert got == [expected(picture(n), picture(9)).overall for n in range(20)]
+
+
+def test_who_hangs_up_is_not_scored() -> None:
+    with Running() as running:
+        running.scorer.go.clear()
+        first = threading.Thread(target=reward_client.score, args=(running.url, [("x", picture(1), picture(2))]))
+        first.start()
+        until(lambda: running.scorer.begun == 1)
+        with pytest.raises(requests.ReadTimeout):
+            requests.post(f"{running.url}/score", json=own(*[(picture(1), picture(2))] * 5), timeout=0.3)
+        running.scorer.go.set()
+        first.join()
+        until(lambda: running.pending == 0)
+        assert running.scorer.batches == [1]
+
+
+def test_the_key_is_a_token_or_the_password_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARD_KEY", "sesame")
+    with Running(api_key_env="REWARD_KEY") as running:
+        body, address = own((picture(1), picture(2))), f"{running.url}/score"
+        for wrong in ({}, {"Authorization": "Bearer ü"}, {"Authorization": "Basic ***"}, {"Authorization": "sesame"}):
+            sent = {name: value.encode() for name, value in wrong.items()}
+            refused = requests.post(address, json=body, headers=sent, timeout=60)
+            assert refused.status_code == 401
+            assert "key" in refused.json()["error"]
+        assert requests.get(f"{running.url}/metrics", timeout=60).status_code == 401
+        assert requests.get(f"{running.url}/health", timeout=60).status_code == 200
+        edit = ("x", picture(1), picture(2))
+        assert reward_client.score(running.url, [edit], key="sesame")[0]["overall"]
+        with pytest.raises(OSError, match="401"):
+            reward_client.score(running.url, [edit], key="open")
+        assert requests.post(address.replace("//", "//any:sesame@"), json=body, timeout=60).ok
+        assert asyncio.run(posted_by_aiohttp(address.replace("//", "//any:sesame@"), body)) == 200
+
+
+async def posted_by_aiohttp(address: str, body: Any) -> int:
+    async with aiohttp.ClientSession() as session, session.post(address, json=body) as reply:
+        return reply.status
+
+
+def test_who_sends_too_slowly_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
+    with Running() as running, socket.create_connection(("127.0.0.1", running.port), 10) as client:
+        client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{")
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert answer.endswith(b'{"error":"the request is not here after 0.2 seconds"}')
+        assert running.pending == 0
+
+
+def test_pickles_are_read_only_where_they_are_switched_on() -> None:
+    with Running(allow_pickle=False) as running:
+        for path in ("/", "/mode/score_continue", "/flow_grpo", "/verl_omni"):
+            reply = requests.post(running.url + path, data=pickle.dumps({}), timeout=60)
+            assert reply.status_code == 403
+            assert "--allow-pickle" in reply.json()["error"]
+
+
+def jpeg(seed: int) -> bytes:
+    return picture(seed, "JPEG")
+
+
+def unpickled(reply: requests.Response) -> Any:
+    assert reply.status_code == 200, reply.text
+    return pickle.loads(reply.content)
+
+
+def same(got: list[float], edits: list[tuple[bytes, bytes] | None]) -> None:
+    """The rewards of these edits, NaN in the place of None."""
+    wanted = [math.nan if edit is None else expected(*edit).overall for edit in edits]
+    np.testing.assert_array_equal(got, wanted)
+    assert all(type(each) is float for each in got)
+
+
+def test_edit_r1(running: Running) -> None:
+    """Its sources, prompts and metadata come as tuples of a collated batch; it does not unpickle what is not 200."""
+    data = {
+        "ref_images": [jpeg(1), jpeg(2), jpeg(3)],
+        "images": [jpeg(4), b"broken", jpeg(6)],
+        "prompts": ("make it red", "make it blue", "make it night"),
+        "metadatas": tuple({"prompt": "p", "requirement": "r", "image": "a.png"} for _ in range(3)),
+    }
+    reply = unpickled(requests.post(f"{running.url}/mode/score_continue", data=pickle.dumps(data), timeout=60))
+    assert list(reply) == ["scores"]
+    same(reply["scores"], [(jpeg(1), jpeg(4)), None, (jpeg(3), jpeg(6))])
+    data["prompts"] *= 2  # all prompts with a part of the images, as it sends more than 64
+    refused = requests.post(f"{running.url}/mode/score_continue", data=pickle.dumps(data), timeout=60)
+    assert (refused.status_code, "3 images, 6 prompts" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_flow_grpo(running: Running, protocol: int) -> None:
+    """Its prompts are NumPy arrays of text; sources are two lines more."""
+    [prompts] = np.array_split(["make it red", "make it blue"], 1)
+    data = {"images": [jpeg(4), jpeg(5)], "prompts": prompts}
+    refused = requests.post(f"{running.url}/flow_grpo", data=pickle.dumps(data, protocol), timeout=60)
+    assert (refused.status_code, "no ref_images" in refused.text) == (400, True)
+    data["ref_images"] = [jpeg(1), b""]
+    reply = unpickled(requests.post(f"{running.url}/flow_grpo", data=pickle.dumps(data, protocol), timeout=60))
+    assert list(reply) == ["outputs"]
+    same(reply["outputs"], [(jpeg(1), jpeg(4)), None])
+
+
+def shown(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+@pytest.mark.parametrize("sent", ["bytes", "images"])
+def test_editscore_proxy(running: Running, sent: str) -> None:
+    """Its images are bytes or PIL images, its metadata JSON."""
+    sources: list[Any] = [[picture(1)], [picture(1), picture(2)], [picture(3)], [picture(4)]]
+    edited: list[Any] = [picture(5), picture(6), picture(7), picture(8)]
+    if sent == "images":
+        sources, edited = [list(map(shown, some)) for some in sources], list(map(shown, edited))
+        edited[2] = edited[2].resize((5, 5))
+    else:
+        edited[2] = b"broken"
+    meta = [json.dumps({"instruction": f"edit {n}", "task": "x"}) for n in range(4)]
+    data = {"input_images": sources, "output_image": edited, "meta_datas": meta, "server_type": "vlm"}
+    headers = {"Content-Type": "application/octet-stream"}
+    reply = unpickled(requests.post(running.url, data=pickle.dumps(data), headers=headers, timeout=60))
+    wanted = [(picture(1), picture(5)), None, None, (picture(4), picture(8))]
+    for name in ("scores", "rewards", "strict_rewards"):
+        same(reply[name], wanted)
+    assert [bool(words) for words in reply["reasoning"]] == [False, True, True, False]
+    assert reply["reasoning"][1] == "2 source images: a scorer takes one"
+    assert reply["meta_data"][0] == {"instruction": "edit 0", "task": "x", "original_index": 0}
+    assert reply["meta_data"][2]["error"] == reply["reasoning"][2]
+    assert requests.get(f"{running.url}/ping", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["flow_grpo", "editscore"])
+def test_a_text_that_no_tokenizer_takes_fails_alone(running: Running, name: str) -> None:
+    half = "make it \ud800 red"
+    meta = [json.dumps({"instruction": words}) for words in (half, "make it red")]
+    edited = [picture(2), picture(3)]
+    data: dict[str, Any] = {"input_images": [picture(1)] * 2, "output_image": edited, "meta_datas": meta}
+    if name == "flow_grpo":
+        data = {"images": edited, "prompts": [half, "x"], "ref_images": [picture(1)] * 2}
+    path, rewards = ("/", "scores") if name == "editscore" else ("/flow_grpo", "outputs")
+    reply = unpickled(requests.post(running.url + path, data=pickle.dumps(data), timeout=60))
+    same(reply[rewards], [None, (picture(1), picture(3))])
+    assert name == "flow_grpo" or "not valid Unicode" in reply["reasoning"][0]
+
+
+def test_unirl(running: Running) -> None:
+    """Two turns, the source and the edit; the roster is asked for first."""
+
+    def asked(*turns: bytes, reward: str = "pixels") -> dict[str, Any]:
+        history = [{"text": "make it red", "image_b64": text(image)} for image in turns]
+        return {"history": history, "required_rewards": [reward], "metadata": None, "sample_id": "s1"}
+
+    assert "pixels" in requests.get(f"{running.url}/health", timeout=60).json()["rewards"]
+    body = {"requests": [asked(jpeg(1), jpeg(2)), asked(jpeg(1), b"broken"), asked(jpeg(2))]}
+    reply = requests.post(f"{running.url}/score", json=body, timeout=60).json()
+    score = expected(jpeg(1), jpeg(2))
+    assert reply["results"] == [{"pixels": {"reward": score.overall} | score.dimensions}, {}, {}]
+    assert list(reply["results"][0]["pixels"]) == ["reward", "likeness", "brightness"], "the first one is taken"
+    assert reply["errors"][0] == {}
+    assert "cannot be used" in reply["errors"][1]["pixels"]
+    assert "1 turns in the history" in reply["errors"][2]["pixels"]
+    assert [each["sample_id"] for each in reply["identities"]] == ["s1"] * 3
+    refused = requests.post(f"{running.url}/score", json={"requests": [asked(b"", reward="clip")]}, timeout=60)
+    assert (refused.status_code, "'clip' is not served; served is 'pixels'" in refused.text) == (400, True)
+
+
+def test_flow_factory(running: Running) -> None:
+    """Its replies are read with NaN, as Python's json does."""
+    body: dict[str, Any] = {
+        "prompt": ["make it red", "make it blue", "make it night"],
+        "image": [text(picture(n)) for n in (4, 5, 6)],
+        "video": None,
+        "condition_images": [[text(picture(1))], [text(BROKEN)], [text(picture(2))] * 2],
+        "condition_videos": None,
+        "kwargs": None,
+    }
+    reply = requests.post(f"{running.url}/compute", json=body, timeout=60).json()
+    assert list(reply) == ["rewards"]
+    same(reply["rewards"], [(picture(1), picture(4)), None, None])
+    refused = requests.post(f"{running.url}/compute", json=body | {"condition_images": None}, timeout=60)
+    assert (refused.status_code, "required_fields" in refused.text) == (400, True)
+
+
+def test_verl_omni(tmp_path: Path) -> None:
+    """One image and a text; the text names the source, a file of the service's folder."""
+    (tmp_path / "cup.png").write_bytes(picture(1))
+
+    def asked(prompt: Any, image: bytes = b"") -> requests.Response:
+        data = {"images": [image or jpeg(4)], "prompts": [prompt], "metadata": {}}
+        return requests.post(f"{running.url}/verl_omni", data=pickle.dumps(data), timeout=60)
+
+    with Running(sources=str(tmp_path)) as running:
+        named = json.dumps({"instruction": "make it red", "source": "cup.png"})
+        same(unpickled(asked(named))["scores"], [(picture(1), jpeg(4))])
+        assert "cannot be used" in unpickled(asked(named, b"broken"))["error"]
+        assert "no source other.png" in unpickled(asked(named.replace("cup", "other")))["error"]
+        (tmp_path / "folder.png").mkdir()
+        assert "no source folder.png" in unpickled(asked(named.replace("cup", "folder")))["error"]
+        for wrong in ("make it red", named.replace("cup", "../cup"), "[]", '{"instruction": 1, "source": "cup.png"}'):
+            refused = asked(wrong)
+            assert (refused.status_code, "prompts: not " in refused.text) == (400, True)
+
+
+def test_the_reward_of_one_number_is_the_one_that_is_chosen(running: Running) -> None:
+    data = {"images": [jpeg(4)], "prompts": ["x"], "ref_images": [jpeg(1)]}
+    score = expected(jpeg(1), jpeg(4))
+    for name, value in (("calibrated", score.calibrated), ("brightness", score.dimensions["brightness"])):
+        with Running(reward=name) as other:
+            reply = requests.post(f"{other.url}/flow_grpo", data=pickle.dumps(data), timeout=60)
+            assert unpickled(reply)["outputs"] == [value]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"reward": "beauty"},
+            "reward_service.reward is 'beauty'; pixels has overall, calibrated, likeness, brightness",
+        ),
+        ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
+        ({"sources": "/no/such/folder"}, "reward_service.sources: no folder"),
+        ({"port": 70_000}, "reward_service.port must be at most 65535"),
+        ({"batch_size": 0}, "reward_service.batch_size must be at least 1"),
+        ({"allow_pickle": "yes"}, "reward_service.allow_pickle must be true or false"),
+        ({"dialects": []}, "reward_service.dialects is unknown"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParamsError, match=words):
+        RewardService(PixelScorer(), "pixels", read_setting({"reward_service": SETTING | change}))
+
+
+def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than there is room for is scored one after the other."""
+    monkeypatch.setattr("editjudge.rewards.rewards.MAX_DECODED", 1)
+    with Running() as running:
+        results = reward_client.score(running.url, [("x", picture(n), picture(n + 1)) for n in range(5)])
+        assert [each["overall"] is None for each in results] == [False] * 5
+        assert running.scorer.batches == [1] * 5
+
+
+def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
+    committed = read_setting(params.load(ROOT / "params.yaml"))
+    assert set(vars(committed)) == set(SETTING)
+    assert (committed.allow_pickle, committed.host) == (False, "127.0.0.1")
+
+
+def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path) -> None:
+    """A scorer saved as a trained one is: 12 edits in batches, one of them with a broken image."""
+    import tiny_scorer  # loads torch
+
+    from editjudge.judges.scorers.checkpoint import CheckpointScorer
+
+    tiny_scorer.write(base_dir, tmp_path)
+    scorer = CheckpointScorer.load(tmp_path)
+    edits = [("make it red", picture(n), picture(n + 1)) for n in range(11)] + [("x", picture(1), BROKEN)]
+    wanted = scorer.score([Edit(*edit) for edit in edits[:11]])
+    with Running(scorer, batch_size=4) as running:
+        results = reward_client.score(running.url, edits)
+    for score, result in zip(wanted, results[:11], strict=True):
+        assert isinstance(score, Score)
+        assert result["overall"] == pytest.approx(score.overall, abs=1e-4)
+        assert result["std"] == pytest.approx(dict(score.std), abs=1e-4)
+        assert result["calibrated"] == score.calibrated
+    assert (results[11]["overall"], bool(results[11]["reason"])) == (None, True)

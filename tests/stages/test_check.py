@@ -1,0 +1,179 @@
+"""What is wrong in params.yaml and the recipes is listed before anything runs, all at once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from editjudge.stages.graph import check
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The committed parameters, in a folder with a copy of the recipes."""
+    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+def found(values: dict[str, Any], capsys: pytest.CaptureFixture) -> list[str]:
+    Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    with pytest.raises(SystemExit) as ended:
+        check.run()
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == (0 if lines == ["params.yaml and the recipes: nothing is wrong"] else 1)
+    return lines
+
+
+def test_the_committed_settings_are_right_and_read_in_no_time() -> None:
+    code = (
+        "import sys\nfrom editjudge.stages.graph import check\ntry: check.run()\nfinally: print('torch' in sys.modules)"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "params.yaml and the recipes: nothing is wrong\nFalse\n"
+
+
+def test_twelve_mistakes_are_twelve_lines(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    endpoint = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m", "rule": "agreement"}
+    values["fliter"] = {}
+    values["embed"]["shards"] = 3
+    values["filter"]["sample_num"] = 0
+    values["raw_pairs"]["sources"] = {"color_alter": {"mine": {"format": "plain", "path": "none.jsonl"}}}
+    values["editors"]["box"]["kind"] = "boxx"
+    values["imported"] = {"gpt": {"path": "data/sources/none"}}
+    values["measures"]["lpips"] = "models/none.safetensors"
+    values["judges"]["measures"]["rule"] = "vibes"
+    values["judges"]["gpt"] = endpoint | {"api_key_env": "NO_SUCH_KEY"}
+    values["judges"]["lost"] = values["judges"]["base"] | {"model": "models/none"}
+    values["train_pairs"]["thresholds"].pop("size_adjustment")
+    recipe = Path("pipelines/object_centric/color_alter.yaml")
+    recipe.write_text(recipe.read_text().replace("  - lpips", "  - lpipz"))
+    lines = found(values, capsys)
+    wanted = [
+        "fliter is unknown; did you mean filter?",
+        "embed.shards is unknown; did you mean shard?",
+        "filter.sample_num must be at least 1, not 0",
+        "raw_pairs.sources.color_alter.mine.path: none.jsonl not found",
+        "editors.box.kind is 'boxx'; did you mean box?",
+        "imported.gpt.path: data/sources/none not found",
+        "measures.lpips: models/none.safetensors not found",
+        "judges.measures.rule must be agreement or probability, not 'vibes'",
+        "judges.gpt.api_key_env gives no API key for m: set the environment variable NO_SUCH_KEY",
+        "judges.lost.model: models/none not found",
+        "train_pairs.thresholds.size_adjustment is missing",
+        "tasks.color_alter: pipelines/object_centric/color_alter.yaml:",
+    ]
+    assert len(lines) == len(wanted), "\n".join(lines)
+    for start in wanted:
+        assert sum(line.startswith(start) for line in lines) == 1, f"{start} in\n" + "\n".join(lines)
+
+
+def test_what_a_stage_makes_need_not_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    assert not Path("models/judge").exists()
+    assert found(values, capsys) == ["params.yaml and the recipes: nothing is wrong"]
+
+
+def test_sections_that_are_missing_are_named(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    for name in ("embed", "judges"):
+        values.pop(name)
+    assert found(values, capsys) == ["embed is missing", "judges is missing", "judges has no judge"]
+
+
+def test_ones_own_photographs_need_models(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    Path("mine").mkdir()
+    values["photo_pool"]["photos"] = "mine"
+    lines = found(values, capsys)
+    assert "photo_pool.captioner knows the probe's photos alone: mine needs a model" in lines
+    assert "regions.detector knows the probe's photos alone: mine needs a model" in lines
+    values["regions"]["segmenter"] = {"backend": "grabcut"}
+    said = "regions.segmenter.backend is grabcut and detector.backend drawn: both are drawn or none"
+    assert said in found(values, capsys)
+    values["regions"] |= {"segmenter": {"backend": "drawn"}, "clip": {"backend": "clip", "model": "m"}}
+    assert "regions.clip.backend is clip and detector.backend drawn: it rates what a model found" in found(
+        values, capsys
+    )
+
+
+def test_a_folder_of_edits_must_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    values["editors"] |= {"mine": {"kind": "folder", "path": "data/sources/none"}, "b": {"kind": "folder"}}
+    assert found(values, capsys) == ["editors.mine.path: data/sources/none not found", "editors.b.path is missing"]
+
+
+def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(
+    values: dict[str, Any], capsys: pytest.CaptureFixture
+) -> None:
+    for folder in ("models/judge/mine", "models/adapter/mine", "data/sources/mine"):
+        Path(folder).mkdir(parents=True)
+    values["judges"]["mine"] = values["judges"]["base"] | {"model": "models/judge/mine"}
+    values["train_judge"]["base"] = str(Path("models/adapter/mine").absolute())
+    values["measures"]["clip"] = "./models/tiny_base/../tiny_base/clip"
+    values["imported"] = {"a": {"path": "data/sources/mine"}, "b": {"path": "plots/examples/probe/mine"}}
+    lines = [line for line in found(values, capsys) if not line.endswith("not found")]
+    wanted = {
+        "judges.mine.model": "models/judge",
+        "train_judge.base": "models/adapter",
+        "measures.clip": "models/tiny_base",
+        "imported.b.path": "plots/examples/probe",
+    }
+    ends = [f" lies in {place}, which a stage makes anew: keep it elsewhere" for place in wanted.values()]
+    assert sorted(line.partition(":")[0] for line in lines) == sorted(wanted)
+    assert all(sum(line.endswith(end) for line in lines) == 1 for end in ends)
+
+
+def test_a_lock_that_was_cut_is_named(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    """At every line between entries; where it is no list of stages any more; and where it is gone."""
+    shutil.copy(ROOT / "dvc.lock", "dvc.lock")
+    whole = Path("dvc.lock").read_text()
+    assert check.cut_lock() == [], "outside of git nothing is known"
+    me = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "dvc.lock"], [*me, "commit", "-qm", "lock"]):
+        subprocess.run(["git", *words], check=True)
+    assert check.cut_lock() == []
+    stages = list(yaml.safe_load(whole)["stages"])
+    for number in (1, len(stages) - 1):
+        Path("dvc.lock").write_text(whole[: whole.index(f"\n  {stages[number]}:\n") + 1])
+        [line] = check.cut_lock()
+        assert line.startswith(f"dvc.lock lacks {len(stages) - number} stages that git's HEAD has (")
+        assert line.endswith("): git restore dvc.lock")
+    assert f"({stages[-1]})" in line
+    assert line in found(values, capsys)
+    for rest in ("", whole[: len(whole) // 2] + "\n {", "stages:\n"):
+        Path("dvc.lock").write_text(rest)
+        assert "cannot be read" in check.cut_lock()[0]
+    Path("dvc.lock").unlink()
+    assert "cannot be read" in check.cut_lock()[0]
+
+
+def test_a_stage_whose_results_are_committed_is_frozen() -> None:
+    """So that DVC neither deletes nor makes them anew, whatever its lock says."""
+    assert yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["base_model"]["frozen"] is True
+
+
+def test_suites_are_looked_at(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    own = {"form": "imgedit_basic", "path": "data/sources/none"}
+    values["suites"] = {
+        "a": own,
+        "b": own | {"raters": ["no"]},
+        "c": {"form": "gedit"},
+        "d": own | {"form": "gedit_v1"},
+    }
+    values["imported"] = {"x": {"path": "models/tiny_base", "suite": "e"}}
+    lines = [line for line in found(values, capsys) if "sources/none not found" not in line]
+    rater = next(iter(values["raters"]))
+    assert sorted(lines) == [
+        "imported.x.suite: known: a, b, c, d",
+        "suites.b.raters has 'no'; " + f"known: {rater}",
+        "suites.c.form must be imgedit_basic, imgedit_uge, imgedit_multi_turn, gedit_v1 or photos, not 'gedit'",
+        "suites.d: no rater of section `raters` fits the form gedit_v1",
+    ]

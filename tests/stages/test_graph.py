@@ -1,0 +1,234 @@
+"""dvc.yaml and params.yaml say what the code says."""
+
+import ast
+import copy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from editjudge.core import params
+from editjudge.stages import code
+from editjudge.stages.graph import lists as graph
+
+ROOT = graph.ROOT
+DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+VALUES = params.load(ROOT / "params.yaml")
+STAGES = sorted(DVC["stages"])
+
+
+def body(stage: str, dvc: dict = DVC) -> dict:
+    entry = dvc["stages"][stage]
+    return entry.get("do", entry)
+
+
+def mended(**sections: object) -> tuple[list[str], dict]:
+    """What `make graph` mends where params.yaml has other sections, and dvc.yaml then."""
+    dvc = copy.deepcopy(DVC)
+    return graph.mend(dvc, VALUES | sections), dvc
+
+
+def test_all_lists_are_true() -> None:
+    assert mended()[0] == [], "run `make graph`"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_description_and_runs_its_own_module(stage: str) -> None:
+    entry = body(stage)
+    assert entry["desc"]
+    assert entry["cmd"].startswith(f"PYTHONPATH=src python -m editjudge.stages.{stage}"), "the code of this folder"
+    assert (f"data/code/{stage}.json" in entry["deps"]) == (stage != "code")
+
+
+def test_the_stages_are_those_of_the_folder() -> None:
+    assert sorted([*code.stages(), "code"]) == STAGES
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_small_results_are_in_git_and_nothing_else_switches_the_run_cache_off(stage: str) -> None:
+    for kind in ("metrics", "plots"):
+        shown = [each for each in body(stage).get(kind, []) if each != "plots/examples/${key}"]  # photographs
+        assert all(settings["cache"] is False for each in shown for settings in each.values())
+    assert stage == "base_model" or all(isinstance(out, str) for out in body(stage).get("outs", []))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_main_is_short(stage: str) -> None:
+    tree = ast.parse((ROOT / f"src/editjudge/stages/{stage}.py").read_text())
+    entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run")]
+    assert entries
+    assert all(entry.end_lineno is not None and entry.end_lineno - entry.lineno < 25 for entry in entries)
+
+
+def test_judges_models_that_are_folders_are_deps() -> None:
+    judges = {"own": {"model": "/own/model", "arena": True}, "hub": {"model": "owner/name@main", "arena": True}}
+    judges |= {"endpoint": {"backend": "endpoint", "model": "gpt"}, "base": {"model": "/base"}}
+    roles = {"parser": {"backend": "endpoint", "model": "gpt"}, "grounder": {"model": "/own/detector"}}
+    own = {"pairwise": {"judges": judges}, "grounding": roles}
+    stale, dvc = mended(judges=judges, train_judge={"base": "owner/base"}, **own)
+    assert stale[:4] == ["annotate.deps", "train_judge.deps", "merge_judge.deps", "judge_benchmark.deps"]
+    found = {stage: dvc["stages"][stage].get("do", dvc["stages"][stage])["deps"] for stage in dvc["stages"]}
+    assert [dep for dep in found["judge_benchmark"] if dep[0] == "/"] == ["/own/model", "/base"]
+    assert [dep for dep in found["compare_models"] if dep[0] == "/"] == ["/own/model"]
+    assert [dep for dep in found["annotate"] if dep[0] == "/"] == ["/own/model", "/base", "/own/detector"]
+    assert not {"models/tiny_base", "owner/base"} & {*found["train_judge"], *found["merge_judge"]}
+
+
+PLAIN = {"color_alter": {"a": {"format": "plain", "path": "/elsewhere/t.csv", "images": "pictures"}}}
+LOCAL = {"form": "editscore", "path": "data/benchmarks/editscore", "shuffle": "data/benchmarks/shuffle.json"}
+VECTORS = {"backend": "precomputed", "vectors": "v/{task}.npy"}
+EMPTY = {"a": {"form": "genai", "hub": "owner/name", "path": None, "images": ""}, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("stage", "section", "change", "files"),
+    [
+        ("raw_pairs", "raw_pairs", {"sources": PLAIN}, {"/elsewhere/t.csv", "pictures"}),
+        ("embed", "embed", VECTORS, {f"v/{task}.npy" for task in VALUES["tasks"]}),
+        ("filter", "filter", {"already_selected": "kept.npy"}, {"kept.npy"}),
+        ("gedit_bench", "gedit_bench", {"path": "bench", "images": "pictures"}, {"bench", "pictures"}),
+        ("judge_benchmark", "benchmarks", {"a": LOCAL}, {"data/benchmarks/editscore", "data/benchmarks/shuffle.json"}),
+        ("judge_benchmark", "benchmarks", EMPTY, set()),
+        ("compare_models", "imported", {"nano": {"path": "elsewhere"}}, {"data/gallery/nano.parquet"}),
+        ("annotate", "editors", {"new": {}}, {"data/candidates/new/${key}.parquet"}),
+        ("candidates_report", "editors", {"new": {}}, {"metrics/candidates/new.json"}),
+        ("train_pairs", "tasks", {"sref": "vlm_as_a_judge"}, {"pipelines/vlm_as_a_judge/sref.yaml"}),
+    ],
+)
+def test_what_params_name_becomes_a_dep_and_goes_with_it(stage: str, section: str, change: dict, files: set) -> None:
+    stale, dvc = mended(**{section: VALUES[section] | change})
+    added = set(body(stage, dvc)["deps"]) - set(body(stage)["deps"])
+    assert files <= added
+    assert added <= files or section == "tasks"
+    assert (f"{stage}.deps" in stale) == bool(files)
+    graph.mend(dvc, VALUES)
+    assert dvc == DVC
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        None,
+        "probe",
+        ["a"],
+        {"x": None},
+        {"color_alter": "probe"},
+        {"color_alter": {"a": None, "b": "probe"}},
+        {"color_alter": {"a": {"format": "plain", "path": 3, "images": None}, "b": {"path": ""}}},
+    ],
+)
+def test_sources_without_a_path_give_no_dep(sources: object) -> None:
+    assert body("raw_pairs", mended(raw_pairs={"sources": sources})[1])["deps"] == ["data/code/raw_pairs.json"]
+
+
+def test_a_new_task_is_written_by_the_stages_that_write_a_file_a_task() -> None:
+    _, dvc = mended(tasks=VALUES["tasks"] | {"oref": "object_centric"})
+    assert "data/embeddings/oref.npy" in body("embed", dvc)["outs"]
+    assert "data/pools/oref.parquet" in body("filter", dvc)["outs"]
+    assert "data/candidates/${key}/oref.parquet" in body("candidates", dvc)["outs"]
+
+
+def test_every_task_has_thresholds_and_a_recipe() -> None:
+    for task, folder in VALUES["tasks"].items():
+        assert (ROOT / f"pipelines/{folder}/{task}.yaml").is_file()
+        assert folder == "vlm_as_a_judge" or task in VALUES["train_pairs"]["thresholds"]
+
+
+def test_an_override_with_the_same_value_leaves_params_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    shutil.copy(ROOT / "params.yaml", file)
+    script = (
+        "import sys; from pathlib import Path; from dvc.utils.hydra import apply_overrides;"
+        "apply_overrides(Path(sys.argv[1]), ['filter.sample_num=30'])"
+    )
+    assert params.load(file)["filter"]["sample_num"] == 30
+    subprocess.run([sys.executable, "-c", script, file], check=True)
+    assert file.read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+def test_params_survive_a_round_trip_of_yaml() -> None:
+    text = (ROOT / "params.yaml").read_text()
+    assert YAML(typ="safe").load(text) == yaml.safe_load(text)
+
+
+def test_a_name_with_a_dot_is_one_that_dvc_cannot_find() -> None:
+    assert graph.dotted(DVC, VALUES) == []
+    values = VALUES | {"editors": VALUES["editors"] | {"qwen-2.5": {}}, "imported": {"gpt.1": {}, "gpt_1": {}}}
+    assert sorted(graph.dotted(DVC, values)) == ["editors.qwen-2.5", "imported.gpt.1"]
+
+
+def test_a_folder_of_edits_is_a_dep_of_its_own_item_alone() -> None:
+    stale, dvc = mended(editors=VALUES["editors"] | {"mine": {"kind": "folder", "path": "data/sources/mine"}})
+    assert "candidates.foreach" in stale
+    given = dvc["stages"]["candidates"]["foreach"]
+    assert given.pop("mine") == "data/sources/mine"
+    assert given == dict.fromkeys(VALUES["editors"], graph.NO_FOLDER)
+    assert "${item}" in body("candidates", dvc)["deps"]
+
+
+def test_an_arena_without_a_checkpoint_waits_for_no_training() -> None:
+    assert "models/judge" in body("compare_models")["deps"]
+    _, dvc = mended(judges={"measures": VALUES["judges"]["measures"]})
+    assert "models/judge" not in body("compare_models", dvc)["deps"]
+
+
+def test_what_scorer_data_is_made_of_is_a_dep() -> None:
+    adiee = {"source": "adiee", "tasks": ["subject_add"], "truth": "precise", "bad": ["box"], "clip": "models/clip"}
+    entries = {
+        "adiee": adiee | {"good": [], "dino": "facebook/dinov2-base", "sequences": "data/sources/turns.jsonl"},
+        "ours": {"source": "annotations", "tasks": ["color_alter"]},
+        "people": {"source": "editreward", "path": "data/sources/train.json", "images": "data/sources/images"},
+    }
+    stale, dvc = mended(scorer_data=entries)
+    assert stale == ["scorer_data.deps", "scorer_data.params"]
+    assert body("scorer_data", dvc)["params"] == ["scorer_data.${key}", "train_pairs", "measures", "tasks"]
+    assert body("scorer_data", dvc)["deps"] == [
+        "data/code/scorer_data.json",
+        "data/sources/turns.jsonl",
+        "models/clip",
+        "data/pools/subject_add.parquet",
+        "data/candidates/precise/subject_add.parquet",
+        "data/candidates/box/subject_add.parquet",
+        f"pipelines/{VALUES['tasks']['color_alter']}/color_alter.yaml",
+        "data/pools/color_alter.parquet",
+        "data/annotations/color_alter.parquet",
+        "data/sources/train.json",
+        "data/sources/images",
+    ]
+
+
+def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
+    assert not any("serve" in body(stage).get("params", []) for stage in STAGES)
+    served = {"own": {"backend": "served", "model": "models/judge"}}
+    stale, dvc = mended(judges=served, raters=served)
+    assert {"rate.params", "judge_benchmark.params"} <= set(stale)
+    assert "serve" in body("rate", dvc)["params"]
+    assert "serve" not in body("annotate", dvc)["params"] + body("compare_models", dvc)["params"]
+
+
+def test_embedded_features_are_no_folder() -> None:
+    judges = {"clip": {"backend": "scorer", "scorer": "clip_i"}}
+    scorers = {"clip_i": {"kind": "clip_i", "model": "embedded"}, "dino_i": {"kind": "dino_i", "model": "models/dino"}}
+    assert "embedded" not in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
+    judges["dino"] = {"backend": "scorer", "scorer": "dino_i"}
+    assert "models/dino" in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
+
+
+def test_a_suite_is_a_dep_of_what_edits_and_rates_it() -> None:
+    suites = {"b": {"form": "imgedit_basic", "path": "b.json", "images": "photos", "people": "people.csv"}}
+    imported = {"theirs": {"path": "theirs", "suite": "b"}, "nano": {"path": "nano"}}
+    raters = {"r": {"model": "models/r"}, "gpt": {"backend": "endpoint", "model": "models/gpt"}}
+    stale, dvc = mended(suites=suites, imported=imported, raters=raters)
+    assert {"candidates.outs", "suite.deps", "rate.deps"} <= set(stale)
+    assert "data/suite_gallery/${key}/b.parquet" in body("candidates", dvc)["outs"]
+    assert body("suite", dvc)["deps"] == ["data/code/suite.json", "b.json", "photos"]
+    deps = body("rate", dvc)["deps"]
+    assert {"data/gallery/theirs.parquet", "models/r", "people.csv"} <= set(deps)
+    assert not {"data/gallery/nano.parquet", "models/gpt"} & set(deps)
+    arena = body("compare_models", dvc)["deps"]
+    assert "data/gallery/nano.parquet" in arena
+    assert "data/gallery/theirs.parquet" not in arena

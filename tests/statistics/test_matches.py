@@ -1,0 +1,293 @@
+"""Match files: what is read and written comes back, unclear keys are resolved or refused, malformed files are named."""
+
+import functools
+import itertools
+import json
+import re
+from pathlib import Path
+
+import forks
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from editjudge.statistics import matches, ratings
+
+COLUMNS = ["prompt", "model_a", "model_b", "winner", "dimension", "judge", "task"]
+GOOD = [
+    ("p1_pair_a_vs_b", "Image A"),
+    ("p1_pair_b_vs_c", "Tie"),
+    ("p2_pair_a_vs_c", "Image B"),
+    ("p2_pair_b_vs_a", None),
+]
+
+
+def lines(pairs=GOOD) -> str:
+    return "".join(json.dumps({"key": key, "winner": winner}) + "\n" for key, winner in pairs)
+
+
+def saved(folder: Path, text: str | bytes = "", name: str = "m.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def rows(table: pd.DataFrame) -> list[tuple]:
+    return list(table[COLUMNS].itertuples(index=False, name=None))
+
+
+def test_a_file_in_the_references_form_is_read_row_by_row(tmp_path):
+    table = matches.load([saved(tmp_path, lines())])
+    assert rows(table) == [
+        ("p1", "a", "b", "Image A", "m", None, None),
+        ("p1", "b", "c", "Tie", "m", None, None),
+        ("p2", "a", "c", "Image B", "m", None, None),
+        ("p2", "b", "a", None, "m", None, None),
+    ]
+    found = matches.numbered(table)
+    assert (found.models, found.dimensions, found.n_clusters) == (("a", "b", "c"), ("m",), 2)
+    assert found.cluster.tolist() == [0, 0, 1]
+    assert (found.first.tolist(), found.second.tolist(), found.outcome.tolist()) == ([0, 1, 0], [1, 2, 2], [1, 0, -1])
+    assert matches.numbered(table.assign(origin="photo")).n_clusters == 1, "prompts of one photo stand or fall together"
+    assert matches.numbered(table.assign(origin=["p2", None, None, None])).cluster.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"key": "p_pair_a_vs_b", "result": {"winner": "Tie", "reply": "same"}}',
+        '{"key": "p_pair_a_vs_b", "results": {"winner": "Tie"}}',
+        '{"p_pair_a_vs_b": {"winner": "Tie", "raw": ["x"]}}',
+        '{"prompt": "p", "model_a": "a", "model_b": "b", "winner": "Tie", "score": 3.5}',
+        '\n  {"winner": "Tie", "key": "p_pair_a_vs_b"}  \r\n\n',
+        '\ufeff{"winner": "Tie", "key": "p_pair_a_vs_b"}',
+        '{"key": "p_pair_a_vs_b", "winner": "Tie", "reply": "' + "x" * 2_000_000 + '"}',
+    ],
+)
+def test_other_forms_of_a_line(tmp_path, line):
+    failed = line.replace('"Tie"', '"Failed"')
+    assert rows(matches.load([saved(tmp_path, failed)]))[0][3] is None, "no verdict is no tie"
+    assert rows(matches.load([saved(tmp_path, line + "\n")])) == [("p", "a", "b", "Tie", "m", None, None)]
+
+
+def test_several_files_are_several_dimensions_and_a_column_goes_before_the_name(tmp_path):
+    (tmp_path / "x").mkdir()
+    paths = [saved(tmp_path, lines(), "vq.jsonl"), saved(tmp_path, lines(), "if.jsonl")]
+    assert matches.numbered(matches.load(paths)).dimensions == ("if", "vq")
+    same = [paths[0], saved(tmp_path / "x", lines(), "vq.jsonl")]
+    assert len(matches.numbered(matches.load(same)).dimensions) == 2
+    one = '{"key": "p_pair_a_vs_b", "winner": "Tie", "dimension": "d"}\n{"key": "p_pair_a_vs_b", "winner": "Tie"}\n'
+    assert matches.load([saved(tmp_path, one)])["dimension"].tolist() == ["d", "m"]
+
+
+def test_the_stage_s_own_file_is_read_and_several_judges_need_a_choice(tmp_path):
+    same = {"prompt": "p", "model_a": "a", "model_b": "b", "task": "t", "dimension": "d", "key": "p_pair_a_vs_b"}
+    said = [{"winner": "Tie", "judge": "one", "p_a": 0.5}, {"winner": "Image A", "judge": "two", "p_a": 0.7}]
+    pq.write_table(pa.Table.from_pylist([same | each for each in said]), tmp_path / "m.parquet")
+    assert matches.load([tmp_path / "m.parquet"], judge="two")["winner"].tolist() == ["Image A"]
+    with pytest.raises(matches.MatchError, match="several judges: choose one of one, two"):
+        matches.load([tmp_path / "m.parquet"])
+    with pytest.raises(matches.MatchError, match="no matches of the judge 'three'; there are: one, two"):
+        matches.load([tmp_path / "m.parquet"], judge="three")
+
+
+def test_names_with_the_marks_in_them_are_resolved_against_the_list_of_models(tmp_path):
+    path = saved(tmp_path, lines([("p_pair_x_vs_y_vs_z", "Tie"), ("p_pair_q_pair_w_vs_x_vs_y", "Image A")]))
+    table = matches.load([path], models=["x_vs_y", "z", "q_pair_w"])
+    assert [row[:3] for row in rows(table)] == [("p", "x_vs_y", "z"), ("p", "q_pair_w", "x_vs_y")]
+    with pytest.raises(matches.MatchError, match=r"m.jsonl: line 1: key 'p_pair_x_vs_y_vs_z' is no <prompt>_pair_"):
+        matches.load([path])
+    with pytest.raises(matches.MatchError, match=r"line 1: key .* is 2 <prompt>_pair_"):
+        matches.load([path], models=["x_vs_y", "z", "x", "y_vs_z"])
+
+
+def test_prompts_with_the_marks_in_them_are_resolved_by_the_other_keys(tmp_path):
+    pairs = [("cat_vs_dog_pair_1_pair_a_vs_b", "Tie"), ("p_pair_a_vs_b", "Tie"), ("x_pair_pair_a_vs_b", "Image A")]
+    table = matches.load([saved(tmp_path, lines(pairs))])
+    assert table["prompt"].tolist() == ["cat_vs_dog_pair_1", "p", "x_pair"]
+
+
+def test_a_model_outside_the_list_is_refused(tmp_path):
+    with pytest.raises(matches.MatchError, match=r"line 2: 'c' is not in the list of models"):
+        matches.load([saved(tmp_path, lines())], models=["a", "b"])
+
+
+PIECES = st.sampled_from(["a", "b", "_", "_vs_", "_pair_", "vs", "pair", '"'])
+NAME = st.lists(PIECES, min_size=1, max_size=5).map("".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NAME, st.sets(NAME, min_size=2, max_size=5))
+def test_a_key_can_be_read_as_what_it_was_made_of(prompt, models):
+    for a, b in itertools.permutations(models, 2):
+        ways = matches.readings(f"{prompt}_pair_{a}_vs_{b}", frozenset(models))
+        assert (prompt, a, b) in ways
+        assert {f"{way[0]}_pair_{way[1]}_vs_{way[2]}" for way in ways} == {f"{prompt}_pair_{a}_vs_{b}"}
+
+
+ONE = lines(GOOD[:1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "m.jsonl: the file is empty"),
+        ("\n\n", "m.jsonl: no matches"),
+        (ONE + '{"key": "p2_pair_a_vs_b", "win', "m.jsonl: line 2: not JSON"),
+        (ONE + '{"key": "p2_pair_a_vs_b"', "m.jsonl: line 2: not JSON"),
+        (ONE + "\n{", "m.jsonl: line 3: not JSON"),
+        (ONE + '{"key": "p2_pair_a_vs_b", "winner": NaN}\n', "m.jsonl: line 2: not JSON"),
+        (ONE + '{"key": 7, "winner": "Tie"}\n', "m.jsonl: line 2: key must be text, not 7"),
+        (ONE + "[1, 2]\n", "m.jsonl: line 2: an object is expected"),
+        (ONE + '{"key": "p2_pair_a_vs_b", "result": "Tie"}\n', "m.jsonl: line 2: result and results must be objects"),
+        (ONE + '\n{"key": "p2_pair_a_vs_b", "winner": "A"}\n', "m.jsonl: line 3: winner 'A' is none of Image A"),
+        (ONE + '{"key": "p2_pair_a_vs_b", "winner": ""}\n', "m.jsonl: line 2: winner '' is none of"),
+        (ONE + '{"winner": "Tie"}\n', "m.jsonl: line 2: no key"),
+        (ONE + "null\n", "m.jsonl: line 2: an object is expected"),
+        ("null\n", "m.jsonl: line 1: an object is expected"),
+        ("{}\n", "m.jsonl: line 1: no key"),
+        ('{"p_pair_a_vs_b": {}} null\n', "m.jsonl: line 1: not JSON"),
+        ('{"p_pair_a_vs_b": {"winner": "Tie"}}\n{}\n', "m.jsonl: line 2: no key"),
+        ('{"p_pair_a_vs_b": {"winner": "Tie"}, "q_pair_a_vs_b": {"winner": "?"}}\n', "m.jsonl: line 1: winner '\\?'"),
+        (ONE + '{"key": "p2_a_b", "winner": "Tie"}\n', "m.jsonl: line 2: key 'p2_a_b' is no <prompt>_pair_"),
+        (ONE + '{"key": "_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: key '_pair_a_vs_b' is no"),
+        (
+            ONE + '{"key": "p2_pair_a_vs_", "winner": "Tie"}\n',
+            "m.jsonl: line 2: key 'p2_pair_a_vs_' is no <prompt>_pair_",
+        ),
+        (ONE + '{"key": "p2_pair_b_vs_b", "winner": "Tie"}\n', "m.jsonl: line 2: 'b' meets itself"),
+        (ONE * 2, "m.jsonl: line 2: the match 'p1', 'a', 'b' occurs for the second time, after .*m.jsonl: line 1"),
+        ('{"id": 3}\n', "m.jsonl: line 1: no key, and no object with a winner under one"),
+        ('{"key": "p2_pair_a_vs_b"}\n', "m.jsonl: no match has a winner"),
+        (b'{"key": "\xff_pair_a_vs_b", "winner": "Tie"}\n', "m.jsonl: line 1: not JSON"),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path, content, message):
+    with pytest.raises(matches.MatchError, match=message):
+        matches.load([saved(tmp_path, content)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("key,winner\n", "m.csv: no matches"),
+        (b"key,winner\np_pair_a_vs_b,\xff\n", "m.csv: not readable as CSV"),
+        ("key,winner\np_pair_a_vs_b,Tie\np_pair_a", "m.csv: not readable as CSV"),
+        ("key,winner\np_pair_a_vs_b,Tie\np_pair_a_vs_c,Ima", "m.csv: match 2: winner 'Ima' is none of"),
+        ("key,winner\np_pair_a_vs_b,NaN\n", "m.csv: match 1: winner 'NaN' is none of"),
+        ("prompt,model_a,model_b,winner\np,a,,Tie\nq,a,b,Tie\n", "m.csv: match 1: no model_b"),
+        ("prompt,winner\np,Tie\n", "m.csv: neither a key nor prompt, model_a, model_b"),
+    ],
+)
+def test_malformed_csv_is_named(tmp_path, content, message):
+    with pytest.raises(matches.MatchError, match=message):
+        matches.load([saved(tmp_path, content, "m.csv")])
+
+
+def test_other_bad_files_are_named(tmp_path):
+    with pytest.raises(matches.MatchError, match=re.escape("none.jsonl: no such file")):
+        matches.load([tmp_path / "none.jsonl"])
+    with pytest.raises(matches.MatchError, match=r"m.txt: a match file is one of .jsonl, .parquet, .csv, not .txt"):
+        matches.load([saved(tmp_path, lines(), "m.txt")])
+    with pytest.raises(matches.MatchError, match=r"m.parquet: not readable as Parquet"):
+        matches.load([saved(tmp_path, b"PAR1 cut", "m.parquet")])
+    pq.write_table(pa.table({"key": ["p_pair_a_vs_b"], "winner": [np.nan]}), tmp_path / "m.parquet")
+    with pytest.raises(matches.MatchError, match=r"m.parquet: match 1: winner must be text, not nan"):
+        matches.load([tmp_path / "m.parquet"])
+    with pytest.raises(matches.MatchError, match="no match files"):
+        matches.load([])
+    with pytest.raises(matches.MatchError, match="no scored matches among 1"):
+        matches.numbered(matches.load([saved(tmp_path, lines(GOOD))]).tail(1))
+
+
+run = functools.partial(forks.run, "stages.leaderboard")
+
+
+def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
+    rng = np.random.default_rng(0)
+    strength = {"a": 1.0, "b_vs_c": 0.0, "d": -1.0}
+    for dimension in ("vq", "if"):
+        every = [(p, i, j) for p in range(30) for i, j in (("a", "b_vs_c"), ("d", "a"), ("b_vs_c", "d"))]
+        better = {(i, j): "Image A" if strength[i] > strength[j] else "Image B" for _, i, j in every}
+        pairs = [(f"p{p}_pair_{i}_vs_{j}", "Tie" if rng.random() < 0.3 else better[i, j]) for p, i, j in every]
+        saved(tmp_path, lines(pairs), f"{dimension}.jsonl")
+    listed, out = saved(tmp_path, "a\nb_vs_c\nd\n", "models.txt"), tmp_path / "out" / "board.json"
+    files = [tmp_path / "vq.jsonl", tmp_path / "if.jsonl"]
+    options = ["--prior", "published", "--replicates", 60, "--weighting", "balanced", "--seed", 3, "--models", listed]
+    done = run("--matches", *files, *options, "--by", "dimension", "--json", out)
+    assert done.returncode == 0, done.stderr
+    board = json.loads(out.read_text())
+    assert [row["model"] for row in board["models"]] == ["a", "b_vs_c", "d"]
+    wanted = {"model", "ability", "rating", "low", "high", "rank_low", "rank_high", "matches"}
+    assert all(wanted <= set(row) for row in board["models"])
+    assert board["models"][0]["matches"] == 120
+    assert set(board["tie"]) == {"vq", "if"}
+    assert [part["dimension"] for part in board["by_dimension"]] == ["if", "vq"]
+    found = matches.numbered(matches.load(files, models=list(strength)))
+    expected = ratings.leaderboard(found, alpha=1.0, replicates=60, seed=3).models
+    assert [row["ability"] for row in board["models"]] == pytest.approx([row["ability"] for row in expected], abs=1e-6)
+    assert board["by_dimension"][0]["models"][0]["low"] < board["by_dimension"][0]["models"][0]["high"]
+
+
+def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
+    for content, message, *options in (
+        ("", "the file is empty"),
+        (ONE + '{"key": "p2_pair_a_vs_b", "winner": "both"}\n', "line 2: winner 'both' is none of"),
+        (ONE, "anchor_rating must be a finite number, not nan", "--anchor", "a", "--anchor-rating", "nan"),
+        (ONE, "replicates must be at least 0, not -1", "--replicates", "-1"),
+    ):
+        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
+        assert done.returncode == 1
+        assert done.stderr.startswith("leaderboard: ")
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "out.json").exists()
+
+
+def test_a_part_that_cannot_be_rated_says_why(tmp_path):
+    rows = [("p1", "a", "b", "Image A", "t1"), ("p2", "a", "b", "Image B", "t1"), ("p3", "a", "b", "Image A", "t2")]
+    rows += [("p4", "a", "b", None, "t3"), ("p5", "a", "b", "Tie", None)]
+    columns = ("prompt", "model_a", "model_b", "winner", "task")
+    pq.write_table(
+        pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "m.parquet"
+    )
+    done = run("--matches", tmp_path / "m.parquet", "--by", "task")
+    one, two, three = json.loads(done.stdout)["by_task"]
+    assert [row["rating"] for row in one["models"]] == [1000, 1000]
+    assert one["reason"] is None
+    assert (two["models"][0]["low"], two["separated"]) == (None, [["a"], ["b"]])
+    assert three["models"] == []
+    assert "no scored matches" in three["reason"]
+
+
+def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
+    pairs = [(f"p{p}_pair_a_vs_b", "Tie") for p in range(5)]
+    done = run("--matches", saved(tmp_path, lines(pairs)))
+    assert done.returncode == 0
+    assert [row["rating"] for row in json.loads(done.stdout)["models"]] == [1000, 1000]
+    assert "nothing but ties" in done.stderr
+
+
+def test_csv_keeps_line_breaks_wherever_they_stand(tmp_path):
+    """More than a megabyte, so that breaks stand on the reader's block borders too."""
+    prompts = [f"say {n}\nplease {n} {'y' * 50}" for n in range(15000)]
+    text = "prompt,model_a,model_b,winner\n" + "".join(f'"{prompt}",A,B,Tie\n' for prompt in prompts)
+    assert matches.load([saved(tmp_path, text, "m.csv")])["prompt"].tolist() == prompts
+
+
+def test_a_file_given_twice_and_a_judge_beside_none_are_refused(tmp_path):
+    file = saved(tmp_path, "prompt,model_a,model_b,winner,judge\np1,A,B,Tie,x\np1,A,B,Tie,\n", "m.csv")
+    with pytest.raises(matches.MatchError, match="given twice"):
+        matches.load([file, tmp_path / ".." / tmp_path.name / "m.csv"])
+    with pytest.raises(matches.MatchError, match="choose one of x, and of none that is named"):
+        matches.load([file])
+    assert len(matches.load([file], judge="x")) == 1
+
+
+def test_files_that_differ_in_their_suffix_only_are_two_dimensions(tmp_path):
+    files = [saved(tmp_path, ONE), saved(tmp_path, "key,winner\np2_pair_a_vs_b,Tie\n", "m.csv")]
+    assert len(set(matches.load(files)["dimension"].tolist())) == 2

@@ -1,0 +1,67 @@
+"""Images by name out of Parquet files, in any order and with bounded memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import training_pairs
+
+from editjudge.core.schemas import ContractError
+from editjudge.training import pictures
+
+GROUPS, ROWS = 3, 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three row groups of each file; the images tell their file and row, 100 bytes each."""
+    made = tmp_path_factory.mktemp("pairs")
+    names = [(model, f"p{i}") for model in ("source", "good", "bad") for i in range(GROUPS * ROWS)]
+    images: dict[tuple[str, str], bytes | None] = {name: f"{name[0]} {name[1]}".ljust(100).encode() for name in names}
+    training_pairs.write(made, [], images | {("good", "p7"): None})
+    return made
+
+
+def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    pairs = [training_pairs.pair(i) for i in (190, 0, 130, 1, 70, 131)]
+    names = [pictures.names_of(pair) for pair in pairs]
+    shown = pictures.Pictures((name for three in names for name in three), most=3 * ROWS * 100)
+    for _ in range(2):
+        for pair, three in zip(pairs, names, strict=True):
+            found = [shown(name).decode().split() for name in three]
+            assert found == [[model, pair["prompt"]] for model in ("source", pair["model_a"], pair["model_b"])]
+            assert len(shown.kept) <= 3
+            assert (len(shown.kept) - 1) * ROWS * 100 < shown.held <= 3 * ROWS * 100
+    assert len(shown.places) == 3 * len(pairs)
+
+
+def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    read, real = [], pictures.read_group
+
+    def counted(group: pictures.Group) -> pa.ChunkedArray:
+        read.append(group)
+        return real(group)
+
+    monkeypatch.setattr(pictures, "read_group", counted)
+    names = [f"data/pools/{training_pairs.TASK}.parquet/p{i}" for i in range(GROUPS * ROWS)]
+    shown = pictures.Pictures(names, most=1)
+    for name in names:
+        assert shown(name)
+    assert [number for _, number in read] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"])
+def test_an_image_that_is_not_there_is_empty(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    assert pictures.Pictures([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
+
+
+def test_files_that_cannot_be_read_are_named(folder: Path, png: Callable[..., bytes], tmp_path: Path):
+    with pytest.raises(ContractError, match=r"missing\.parquet not found"):
+        pictures.Pictures([f"{tmp_path}/missing.parquet/p1"])
+    (tmp_path / "x.parquet").write_bytes(png(1))
+    with pytest.raises(ContractError, match=r"x\.parquet: not readable as Parquet"):
+        pictures.Pictures([f"{tmp_path}/x.parquet/p1"])
