@@ -4,9 +4,9 @@ python benchmarks/faults.py [--count 100] [--first 0] [--seed 0] [--folder DIR] 
 
 A fault hits a stage that DVC runs: SIGKILL or SIGTERM to the stage, a worker of it, dvc or the whole group; a worker
 that hangs (SIGSTOP) until the user ends the run; a disk that fills up; work/ removed or its files damaged; and files
-with times of 1970 or 2037. Afterwards nothing may run on, what `stages.graph.check` or a stage's line asks for is done, and
-`dvc repro` must give the same hashes of all files in dvc.lock without a traceback. --folder: a small copy that has run
-and is committed. --first: the number of the first fault, so that several folders can share the hundred.
+with times of 1970 or 2037. Afterwards nothing may run on, what `stages.graph.check` or a stage's line asks for is done,
+and `dvc repro` must give the same hashes of all files in dvc.lock without a traceback. --folder: a small copy that has
+run and is committed. --first: the number of the first fault, so that several folders can share the hundred.
 """
 
 import argparse

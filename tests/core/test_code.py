@@ -104,7 +104,7 @@ def test_files_beside_the_modules_and_contracts_that_are_named_count(source: Pat
 
 
 def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(source: Path) -> None:
-    folder = source / "editjudge/prompts/judges"
+    folder = source / "editjudge/judges/prompts/comparisons"
     folder.mkdir(parents=True)
     (folder / "one.yaml").write_text("user: hello\n")
     (folder / "two.yaml").write_text("user: hello\n")

@@ -1,7 +1,7 @@
 """Asking the judges that stand in params.yaml: models (judges.models), scorers and the measures.
 
-A judge is asked about one dimension, in the words of its prompt (editjudge.core.prompts), which are part of the request: a
-changed prompt asks anew.
+A judge is asked about one dimension, in the words of its prompt (editjudge.core.prompts), which are part of the
+request: a changed prompt asks anew.
 """
 
 import functools

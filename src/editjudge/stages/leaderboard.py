@@ -2,8 +2,8 @@
 
 The overall board is of the judges of `arena` in params.yaml together, one ability a model over all dimensions.
 
-`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see statistics/matches.py) by itself, each
-file being a dimension; without arguments the module is the stage of dvc.yaml.
+`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see statistics/matches.py) by itself,
+each file being a dimension; without arguments the module is the stage of dvc.yaml.
 """
 
 import argparse

@@ -18,7 +18,8 @@ Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerPrompt:
-    """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its own.
+    """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its
+    own.
 
     replies: what is answered, {token} once in each. Which ones a record is trained with, its key decides.
     """
@@ -35,7 +36,10 @@ class ScorerPrompt:
 
 
 def load_prompt(name: str) -> ScorerPrompt:
-    """The prompt judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is no prompt of a scorer."""
+    """The prompt in judges/prompts/scorers/<name>.yaml.
+
+    FileError, ParamsError: there is none, or it is no prompt of a scorer.
+    """
     file = f"judges/prompts/scorers/{name}.yaml"
     prompt = read(file, ScorerPrompt, read_lined(PACKAGE / file, {}).value)
     check(prompt, file)

@@ -1,8 +1,8 @@
 """Recipes: how each edit task is annotated, by which measures in which area, or by a VLM's verdicts on pairs.
 
 A recipe is a YAML file, `pipelines/<pipeline>/<task>.yaml`, in the form of pipelines/recipe.schema.json; the prompts it
-names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxes, `unedit_area` outside of them, `object`
-the segmenter's mask of the source's object in the boxes, `image` everything.
+names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxes, `unedit_area` outside of them,
+`object` the segmenter's mask of the source's object in the boxes, `image` everything.
 """
 
 import json
@@ -32,7 +32,8 @@ class Sought:
 
 @dataclass(frozen=True)
 class Judging:
-    """How a VLM compares two edits; prompt is one of judges/prompts/comparisons, dimension one of judges/prompts/dimensions.
+    """How a VLM compares two edits; prompt is one of judges/prompts/comparisons, dimension one of
+    judges/prompts/dimensions.
 
     in_group_pairs: the most pairs of one prompt's candidates that are asked.
     """
