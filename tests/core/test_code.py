@@ -1,5 +1,6 @@
 """A version of code moves with what it computes, and with nothing else."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -134,20 +135,21 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
 @pytest.mark.parametrize(
     ("stage", "some"),
     [
-        ("train_judge", ["judges/pvc"]),
-        ("base_model", ["judges/pvc", "base/looking"]),
+        ("train_judge", ["comparisons/pvc"]),
+        ("base_model", ["comparisons/pvc", "base/looking"]),
         ("train_pairs", []),
         ("merge_judge", []),
-        ("judge_benchmark", ["judges/decision", "scores/viescore", "dimensions/visual_quality"]),
-        ("annotate", ["judges/decision", "parsers/edited_objects", "grounders/objects"]),
+        ("judge_benchmark", ["comparisons/decision", "scores/viescore", "dimensions/visual_quality"]),
+        ("annotate", ["comparisons/decision", "parsers/edited_objects", "grounders/objects"]),
     ],
 )
 def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str]) -> None:
     files = code.describe(f"editjudge.stages.{stage}", Path("stages"))["files"]
-    found = {name.partition("/prompts/")[2].removesuffix(".yaml") for name in files if "/prompts/" in name}
+    paths = (name.removesuffix(".yaml") for name in files if re.search("/prompts/|/(parsers|grounders)/", name))
+    found = {"/".join(path.split("/")[-2:]) for path in paths}
     assert set(some) <= found
     assert bool(found) == bool(some)
-    assert "judges/pvc" not in some or found == set(some)
+    assert "comparisons/pvc" not in some or found == set(some)
 
 
 def test_every_module_that_is_imported_at_run_time_is_known_upstream() -> None:

@@ -101,7 +101,7 @@ def test_every_prompt_is_used_by_a_recipe() -> None:
     recipes = [yaml.safe_load(file.read_text()).get("regions", {}) for file in SHIPPED]
     for role in ("parser", "grounder"):
         used = {regions.get(role) for regions in recipes} - {None}
-        assert used == set(prompts.names(f"prompts/{role}s"))
+        assert used == set(prompts.names("grounding", f"{role}s"))
 
 
 @pytest.fixture

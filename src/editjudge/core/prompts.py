@@ -82,5 +82,6 @@ def plain(instruction: str) -> str:
     return _SPECIAL_TOKEN.sub(r"<\1>", instruction).strip()
 
 
-def names(folder: str) -> list[str]:
-    return sorted(file.stem for file in (PACKAGE / folder).glob("*.yaml"))
+def names(*folder: str) -> list[str]:
+    """The prompts in a folder of the package, given as one path or in parts."""
+    return sorted(file.stem for file in PACKAGE.joinpath(*folder).glob("*.yaml"))

@@ -17,6 +17,12 @@ from editjudge.measures.names import KINDS
 
 Where: TypeAlias = Literal["source", "edited", "both"]
 Pipeline: TypeAlias = Literal["object_centric", "human_centric", "vlm_as_a_judge"]
+# Where the prompts lie that a recipe may name. In parts, so that reading a recipe does not depend on their content.
+FOLDERS = {
+    "comparisons": ("judges", "prompts", "comparisons"),
+    "parsers": ("grounding", "parsers"),
+    "grounders": ("grounding", "grounders"),
+}
 SCHEMA = Path(__file__).parents[4] / "pipelines/recipe.schema.json"
 MEASURED = ("image_side", "regions", "skip_unedited_from", "changed_area", "areas")  # what recipes with measures say
 
@@ -109,17 +115,17 @@ def _check_prompts(lined: Lined) -> None:
     """The prompts are there, and boxes are sought where an area needs them."""
     given = lined.value
     if "judge" in given:
-        _check_prompt(lined, "judge", "prompt", "judges/prompts/comparisons")
+        _check_prompt(lined, "judge", "prompt", "comparisons")
     if "regions" not in given:
         wanted = [area for area in (*given.get("areas", {}), given.get("changed_area", "image")) if area != "image"]
         if wanted:
             raise lined.error(["areas"], f"{wanted[0]} needs boxes: say in `regions` where they are sought")
         return
     for role in ("parser", "grounder"):
-        _check_prompt(lined, "regions", role, f"grounding/{role}s")
+        _check_prompt(lined, "regions", role, f"{role}s")
 
 
 def _check_prompt(lined: Lined, section: str, field: str, folder: str) -> None:
-    name, known = lined.value[section][field], prompts.names(folder)
+    name, known = lined.value[section][field], prompts.names(*FOLDERS[folder])
     if name not in known:
         raise lined.error((section, field), f"{section}: unknown prompt {name!r}; known: {_listed(known)}")
