@@ -23,11 +23,11 @@ import httpx2
 import numpy as np
 import psutil
 import torch
+from editjudge.judges.scorers.protocol import Edit, Score
 from PIL import Image
 
 from editjudge.core import images
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.judges.scorers.protocol import Edit, Score
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService, run

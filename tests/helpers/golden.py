@@ -25,6 +25,7 @@ import cv2
 import numpy as np
 import pandas as pd
 import torch
+from editjudge.judges.scorers.protocol import Edit
 from judging import compare
 from tiny_base import INSTRUCTIONS, SIZES
 
@@ -35,7 +36,6 @@ from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.judges.scorers.protocol import Edit
 from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.judges.scorers import features
 from editjudge.judges.scorers.embedded import EmbeddedClip, EmbeddedDino
 from editjudge.judges.scorers.opening import check_scorer, identity, open_scorer
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from helpers.tiny_towers import clip_folder, dinov2_folder
 
 KINDS = ("clip_t", "clip_d", "clip_i", "dino_i")

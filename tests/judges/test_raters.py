@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from chat_client import chat_server, picture
+from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 from editjudge.core.params import ParamsError
 from editjudge.engine import resume
 from editjudge.judges.protocol import PointQuestion
 from editjudge.judges.raters import Rater, RaterScorer, read_rater
 from editjudge.judges.rubrics import Rating, load
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 GOOD = {"adherence": 2, "quality": 5, "preservation": 3}
 SOURCE, EDITED = picture(1), picture(2)

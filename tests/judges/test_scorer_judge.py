@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import tiny_scorer
 import yaml
+from editjudge.judges.scorers.protocol import Edit, Score
 
 from editjudge.core import params
 from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.judges.scorers.protocol import Edit, Score
 
 JUDGE = {"backend": "scorer", "scorer": "tiny", "rule": "agreement"}
 ENTRY = {"kind": "checkpoint", "model": "models/tiny", "dtype": "float32", "batch_size": 2}

@@ -1,11 +1,12 @@
-"""Several answers to the same question become one: the majority of the verdicts, the mean of the scores."""
+"""Several answers to the same question become one: the majority of the verdicts, the mean of the ratings."""
 
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
 from editjudge.core.winner import Winner
-from editjudge.judges.protocol import Score, Verdict
+from editjudge.judges.protocol import Verdict
+from editjudge.judges.rubrics import Rating
 from editjudge.models.endpoint.spending import total
 
 
@@ -30,18 +31,17 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict(key, most[0] if len(most) == 1 else "Tie", p_a, replies, None, usage)
 
 
-def mean_score(scores: Sequence[Score]) -> Score:
-    """The score over the passes of one edit: the mean of those that have one, parts alike; without any, no score and
-    each pass's reason. A single pass is given back as it is.
+def mean_rating(ratings: Sequence[Rating]) -> Rating:
+    """The rating over the passes of one edit: the mean of each score over the passes that have scores; without any, no
+    scores and each pass's reason. A single pass is given back as it is.
     """
-    if len(scores) == 1:
-        return scores[0]
-    key, replies, usage = scores[0].key, "\n".join(s.reply for s in scores), total([s.usage for s in scores])
-    values = [score.value for score in scores if score.value is not None]
-    if not values:
-        return Score(key, None, (), replies, _reasons([s.reason for s in scores]), usage)
-    parts = zip(*(score.parts for score in scores if score.value is not None), strict=True)
-    return Score(key, fmean(values), tuple(fmean(each) for each in parts), replies, None, usage)
+    if len(ratings) == 1:
+        return ratings[0]
+    key, replies, usage = ratings[0].key, "\n".join(r.reply for r in ratings), total([r.usage for r in ratings])
+    scored = [rating.scores for rating in ratings if rating.scores is not None]
+    if not scored:
+        return Rating(key, None, replies, _reasons([r.reason for r in ratings]), usage)
+    return Rating(key, {name: fmean(each[name] for each in scored) for name in scored[0]}, replies, None, usage)
 
 
 def _reasons(reasons: Sequence[str | None]) -> str:

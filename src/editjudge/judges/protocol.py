@@ -1,44 +1,78 @@
-"""What a judge is asked and answers, and how its answers in both orders of the images become one verdict."""
+"""What judges are asked and answer: two verbs, and how the answers in both orders of a pair become one verdict.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+A **judge** compares: which of two edits is better (`compare`). A **scorer** gives one edit a number (`score`). A
+**rater** gives one edit scores in words, by a rubric. Each of them is a `Judge` here: a scorer or a rater compares by
+its scores, and a judge whose prompt only compares refuses to score.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from editjudge.core.records import Image
 from editjudge.core.winner import OTHER_SIDE, Winner
-from editjudge.models.endpoint.spending import Usage, total
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.endpoint.spending import Account, Usage, total
 
 DECIMALS = 4  # of probabilities in records
+DIGITS = 9  # of a difference of scores: 3.2 - 2.8 shall be 0.4
 Rule: TypeAlias = Literal["agreement", "probability"]
-Tokens: TypeAlias = Sequence[Mapping[str, Any]]
-"""A reply's tokens in the form of `choices[0].logprobs.content` of a chat completion."""
+Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality", "overall"]
+CONSISTENCY: Dimension = "visual_consistency"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a judge by measures needs to know of a pair beside its images.
+
+    boxes, masks: the record's own, see `core.masks.of_rows`. setting: the models, the same for all.
+    """
+
+    recipe: Recipe
+    boxes: tuple[tuple[int, int, int, int], ...]
+    setting: SlotSetting = field(default=SlotSetting(), hash=False)
+    masks: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
 class Question:
-    """One comparison: the images encoded (PNG, JPEG or WebP)."""
+    """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures; others ignore it."""
 
     key: str
     instruction: str
     source: Image
     a: Image
     b: Image
+    context: Context | None = None
 
     @property
     def images(self) -> dict[str, Image]:
         """By name, the source first."""
         return {"source": self.source, "a": self.a, "b": self.b}
 
+    @property
+    def edits(self) -> "list[Edit]":
+        """Both edits, each to be scored by itself."""
+        return [Edit(self.instruction, self.source, edited, key=self.key) for edited in (self.a, self.b)]
+
 
 @dataclass(frozen=True)
-class PointQuestion:
-    """One edit to be scored by itself. type: of those that rubrics know; judges' prompts know none."""
+class Edit:
+    """One edit to score: the images encoded (PNG, JPEG or WebP).
 
-    key: str
+    truth: the edit as it should be; captions: of the source and of the wanted edit. Few data have them, and only the
+    baselines of scorers.features look at them. task: a task or a rubric's type; only raters, who have a rubric for each
+    type, use it. key: names the edit in answers.
+    """
+
     instruction: str
     source: Image
     edited: Image
-    type: str = ""
+    truth: Image | None = None
+    captions: tuple[str, str] | None = None
+    task: str = ""
+    key: str = ""
 
     @property
     def images(self) -> dict[str, Image]:
@@ -46,17 +80,31 @@ class PointQuestion:
 
 
 @dataclass(frozen=True)
-class Said:
-    """A model's reply as it came, before it is read. This is what is kept.
+class Score:
+    """A scorer's or rater's scores of an edit; higher is better.
 
-    tokens: as far as a confidence is read from them; none where the model gave none. usage: what the reply cost; None
-    where nobody knows. asked: the day (UTC, ISO 8601) on which an endpoint gave it; None for a model on this machine.
+    overall: the dimensions aggregated as the scorer's setting says, in its own unit.
+    dimensions: by name, in the scorer's own unit.
+    std: the standard deviation of each dimension, in the same unit; empty if the scorer has none.
+    overall_std: that of `overall`; None if unknown.
+    calibrated: 0..1, the share of the edits of its own training data that score lower; None if unknown.
+    said: a rater's replies.
     """
 
-    text: str
-    tokens: Tokens = ()
-    usage: Usage | None = None
-    asked: str | None = None
+    overall: float
+    dimensions: Mapping[str, float]
+    std: Mapping[str, float] = field(default_factory=dict)
+    overall_std: float | None = None
+    calibrated: float | None = None
+    said: str | None = None
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """An edit without a score, and why; said: the replies, if any came. It is never 0."""
+
+    reason: str
+    said: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +114,7 @@ class Verdict:
     winner: None when there is no verdict (a broken image, a reply that cannot be read); then `reason` says why.
     p_a: probability in 0..1 that A wins, ties apart; None if the judge gives none for this reply.
     reply: the judge's words as they came; empty if it was not asked.
-    usage: what the answer cost; None where the judge does not know.
+    usage: what the answer cost; None if unknown.
     """
 
     key: str
@@ -78,59 +126,10 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Score:
-    """A judge's score of one edit, higher is better.
-
-    value: in 0..10 whatever the prompt's own scale; None when there is none, and `reason` says why.
-    parts: the numbers as the reply gave them, in the prompt's own scale.
-    reply, usage: as in `Verdict`. asked: as in `Said`.
-    """
-
-    key: str
-    value: float | None
-    parts: tuple[float, ...]
-    reply: str
-    reason: str | None
-    usage: Usage | None = None
-    asked: str | None = None
-
-
-class Asked(Protocol):
-    """Anything that a model is asked. key: names it; instruction: what the chat is written from; images: by name."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def instruction(self) -> str: ...
-    @property
-    def images(self) -> dict[str, Image]: ...
-
-
-class Form(Protocol):
-    """A way of asking.
-
-    images: which images of a question the chat's `{"type": "image"}` placeholders stand for, in this order.
-    messages: the chat for an instruction. max_new_tokens: how much a reply may take. schema: of the reply's object.
-    """
-
-    @property
-    def images(self) -> tuple[str, ...]: ...
-    @property
-    def messages(self) -> Callable[[str], list[dict]]: ...
-    @property
-    def max_new_tokens(self) -> int: ...
-    @property
-    def schema(self) -> dict[str, Any]: ...
-    def answer(self, question: Any, said: Said | str) -> Any:
-        """What a reply says to the question, with its cost; or the answer for none, `said` being the reason why."""
-        ...
-
-
-@dataclass(frozen=True)
 class BothOrders:
     """The answers to a question as asked, and with A and B exchanged, and the verdict over the two.
 
-    scores: of a scorer, in 0..10: A's and B's; None where there is none.
+    scores: A's and B's, of a judge that compares by scores; None if there is none.
     """
 
     forward: Verdict
@@ -154,6 +153,36 @@ class BothOrders:
     def score_columns(self) -> dict[str, float | None]:
         """The scores as records hold them, rounded to DECIMALS."""
         return {side: rounded(score) for side, score in zip(("score_a", "score_b"), self.scores, strict=True)}
+
+
+class Scorer(Protocol):
+    """Whatever scores single edits. dimensions: the names of what it scores, in their order."""
+
+    @property
+    def dimensions(self) -> tuple[str, ...]: ...
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """One answer for each edit, in their order. A broken image or too little memory gives Unscored."""
+        ...
+
+
+class Judge(Scorer, Protocol):
+    """An entry of `judges`, `scorers` or `raters`, opened by `judges.asking.open_judge`.
+
+    It keeps its answers in a store of its own in work/, so that none is asked for twice. Use it as a context manager:
+    models and servers start with the first question that has no kept answer, and end with the block. account: what the
+    answers cost. dimensions: empty for a judge that only compares.
+    """
+
+    account: Account
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: Any) -> None: ...
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """One answer for each pair, each asked in both orders. A pair that cannot be judged has no winner but a reason.
+
+        EndpointError: an endpoint refuses the key or the model. ServingError: a server does not start.
+        """
+        ...
 
 
 def rounded(value: float | None) -> float | None:
@@ -205,3 +234,33 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
         winner = "Tie" if tied else "Image A" if p_a > 0.5 else "Image B"
     reply, usage = f"{forward.reply}\n{backward.reply}", total([forward.usage, backward.usage])
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One edit of a pair in a comparison by scores: its value in the judge's unit, or None and the reason; its reply."""
+
+    value: float | None
+    reply: str = ""
+    reason: str | None = None
+
+
+def compare_by_scores(questions: Sequence[Question], sides: Sequence[Side], margin: float) -> list[BothOrders]:
+    """Comparisons by scores, the same in both orders; sides: A's and B's of each question in turn."""
+    found = []
+    for question, a, b in zip(questions, sides[::2], sides[1::2], strict=True):
+        winner, reason = winner_of(a, b, margin)
+        verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
+        found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
+    return found
+
+
+def winner_of(a: Side, b: Side, margin: float) -> tuple[Winner | None, str | None]:
+    """The side with the higher score, or Tie up to `margin` apart; or the reason why a score is missing."""
+    if a.value is None or b.value is None:
+        missing = [f"{name}: {side.reason}" for name, side in (("Image A", a), ("Image B", b)) if side.value is None]
+        return None, "; ".join(missing)
+    lead = round(a.value - b.value, DIGITS)
+    if abs(lead) <= margin:
+        return "Tie", None
+    return ("Image A" if lead > 0 else "Image B"), None

@@ -18,10 +18,26 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
-from editjudge.judges.protocol import PointQuestion, Said
+from editjudge.judges.protocol import Edit
+from editjudge.models.chat.forms import RawReply
 from editjudge.models.endpoint.replies import END_OF_THINKING, QUOTED
 from editjudge.models.endpoint.spending import Usage
 
+DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
+CAPS = DIMENSIONS[0]
+OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep their name
+    "subject_add": "add",
+    "subject_remove": "remove",
+    "subject_replace": "replace",
+    "color_alter": "adjust",
+    "material_alter": "adjust",
+    "size_adjustment": "adjust",
+    "background_change": "background",
+    "style_transfer": "style",
+    "tone_transfer": "style",
+    "motion_change": "action",
+    "object_extraction": "extract",
+}
 SETS = {
     "imgedit": "judges/prompts/rubrics/imgedit",
     "brief": "judges/prompts/rubrics/brief",
@@ -38,7 +54,7 @@ SENTENCE = r"STATED(?=$|[\n}]|\.(?!\d)|[;,)|(](?!\s*\d))"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Dimension:
+class RubricDimension:
     """name: as the prompt and a reply have it. also: other names, those of the published prompts, that are read too."""
 
     name: Text
@@ -47,13 +63,14 @@ class Dimension:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Rubric(prompts.Prompt):
-    """How edits of one type are rated (see protocol.Form).
+    """How edits of one type are rated (a ChatForm).
 
     dimensions: by key, in the order of the lines, each a whole number in least..most. caps: the dimension that no other
     may surpass. flag: the name of a yes or no beside them, which a reply may leave out.
     """
 
-    dimensions: Mapping[str, Dimension]
+    watched = ()
+    dimensions: Mapping[str, RubricDimension]
     least: Whole = 1
     most: Whole = 5
     caps: str | None = None
@@ -99,24 +116,34 @@ class Rubric(prompts.Prompt):
         head = [f"{REASON}: {reason}"] if reason else []
         return "\n".join([*head, *(f"{name}: {value}" for name, value in lines.items())])
 
-    def answer(self, question: PointQuestion, said: Said | str) -> "Rating":
-        if isinstance(said, str):
-            return Rating(question.key, None, "", said)
-        scores, reason = self.read(said.text)
-        return Rating(question.key, scores, said.text, reason, said.usage, said.asked)
+    def answer(self, edit: Edit, reply: RawReply | str) -> "Rating":
+        if isinstance(reply, str):
+            return Rating(edit.key, None, "", reply)
+        scores, reason = self.read(reply.text)
+        return Rating(edit.key, scores, reply.text, reason, reply.usage, reply.asked)
 
 
 @plain_dataclass(frozen=True)
 class Rating:
-    """What a judge said of one edit. scores: whole numbers by dimension (and `flag`, 0 or 1); None where `reason` says
-    why there are none. reply: as it came, empty where it was not asked."""
+    """A model's scores of one edit. scores: by dimension, of a rubric whole numbers (and `flag`, 0 or 1), of VIEScore
+    0..10; None if there are none, and `reason` says why. reply: as it came, empty if none did. asked: as in RawReply."""
 
     key: str
     scores: Mapping[str, float] | None
     reply: str
     reason: str | None
     usage: Usage | None = None
-    asked: str | None = None  # as in `Said`
+    asked: str | None = None
+
+
+def type_of(task: str) -> str:
+    """The type whose rubric a task is rated by; a type, and a task that has no rubric, as it is."""
+    return OF_TASKS.get(task, task)
+
+
+def capped(scores: Mapping[str, float]) -> dict[str, float]:
+    """ImgEdit's basic rubrics: no dimension above adherence."""
+    return {name: min(value, scores[CAPS]) for name, value in scores.items()}
 
 
 def folder(name: str) -> str:

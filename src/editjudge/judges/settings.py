@@ -1,39 +1,38 @@
-"""What `judges` of params.yaml says of each judge, checked before anything is asked.
+"""What `judges` and `raters` of params.yaml say of each entry, checked before anything is asked.
 
-Its comments say what the fields mean; those without a default here must be given there.
+A judge or rater that asks a chat model *has* a model (models.chat.settings): in the file the fields of both stand side
+by side. The comments of params.yaml say what the fields mean; those without a default here must be given there.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import hub
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Wrong, known, read_kind
+from editjudge.core.settings import FORBID, Amount, Flag, Positive, Real, Text, known, read_kind
 from editjudge.judges.protocol import Rule
+from editjudge.judges.rubrics import SETS
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
 from editjudge.judges.viescore import SCALES
-from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
-from editjudge.models.endpoint.spending import Budget, Price
+from editjudge.models.chat.settings import BACKENDS, AnyModelSetting, read_with_model
 
-NONE = "none"  # no adapter
-
-
-def _prompt(name: str) -> str:
-    if name not in (names := [*STYLES, *SCALES]):
-        raise ValueError(f"is {name!r}; {known(name, names)}")
-    return name
+MOST_RUNS = 1000
 
 
-Prompt: TypeAlias = Annotated[Text, AfterValidator(_prompt)]
+def _one_of(names: list[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"is {name!r}; {known(name, names)}")
+        return name
+
+    return AfterValidator(check)
 
 
-def _check_pixels(setting: Any) -> None:
-    if 0 < setting.max_pixels < setting.min_pixels:
-        raise Wrong("min_pixels", f"is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
+Prompt: TypeAlias = Annotated[Text, _one_of([*STYLES, *SCALES])]
+Rubrics: TypeAlias = Annotated[Text, _one_of([*SETS, *SCALES])]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -47,8 +46,8 @@ class MeasuresSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ScorerSetting(MeasuresSetting):
-    """A scorer of section `scorers`. dimension: by which of its own it answers about one that it has not; its overall
-    score where none is named. score_margin: scores that differ by at most so much, in its unit, are a Tie.
+    """A judge by a scorer of section `scorers`. dimension: the scorer's dimension that answers about a dimension the
+    scorer does not have; without it, its overall score. score_margin: scores that differ by at most this are a Tie.
     """
 
     scorer: Text
@@ -57,115 +56,54 @@ class ScorerSetting(MeasuresSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ModelSetting(MeasuresSetting):
-    """What all models share: how they are asked, how often, and for how much."""
+class ChatJudgeSetting(MeasuresSetting):
+    """A judge that asks a chat model. prompt: of pairs, or of VIEScore, whose scores are a Tie up to score_margin."""
 
-    model: Text
+    model: AnyModelSetting
     prompt: Prompt = TRAINED
     score_margin: Annotated[Real, Field(ge=0, le=10)] = 0.0
-    temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
-    passes: Annotated[Positive, Field(le=1000)] = 1
-    reply_tries: Tries = 1
-    seed: Count = 0
-    price: Price = field(default_factory=Price)
-    budget: Budget = field(default_factory=Budget)
-
-    def __post_init__(self) -> None:
-        if self.passes > 1 and self.temperature == 0:
-            raise Wrong("temperature", f"must be above 0 for {self.passes} passes: they would all be equal")
-        if self.budget.money and self.price == Price():
-            raise Wrong("price", "is missing: a budget of money needs it")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class LocalSetting(ModelSetting):
-    """A model on this machine. model: its folder or hub id. adapter: the folder of a LoRA adapter of it, or none.
+class RaterSetting:
+    """A rater. rubrics: a set of rubrics, or viescore_10 or viescore_25. runs: ratings of each edit; more than 1 need a
+    temperature."""
 
-    workers: processes in which transformers has it, on the GPUs in turn; 0: one on each, or on each core without any. A
-    served one is not asked so: its entry can change its backend alone.
+    model: AnyModelSetting
+    rubrics: Rubrics
+    runs: Annotated[Positive, Field(le=MOST_RUNS)] = 1
+
+
+JudgeSetting: TypeAlias = MeasuresSetting | ScorerSetting | ChatJudgeSetting
+OF_PAIRS = ("arena", "rule", "tie_margin", "prompt", "passes", "score_margin")  # fields that raters do not have
+
+
+def read_setting(where: str, given: Any) -> JudgeSetting:
+    """The judge at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
+
+    A model of the hub or behind an endpoint was not trained here: its default prompt is the one for general models.
     """
-
-    adapter: Text = NONE
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Annotated[Positive, Field(le=10_000)]
-    workers: Count = 1
-
-    @property
-    def lora(self) -> str | None:
-        """The adapter's folder."""
-        return None if self.adapter == NONE else self.adapter
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class TransformersSetting(LocalSetting):
-    """A model in this process. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's."""
-
-    min_pixels: Count = 0
-    max_pixels: Count = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_pixels(self)
+    setting: JudgeSetting
+    if isinstance(given, Mapping) and given.get("backend") in BACKENDS:
+        model = given.get("model")
+        if given["backend"] == "endpoint" or (isinstance(model, str) and hub.is_id(model)):
+            given = {"prompt": GENERAL, **given}
+        setting = read_with_model(where, ChatJudgeSetting, given, {})
+    else:
+        kinds = {"measures": MeasuresSetting, "scorer": ScorerSetting, **dict.fromkeys(BACKENDS, ChatJudgeSetting)}
+        setting = read_kind(where, "backend", dict(sorted(kinds.items())), given)
+    return setting
 
 
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class ChatSetting(ModelSetting):
-    """A model that is asked over HTTP."""
-
-    logprobs: Annotated[Count, Field(le=20)] = 20
-    max_new_tokens: Count = 0
-    reply_tries: Tries = 3
-    max_in_flight: Annotated[Positive, Field(le=10_000)] = 64
-    per_minute: Count = 0
-    timeout: Seconds = 120.0
-    connect_timeout: Seconds = 10.0
-    tries: Tries = 6
-    min_pixels: Count = 0
-    max_pixels: Count = 1_310_720
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_pixels(self)
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class EndpointSetting(ChatSetting):
-    """A model behind an endpoint that runs already. model: its name there."""
-
-    base_url: Address
-    prompt: Prompt = GENERAL
-    api_key_env: Text = NO_KEY
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            self.key()
-        except ParamsError as error:
-            raise Wrong("api_key_env", f"gives {error}") from None
-
-    def key(self) -> str | None:
-        """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
-        return key_from(self.api_key_env, self.model)
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class ServedSetting(LocalSetting, ChatSetting):
-    """A model that is served as long as it is asked. Its own processor bounds the pixels."""
-
-    max_pixels: Count = 0
-
-
-Setting = MeasuresSetting | ScorerSetting | TransformersSetting | EndpointSetting | ServedSetting
-BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "measures": MeasuresSetting, "scorer": ScorerSetting}
-BACKENDS |= {"served": ServedSetting, "transformers": TransformersSetting}
-
-
-def read_setting(where: str, given: Any) -> Setting:
-    """The setting at `where` (judges.<name>) by its `backend`. ParamsError names the field that is wrong.
-
-    A model of the hub has not been trained here: it is asked as general models are, unless a prompt is given.
-    """
-    if isinstance(given, Mapping) and isinstance(model := given.get("model"), str) and hub.is_id(model):
-        given = {"prompt": GENERAL, **given}
-    setting: Setting = read_kind(where, "backend", BACKENDS, given)
+def read_rater(where: str, given: Any) -> RaterSetting:
+    """The rater at `where` (raters.<name>). ParamsError names the field that is wrong."""
+    if not isinstance(given, Mapping):
+        raise ParamsError(f"{where} must have fields of its own")
+    if unknown := [field for field in given if field in OF_PAIRS]:
+        raise ParamsError(f"{where}.{unknown[0]} belongs to judges that compare: a rater has none")
+    if given.get("backend") not in BACKENDS:
+        raise ParamsError(f"{where}.backend is {given.get('backend')!r}; known: {', '.join(BACKENDS)}")
+    runs = given.get("runs")
+    passes = runs if isinstance(runs, int) and 1 <= runs <= MOST_RUNS else 1  # a wrong one is named as `runs`
+    setting: RaterSetting = read_with_model(where, RaterSetting, given, {"passes": passes})
     return setting

@@ -1,7 +1,7 @@
-"""The ways in which a judge is asked for a comparison: judges/prompts/comparisons, and how replies are read."""
+"""How a judge is asked to compare: the prompts of judges/prompts/comparisons, and how replies are read."""
 
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from editjudge.core import prompts
 from editjudge.core.lined_yaml import read_lined
 from editjudge.core.settings import FORBID
 from editjudge.core.winner import SIDES, WINNERS, Winner
-from editjudge.judges.protocol import Question, Said, Verdict
+from editjudge.judges.prompt import completion
+from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict
 from editjudge.models.chat import logprobs
+from editjudge.models.chat.forms import RawReply
 from editjudge.models.endpoint.replies import read_object
 
-Dimension: TypeAlias = Literal["visual_consistency", "instruction_following", "visual_quality", "overall"]
-CONSISTENCY: Dimension = "visual_consistency"
 STYLES = prompts.names("judges/prompts/comparisons")
 TRAINED, GENERAL = "pvc", "decision"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
@@ -22,9 +22,11 @@ FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason"
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class Style(prompts.Prompt):
-    """One way of asking for a comparison (see protocol.Form). reply: the fields of the reply's object, in order."""
+    """One way of asking for a comparison (a ChatForm). reply: the fields of the reply's object, in order."""
 
     reply: tuple[Literal["winner", "reason"], ...]
+
+    watched = tuple(map(completion, SIDES))
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -36,13 +38,13 @@ class Style(prompts.Prompt):
         reply, reason = read_object(text, self.schema, "winner", "|".join(WINNERS))
         return (None, reason) if reply is None else (reply["winner"], None)
 
-    def answer(self, question: Question, said: Said | str) -> Verdict:
+    def answer(self, question: Question, reply: RawReply | str) -> Verdict:
         """The verdict in a reply, with the confidence in its tokens."""
-        if isinstance(said, str):
-            return Verdict(question.key, None, None, "", said)
-        winner, reason = self.read(said.text)
-        p_a = logprobs.p_a(said.tokens) if winner in SIDES else None
-        return Verdict(question.key, winner, p_a, said.text, reason, said.usage)
+        if isinstance(reply, str):
+            return Verdict(question.key, None, None, "", reply)
+        winner, reason = self.read(reply.text)
+        p_a = logprobs.p_a(reply.tokens) if winner in SIDES else None
+        return Verdict(question.key, winner, p_a, reply.text, reason, reply.usage)
 
 
 def told(dimension: str) -> dict[str, str]:

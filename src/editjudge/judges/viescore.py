@@ -8,6 +8,7 @@ and divides them by 2.5. The words are our own (judges/prompts/scores), and so i
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -16,23 +17,26 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
-from editjudge.core.winner import Winner
-from editjudge.judges.protocol import PointQuestion, Said, Score
-from editjudge.judges.styles import Dimension, told
+from editjudge.judges.majority import mean_rating
+from editjudge.judges.protocol import Dimension, Edit
+from editjudge.judges.rubrics import Rating
+from editjudge.judges.styles import told
+from editjudge.models.chat.forms import ChatForm, RawReply
 from editjudge.models.endpoint.replies import read_object
 from editjudge.models.endpoint.spending import total
 
 Scale: TypeAlias = Literal[10, 25]
 ASPECTS: tuple[Dimension, Dimension] = ("instruction_following", "visual_quality")  # of the overall score
 SCALES: dict[str, Scale] = {"viescore_10": 10, "viescore_25": 25}
-DIGITS = 9  # of a difference of scores: 3.2 - 2.8 shall be 0.4
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PointStyle(prompts.Prompt):
-    """One way of asking for the score of a single edit (see protocol.Form), by two numbers in 0..scale."""
+    """One way of asking for the score of a single edit (a ChatForm), by two numbers in 0..scale, about an aspect."""
 
+    watched = ()
     scale: Scale = 10
+    aspect: str = ""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -56,11 +60,12 @@ class PointStyle(prompts.Prompt):
             return None, None, f"a score lies outside 0..{self.scale}: {reply['score']}"
         return parts, min(parts) * 10 / self.scale, None
 
-    def answer(self, question: PointQuestion, said: Said | str) -> Score:
-        if isinstance(said, str):
-            return Score(question.key, None, (), "", said)
-        parts, value, reason = self.read(said.text)
-        return Score(question.key, value, parts or (), said.text, reason, said.usage, said.asked)
+    def answer(self, edit: Edit, reply: RawReply | str) -> Rating:
+        if isinstance(reply, str):
+            return Rating(edit.key, None, "", reply)
+        _, value, reason = self.read(reply.text)
+        scores = None if value is None else {self.aspect: value}
+        return Rating(edit.key, scores, reply.text, reason, reply.usage, reply.asked)
 
 
 def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
@@ -74,25 +79,41 @@ def pointwise(scale: Scale, aspect: Dimension) -> PointStyle:
     name = "viescore_alone" if aspect == "visual_quality" else "viescore"
     texts = {field: text for field, text in told(aspect).items() if field != "criteria"}
     prompt = PointStyle.load(f"judges/prompts/scores/{name}.yaml", **texts, scale=str(scale))
-    return replace(prompt, scale=scale)
+    return replace(prompt, scale=scale, aspect=aspect)
 
 
-def overall(following: Score, quality: Score) -> Score:
-    """VIEScore's overall score of one edit: the root of the product of its two aspects' scores, 0..10."""
-    reply, usage = f"{following.reply}\n{quality.reply}", total([following.usage, quality.usage])
-    if following.value is None or quality.value is None:
-        reason = "; ".join(score.reason for score in (following, quality) if score.reason)
-        return Score(following.key, None, (), reply, reason, usage)
-    value, parts = math.sqrt(following.value * quality.value), (following.value, quality.value)
-    return Score(following.key, value, parts, reply, None, usage)
+Ask: TypeAlias = Callable[[ChatForm, Sequence[Edit]], list[list[Rating]]]
+"""Asks a model about edits in a form: for each edit one rating a pass (`Model.answers`)."""
 
 
-def winner_of(a: Score, b: Score, margin: float) -> tuple[Winner | None, str | None]:
-    """The side with the higher score, or Tie up to `margin` (0..10) apart; or the reason why a score is missing."""
-    if a.value is None or b.value is None:
-        missing = [f"{name}: {score.reason}" for name, score in (("Image A", a), ("Image B", b)) if score.value is None]
-        return None, "; ".join(missing)
-    lead = round(a.value - b.value, DIGITS)
-    if abs(lead) <= margin:
-        return "Tie", None
-    return ("Image A" if lead > 0 else "Image B"), None
+def passes(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[list[list[Rating]]]:
+    """For each aspect of the dimension and each edit, one rating a pass; the overall score has two aspects."""
+    aspects = ASPECTS if dimension == "overall" else (dimension,)
+    return [ask(pointwise(SCALES[prompt], aspect), edits) for aspect in aspects]
+
+
+def rate(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> list[Rating]:
+    """One rating an edit: the mean of each aspect over its passes."""
+    means = ([mean_rating(each) for each in aspect] for aspect in passes(ask, prompt, dimension, edits))
+    return [merged(each) for each in zip(*means, strict=True)]
+
+
+def merged(aspects: Sequence[Rating]) -> Rating:
+    """One rating of an edit from those of its aspects; none if an aspect has none."""
+    first = aspects[0]
+    if len(aspects) == 1:
+        return first
+    reason = "; ".join(
+        f"{name}: {each.reason}" for name, each in zip(ASPECTS, aspects, strict=True) if each.scores is None
+    )
+    scores = None if reason else {name: value for each in aspects for name, value in (each.scores or {}).items()}
+    reply, usage = "\n".join(each.reply for each in aspects), total([each.usage for each in aspects])
+    return Rating(first.key, scores, reply, reason or None, usage, first.asked)
+
+
+def value_of(rating: Rating) -> float | None:
+    """VIEScore's score of one edit, 0..10: an aspect's own, or the root of the product of two."""
+    if rating.scores is None:
+        return None
+    values = tuple(rating.scores.values())
+    return values[0] if len(values) == 1 else math.sqrt(values[0] * values[1])

@@ -11,22 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from editjudge.judges.rubrics import DIMENSIONS, capped
+
 TYPES = ("add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose")
-DIMENSIONS = ("adherence", "quality", "preservation")
-CAPS = DIMENSIONS[0]
-OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep their name
-    "subject_add": "add",
-    "subject_remove": "remove",
-    "subject_replace": "replace",
-    "color_alter": "adjust",
-    "material_alter": "adjust",
-    "size_adjustment": "adjust",
-    "background_change": "background",
-    "style_transfer": "style",
-    "tone_transfer": "style",
-    "motion_change": "action",
-    "object_extraction": "extract",
-}
 CHANGED_MOST = 3  # of UGE where unedited areas changed
 
 
@@ -38,16 +25,6 @@ class Reading:
     key: str
     type: str
     scores: Mapping[str, float] | None
-
-
-def type_of(task: str) -> str:
-    """The type whose rubric a task is rated by; a task that has none, and a type, as it is."""
-    return OF_TASKS.get(task, task)
-
-
-def capped(scores: Mapping[str, float]) -> dict[str, float]:
-    """Basic: no dimension above adherence."""
-    return {name: min(value, scores[CAPS]) for name, value in scores.items()}
 
 
 def case_score(scores: Mapping[str, float]) -> float:

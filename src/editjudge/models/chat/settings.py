@@ -1,0 +1,177 @@
+"""Settings of chat models: which model, where it runs, how it samples, what it may cost.
+
+Judges, raters, parsers, grounders and captioners have a model. params.yaml's comments say what the fields mean.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field, fields
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, known, read, read_kind
+from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.models.endpoint.spending import Budget, Price
+
+NONE = "none"  # no adapter
+NewTokens: TypeAlias = Annotated[Positive, Field(le=1_000_000)]
+
+
+def _check_pixels(setting: Any) -> None:
+    if 0 < setting.max_pixels < setting.min_pixels:
+        raise Wrong("min_pixels", f"is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ChatModelSetting:
+    """What all chat models share: how they sample, how often they are asked, and for how much."""
+
+    model: Text
+    temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
+    passes: Annotated[Positive, Field(le=1000)] = 1
+    reply_tries: Tries = 1
+    seed: Count = 0
+    price: Price = field(default_factory=Price)
+    budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        if self.passes > 1 and self.temperature == 0:
+            raise Wrong("temperature", f"must be above 0 for {self.passes} passes: they would all be equal")
+        if self.budget.money and self.price == Price():
+            raise Wrong("price", "is missing: a budget of money needs it")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LocalSetting(ChatModelSetting):
+    """A model on this machine. model: its folder or hub id. adapter: the folder of its LoRA adapter, or none.
+
+    workers: processes that run the model by transformers, on the GPUs in turn; 0: one on each GPU, or without GPUs one
+    on each core. A served model ignores it, so that an entry can change its backend alone.
+    """
+
+    adapter: Text = NONE
+    dtype: Literal["float32", "bfloat16"]
+    batch_size: Annotated[Positive, Field(le=10_000)]
+    workers: Count = 1
+
+    @property
+    def lora(self) -> str | None:
+        """The adapter's folder."""
+        return None if self.adapter == NONE else self.adapter
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class TransformersSetting(LocalSetting):
+    """A model in this process. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's."""
+
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_pixels(self)
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class HttpSetting(ChatModelSetting):
+    """A model that is asked over HTTP."""
+
+    logprobs: Annotated[Count, Field(le=20)] = 20
+    max_new_tokens: Count = 0
+    reply_tries: Tries = 3
+    max_in_flight: Annotated[Positive, Field(le=10_000)] = 64
+    per_minute: Count = 0
+    timeout: Seconds = 120.0
+    connect_timeout: Seconds = 10.0
+    tries: Tries = 6
+    min_pixels: Count = 0
+    max_pixels: Count = 1_310_720
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_pixels(self)
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class EndpointSetting(HttpSetting):
+    """A model behind an endpoint that runs already. model: its name there."""
+
+    base_url: Address
+    api_key_env: Text = NO_KEY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            self.key()
+        except ParamsError as error:
+            raise Wrong("api_key_env", f"gives {error}") from None
+
+    def key(self) -> str | None:
+        """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
+        return key_from(self.api_key_env, self.model)
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ServedSetting(LocalSetting, HttpSetting):
+    """A model that is served as long as it is asked. Its own processor bounds the pixels."""
+
+    max_pixels: Count = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ParserSetting(EndpointSetting):
+    """A model behind an endpoint that answers inquiries in words (forms.Inquiry), one reply each."""
+
+    passes: Literal[1] = 1
+    logprobs: Literal[0] = 0
+    max_new_tokens: NewTokens = 512
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class VlmSetting(ParserSetting):
+    """One that is shown an image. min_pixels, max_pixels: images outside of them are resized, 0: none."""
+
+    max_new_tokens: NewTokens = 1024
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LocalParserSetting(TransformersSetting):
+    """A model on this machine, a folder or hub id, that is asked as one behind an endpoint is."""
+
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    batch_size: Annotated[Positive, Field(le=10_000)] = 8
+    passes: Literal[1] = 1
+    reply_tries: Tries = 3
+    max_new_tokens: NewTokens = 512
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class LocalVlmSetting(LocalParserSetting):
+    """One that is shown an image; its boxes are in thousandths."""
+
+    max_new_tokens: NewTokens = 1024
+    max_pixels: Count = 1_310_720
+
+
+AnyModelSetting: TypeAlias = TransformersSetting | EndpointSetting | ServedSetting
+BACKENDS: dict[str, type] = {"endpoint": EndpointSetting, "served": ServedSetting, "transformers": TransformersSetting}
+
+
+def read_with_model(where: str, owner: type, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
+    """An entry of params.yaml whose owner has a model: `owner` is a class of settings with a field `model`.
+
+    In the file the owner's fields and the model's stand side by side. defaults: of the model's fields.
+    Raises ParamsError that names the field.
+    """
+    own_names = {each.name for each in fields(owner)} - {"model"}
+    of_model = {name: value for name, value in given.items() if name not in own_names}
+    backend = given.get("backend")
+    if backend in BACKENDS:
+        names = [*own_names, *(each.name for each in fields(BACKENDS[str(backend)]))]
+        for name in of_model:
+            if name not in (*names, "backend"):
+                raise ParamsError(f"{where}.{name} is unknown; {known(name, names)}")
+    model = read_kind(where, "backend", BACKENDS, {**defaults, **of_model})
+    return read(where, owner, {name: given[name] for name in own_names & given.keys()} | {"model": model})
