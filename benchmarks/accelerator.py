@@ -2,7 +2,7 @@
 
 Weights are random (`random_base.py`), sizes and settings are the published ones: LoRA of rank 64 on the language model,
 bfloat16, gradient checkpointing, 16 pairs a step as micro-batches, three images of 1280 x 32^2 pixels each. The work
-goes through the project's own code: `sft.train_adapter`, `merge_adapter`, `TransformersJudge`. It prints a table and
+goes through the project's own code: `sft.train_adapter`, `merge_adapter`, `LocalModel`. It prints a table and
 writes JSON. It first prints about how many GB it needs: for 8B a GPU of 24 GB with micro-batches of one pair (67 GB
 with 16), 37 GB of disk and 26 GB of the host's memory. Of several GPUs it takes the first: trl refuses more of them in
 one process.
@@ -44,7 +44,7 @@ from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
 from editjudge.training import data
@@ -242,7 +242,7 @@ def judge(model: Path, pairs: Sequence[data.Sample], pictures: Mapping[str, byte
         for pair in pairs[: words.questions]
     ]
     net, form = load_model(model, "bfloat16", device), replace(style("pvc"), max_new_tokens=REPLY)
-    judging = TransformersJudge(net, load_processor(model), words.judge_batch, form)
+    judging = LocalModel(net, load_processor(model), words.judge_batch, form)
     judging.ask_many(asked[:1], [0])
     start, both = time.perf_counter(), in_both_orders(asked)
     answers = combine_all(list(map(form.answer, both, judging.ask_many(both, [0] * len(both)))), "probability")

@@ -22,7 +22,6 @@ from unittest.mock import patch
 
 import numpy as np
 import uvicorn
-from editjudge.judges.scorers.protocol import Score
 from PIL import Image
 from starlette.applications import Starlette
 
@@ -31,6 +30,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries.pictures import at_path, by_key
+from editjudge.judges.protocol import Score
 from editjudge.models.chat.chat_model import TOP, Reply
 from editjudge.models.serve.launch import free_port, healthy
 from editjudge.models.serve.server import Server, ServerLimits

@@ -24,10 +24,10 @@ from tests.helpers.chat_client import chat_server, questions, setting
 
 from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.judges.settings import EndpointSetting
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_judge import EndpointJudge
-from editjudge.models.chat.request import Task
+from editjudge.models.chat.endpoint_judge import EndpointModel
+from editjudge.models.chat.request import ChatTask
+from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint.spending import Account
 
 PAIRS, IN_FLIGHT = 1_000, 64
@@ -100,7 +100,7 @@ def test_what_a_call_costs_beside_the_openai_client(tmp_path: Path) -> None:
     with chat_server(delay=0.0, bodies=True) as server:
         plain = EndpointSetting(base_url=server.url, model="m", rule="agreement")
         start = time.process_time()
-        judge = EndpointJudge(plain, server.url, None, style("pvc"), Account(), lambda *_: None)
+        judge = EndpointModel(plain, server.url, None, style("pvc"), Account(), lambda *_: None)
         judge.answer_all([Task(question.key, question) for question in questions(calls)])
         ours = time.process_time() - start
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)

@@ -21,7 +21,7 @@ from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[1]
@@ -29,8 +29,8 @@ BATCH = 32
 
 
 @pytest.fixture(scope="module")
-def judge() -> TransformersJudge:
-    return TransformersJudge(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), BATCH)
+def judge() -> LocalModel:
+    return LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def both_orders() -> list[Question]:
 
 
 @torch.inference_mode()
-def plain(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
+def plain(judge: LocalModel, questions: Sequence[Question]) -> list[str]:
     """Every image of every question through the processor and the model, as they come."""
     model, processor, replies = judge.chat_model.model, judge.chat_model.processor, []
     for start in range(0, len(questions), BATCH):
@@ -84,13 +84,13 @@ def plain(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
     return replies
 
 
-def shared(judge: TransformersJudge, questions: Sequence[Question]) -> list[str]:
+def shared(judge: LocalModel, questions: Sequence[Question]) -> list[str]:
     judge.chat_model.features.clear()
     return [said.text for said in judge.ask_many(questions, [0] * len(questions))]
 
 
 @contextmanager
-def counted(judge: TransformersJudge) -> Iterator[dict[str, int]]:
+def counted(judge: LocalModel) -> Iterator[dict[str, int]]:
     """Patches through the vision tower, and tokens of prompts through the language model, padding included."""
     counts = {"patches": 0, "prompt tokens": 0}
 
@@ -112,7 +112,7 @@ def counted(judge: TransformersJudge) -> Iterator[dict[str, int]]:
 
 
 def compare(
-    benchmark: BenchmarkFixture, judge: TransformersJudge, questions: Sequence[Question], least: dict[str, float]
+    benchmark: BenchmarkFixture, judge: LocalModel, questions: Sequence[Question], least: dict[str, float]
 ) -> None:
     """The same replies, `least` times fewer patches and tokens, and in less time."""
     with counted(judge) as few:
@@ -139,10 +139,10 @@ def compare(
 
 
 @pytest.mark.benchmark(group="judge, both orders of 32 questions")
-def test_both_orders(benchmark: BenchmarkFixture, judge: TransformersJudge, both_orders: list[Question]) -> None:
+def test_both_orders(benchmark: BenchmarkFixture, judge: LocalModel, both_orders: list[Question]) -> None:
     compare(benchmark, judge, both_orders, {"patches": 1.99, "prompt tokens": 1.1})
 
 
 @pytest.mark.benchmark(group="judge, all ordered pairs of 6 edits of 4 sources")
-def test_arena(benchmark: BenchmarkFixture, judge: TransformersJudge, arena: list[Question]) -> None:
+def test_arena(benchmark: BenchmarkFixture, judge: LocalModel, arena: list[Question]) -> None:
     compare(benchmark, judge, arena, {"patches": 8.0, "prompt tokens": 1.3})

@@ -23,10 +23,10 @@ import httpx2
 import numpy as np
 import psutil
 import torch
-from editjudge.judges.scorers.protocol import Edit, Score
 from PIL import Image
 
 from editjudge.core import images
+from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting

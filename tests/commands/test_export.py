@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import training_pairs
-from editjudge.judges.scorers.protocol import Score
 
 from editjudge.benchmarks.preferences import vcreward
 from editjudge.commands import export
 from editjudge.core import images, reading, records
 from editjudge.core.errors import FileError
 from editjudge.editors.galleries import pictures
+from editjudge.judges.protocol import Score
 from editjudge.rewards import curation as curate
 
 COMMAND = [sys.executable, "-m", "editjudge.commands.export", "pairs", "--out", "out/pairs.parquet"]

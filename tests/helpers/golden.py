@@ -25,7 +25,6 @@ import cv2
 import numpy as np
 import pandas as pd
 import torch
-from editjudge.judges.scorers.protocol import Edit
 from judging import compare
 from tiny_base import INSTRUCTIONS, SIZES
 
@@ -34,7 +33,7 @@ from editjudge.core import images, params
 from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
-from editjudge.judges.protocol import Question, Verdict
+from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
@@ -42,7 +41,7 @@ from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
@@ -298,7 +297,7 @@ def questions() -> list[Question]:
 
 @functools.cache
 def verdicts() -> list[Verdict]:
-    judge = TransformersJudge(load_model(merged(), "float32", "cpu"), load_processor(merged()), 4)
+    judge = LocalModel(load_model(merged(), "float32", "cpu"), load_processor(merged()), 4)
     return compare(judge, questions())
 
 

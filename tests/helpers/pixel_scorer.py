@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import uvicorn
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 from editjudge.core import images
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService

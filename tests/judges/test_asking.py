@@ -17,15 +17,15 @@ from editjudge.core import code, images, params, prompts
 from editjudge.engine import resume
 from editjudge.engine.workers import cores
 from editjudge.judges import asking
-from editjudge.judges.measures_judge import Context, compare, compare_many
-from editjudge.judges.protocol import BothOrders, Question, mirrored
-from editjudge.judges.settings import EndpointSetting, ServedSetting, TransformersSetting
+from editjudge.judges.measures_judge import compare, compare_many
+from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
 from editjudge.judges.styles import STYLES, Style
 from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models
 from editjudge.models.chat.chat_model import ChatModel
+from editjudge.models.chat.settings import EndpointSetting, ServedSetting, TransformersSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import features
 from editjudge.judges.scorers.embedded import EmbeddedClip, EmbeddedDino
 from editjudge.judges.scorers.opening import check_scorer, identity, open_scorer

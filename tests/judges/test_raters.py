@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from chat_client import chat_server, picture
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 
 from editjudge.core.params import ParamsError
 from editjudge.engine import resume
-from editjudge.judges.protocol import PointQuestion
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.raters import Rater, RaterScorer, read_rater
 from editjudge.judges.rubrics import Rating, load
 
@@ -22,11 +21,11 @@ def how(url: str, **changes: Any) -> dict[str, Any]:
     return {"backend": "endpoint", "base_url": url, "model": "m", "rubrics": "imgedit", "timeout": 5.0} | changes
 
 
-def cases(*types: str) -> list[PointQuestion]:
-    return [PointQuestion(f"k{n}", f"q{n}", SOURCE, EDITED, type_) for n, type_ in enumerate(types)]
+def cases(*types: str) -> list[Edit]:
+    return [Edit(f"k{n}", f"q{n}", SOURCE, EDITED, type_) for n, type_ in enumerate(types)]
 
 
-def ask(given: dict[str, Any], asked: list[PointQuestion], file: Path) -> tuple[list[list[Rating]], Rater]:
+def ask(given: dict[str, Any], asked: list[Edit], file: Path) -> tuple[list[list[Rating]], Rater]:
     with resume.RecordCache(file) as cache, Rater("tested", given, cache) as rater:
         return rater.rate(asked), rater
 
@@ -72,7 +71,7 @@ def test_an_endpoint_that_refuses_schemas_and_answers_badly_leaves_reasons(tmp_p
 
 
 def test_broken_images_and_a_budget_leave_reasons(tmp_path: Path) -> None:
-    broken = PointQuestion("b", "q0", SOURCE, b"no image", "add")
+    broken = Edit("b", "q0", SOURCE, b"no image", "add")
     with chat_server(replies={"q0": [load("imgedit", "add").write(GOOD)]}) as server:
         said, _ = ask(how(server.url), [broken, *cases("add")], tmp_path / "c.sqlite")
         short, rater = ask(how(server.url, budget={"questions": 1}), cases("add", "add", "add"), tmp_path / "d.sqlite")

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
-from editjudge.judges.protocol import PointQuestion, Said
+from editjudge.judges.protocol import Edit
 from editjudge.judges.rubrics import REASON, load
 from editjudge.judges.viescore import pointwise
+from editjudge.models.chat.forms import RawReply
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
 needs_replies = pytest.mark.skipif(
@@ -128,7 +129,7 @@ def test_what_is_unclear_is_unscored_with_a_reason(reply, reason):
     scores, why = ADD.read(reply)
     assert scores is None
     assert reason in str(why)
-    rating = ADD.answer(PointQuestion("k", "i", b"", b""), Said(reply))
+    rating = ADD.answer(Edit("k", "i", b"", b""), Said(reply))
     assert (rating.scores, rating.reason, rating.reply) == (None, why, reply)
 
 

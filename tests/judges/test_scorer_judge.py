@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import tiny_scorer
 import yaml
-from editjudge.judges.scorers.protocol import Edit, Score
 
 from editjudge.core import params
 from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.judges.protocol import Question
+from editjudge.judges.protocol import Edit, Question, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
 JUDGE = {"backend": "scorer", "scorer": "tiny", "rule": "agreement"}

@@ -20,10 +20,10 @@ from chat_client import Server, ask, chat_server, kept, picture, questions, sett
 from editjudge.core.params import ParamsError
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
-from editjudge.judges.settings import EndpointSetting
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_judge import EndpointJudge
-from editjudge.models.chat.request import Task
+from editjudge.models.chat.endpoint_judge import EndpointModel
+from editjudge.models.chat.request import ChatTask
+from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
 from editjudge.models.endpoint.spending import Account
@@ -464,7 +464,7 @@ def test_a_judge_without_fields_is_named(given: Any) -> None:
 def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
     how = EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2)
     alive: list[int] = []
-    judge = EndpointJudge(
+    judge = EndpointModel(
         how, sound.url, None, style("pvc"), Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
     )
     judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))])

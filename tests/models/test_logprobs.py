@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.judges.protocol import Tokens
 from editjudge.models.chat import logprobs
+from editjudge.models.chat.forms import Tokens
 
 REPLY = '{"winner": "Image A"}'
 LETTER = REPLY.index("Image A") + len("Image ")

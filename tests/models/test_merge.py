@@ -35,7 +35,7 @@ from editjudge.models.chat import chat_model
 from editjudge.models.chat.checkpoint import Precision, load_model
 from editjudge.models.chat.models import weights_hash
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.weights import adapter as merge_adapters
 from editjudge.models.weights import merge
 from editjudge.models.weights import tensors as merge_tensors
@@ -372,7 +372,7 @@ def test_merged_answers_as_adapted(bases: Bases, adapter_dir: Path, tmp_path: Pa
     torch.testing.assert_close(logits(load_model(out), out, png), expected, rtol=1e-3, atol=1e-3)
     assert (expected - logits(load_model(base), base, png)).abs().max() > 0.1
     assert [path.name for path in out.parent.iterdir()] == ["merged"]
-    judge = TransformersJudge(load_model(out), load_processor(out), form=replace(style("pvc"), max_new_tokens=2))
+    judge = LocalModel(load_model(out), load_processor(out), form=replace(style("pvc"), max_new_tokens=2))
     assert len(compare(judge, [Question("k", "x", png(0), png(1), png(2))])) == 1
 
 

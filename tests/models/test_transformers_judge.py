@@ -12,12 +12,12 @@ from PIL import Image
 
 from editjudge.core.errors import FileError
 from editjudge.judges.prompt import completion, messages
-from editjudge.judges.protocol import PointQuestion, Question, swapped
+from editjudge.judges.protocol import Edit, Question, swapped
 from editjudge.judges.styles import Style, style
 from editjudge.judges.viescore import PointStyle, pointwise
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import TransformersJudge
+from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.endpoint.spending import Usage
 
 SHORT = replace(style("pvc"), max_new_tokens=12)
@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def judge(base_dir: Path) -> TransformersJudge:
+def judge(base_dir: Path) -> LocalModel:
     """Trained on nothing: its replies are noise."""
-    return TransformersJudge(load_model(base_dir), load_processor(base_dir), batch_size=2, form=SHORT)
+    return LocalModel(load_model(base_dir), load_processor(base_dir), batch_size=2, form=SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def questions(png: Callable[..., bytes]) -> list[Question]:
 class Scripted:
     """Forces a judge's model to say each row's reply: a logits processor for `generate`."""
 
-    def __init__(self, judge: TransformersJudge, replies: list[str]) -> None:
+    def __init__(self, judge: LocalModel, replies: list[str]) -> None:
         tokenizer = judge.chat_model.processor.tokenizer
         self.ids = [[*tokenizer(reply)["input_ids"], tokenizer.eos_token_id] for reply in replies]
         self.step = 0
@@ -52,7 +52,7 @@ class Scripted:
         return forced
 
 
-def say(judge: TransformersJudge, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def say(judge: LocalModel, replies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the model says these replies, whatever it would say: row by row of a batch of this size."""
     plain = judge.chat_model.model.generate
     monkeypatch.setattr(
@@ -66,7 +66,7 @@ def say(judge: TransformersJudge, replies: list[str], monkeypatch: pytest.Monkey
 
 
 def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_unasked(
-    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
     """The model has memory for two chats at a time, and for none of the fourth question."""
     plain, batches = judge.chat_model.reply, list[int]()
@@ -87,9 +87,7 @@ def test_out_of_memory_halves_the_batch_and_leaves_what_does_not_fit_by_itself_u
     assert [replies[n].text for n in others] == [wanted[n].text for n in others]
 
 
-def test_replies_and_probabilities(
-    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
-):
+def test_replies_and_probabilities(judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
     replies = [completion("Image A"), completion("Image B"), completion("Tie"), "I cannot"]
     say(judge, replies, monkeypatch)
     verdicts = compare(judge, questions[:4])
@@ -101,7 +99,7 @@ def test_replies_and_probabilities(
 
 
 def test_a_probability_is_read_where_the_winner_is_written(
-    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
     replies = [
         '{"reason": "Image B lost \u00e9clat", "winner": "Image A"}',
@@ -118,7 +116,7 @@ def test_a_probability_is_read_where_the_winner_is_written(
 
 
 def test_no_probability_where_two_places_name_a_winner_or_other_tokens_do(
-    judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
     replies = ['{"reason": "winner: Image B at first", "winner": "Image A"}', '{"winner": "Image  A"}']
     monkeypatch.setattr(Style, "read", lambda *_: ("Image A", None))
@@ -133,7 +131,7 @@ def read_any(text: str) -> tuple:
     return ("Image A" if '"winner": "Image A"' in text else "Image B"), None
 
 
-def probability(judge: TransformersJudge, question: Question, reply: str) -> float:
+def probability(judge: LocalModel, question: Question, reply: str) -> float:
     """p_a from one unpadded forward pass over the prompt and a reply up to its last " A": without generate or batch."""
     processor = judge.chat_model.processor
     text = processor.apply_chat_template(messages(question.instruction), tokenize=False, add_generation_prompt=True)
@@ -145,7 +143,7 @@ def probability(judge: TransformersJudge, question: Question, reply: str) -> flo
     return torch.softmax(logits[[a, b]], 0)[0].item()
 
 
-def test_a_broken_image_fails_alone(judge: TransformersJudge, png: Callable[..., bytes]):
+def test_a_broken_image_fails_alone(judge: LocalModel, png: Callable[..., bytes]):
     good = Question("good", "x", png(0), png(1), png(2))
     bad = [
         Question("text", "x", b"not an image", png(1), png(2)),
@@ -164,14 +162,14 @@ def test_a_broken_image_fails_alone(judge: TransformersJudge, png: Callable[...,
     assert compare(judge, []) == []
 
 
-def test_any_size_and_shape_of_image(judge: TransformersJudge, png: Callable[..., bytes]):
+def test_any_size_and_shape_of_image(judge: LocalModel, png: Callable[..., bytes]):
     shapes = [(3, 40), (40, 3), (1, 1), (300, 200), (1, 3)]
     asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
     faults = [v.reason for v in compare(judge, asked) if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
     assert faults == [], "an untrained model says what it will, but every image is shown to it"
 
 
-def test_an_image_three_pixels_high_is_read_row_by_row(judge: TransformersJudge, png: Callable[..., bytes]):
+def test_an_image_three_pixels_high_is_read_row_by_row(judge: LocalModel, png: Callable[..., bytes]):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
     data = png(0, 3, 9)
     compare(judge, [Question("k", "x", data, data, data)])
@@ -191,11 +189,11 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
 
 
 def test_bfloat16(base_dir: Path, questions: list[Question]):
-    judge = TransformersJudge(load_model(base_dir, "bfloat16"), load_processor(base_dir), form=SHORT)
+    judge = LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), form=SHORT)
     assert len(compare(judge, questions[:2])) == 2
 
 
-def test_usage(judge: TransformersJudge, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
+def test_usage(judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
     say(judge, [completion("Tie")], monkeypatch)
     question = questions[0]
     shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
@@ -207,7 +205,7 @@ def test_usage(judge: TransformersJudge, questions: list[Question], monkeypatch:
 
 def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
     def replies(asked: list[Question], passes: list[int], seed: int, batch_size: int) -> list[str]:
-        judge = TransformersJudge(net, processor, batch_size, SHORT, 1.0, seed)
+        judge = LocalModel(net, processor, batch_size, SHORT, 1.0, seed)
         return [verdict.reply for verdict in compare(judge, asked, passes)]
 
     net, processor = load_model(base_dir), load_processor(base_dir)
@@ -222,8 +220,8 @@ def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
 def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PointStyle, "read", lambda _, text: ((3.0,), float(len(text)), None))
     form = replace(pointwise(10, "visual_consistency"), max_new_tokens=4)
-    scorer = TransformersJudge(load_model(base_dir), load_processor(base_dir), 2, form)
-    asked = [PointQuestion("good", "x", png(0), png(1)), PointQuestion("bad", "x", png(0), b"no image")]
+    scorer = LocalModel(load_model(base_dir), load_processor(base_dir), 2, form)
+    asked = [Edit("good", "x", png(0), png(1)), Edit("bad", "x", png(0), b"no image")]
     good, bad = compare(scorer, asked)
     assert (good.value, good.parts) == (len(good.reply), (3.0,))
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
@@ -235,7 +233,7 @@ def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.M
 
 def test_the_committed_base_answers_as_by_plain_generation(png: Callable[..., bytes]):
     """A trained model, both orders in one batch, against processor and generate, one unpadded question at a time."""
-    judge = TransformersJudge(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"))
+    judge = LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"))
     made = [Question(f"q{i}", "x " * i, png(0), png(1, 64 + i), png(2, 40, 90 - i)) for i in range(3)]
     asked = [order for question in made for order in (question, swapped(question))]
     for question, verdict in zip(asked, compare(judge, asked), strict=True):

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from editjudge.judges.scorers.protocol import Score
 from pixel_scorer import PixelScorer
 
 from editjudge.core import images, records
 from editjudge.editors.procedural import edits
+from editjudge.judges.protocol import Score
 from editjudge.rewards import curation as curate
 from editjudge.rewards.curation import Candidate, Limits
 from editjudge.sources.builtin import scenes

@@ -19,7 +19,6 @@ import httpx2
 import numpy as np
 import pytest
 import requests
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from pictures import picture
 from PIL import Image
 from pixel_scorer import SETTING, PixelScorer, Running, until
@@ -27,6 +26,7 @@ from pixel_scorer import SETTING, PixelScorer, Running, until
 from editjudge.core import params
 from editjudge.core.params import ParamsError
 from editjudge.engine import limits
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.rewards import reward_client
 from editjudge.rewards.reward_settings import read_setting
 from editjudge.rewards.rewards import RewardService

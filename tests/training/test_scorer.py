@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from safetensors.torch import load_file, save_file
 
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import read
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor

@@ -6,7 +6,7 @@ from typing import Any
 
 from editjudge.core.files import work
 from editjudge.engine import resume
-from editjudge.judges.protocol import PointQuestion
+from editjudge.judges.protocol import Edit
 from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating, load
 from editjudge.statistics import agreement, comparison
@@ -23,7 +23,7 @@ def rated(setting: TrainRaterSetting, tested: Sequence[Sample], fetch: Fetch, mo
     how = {"backend": "transformers", "model": str(model), "rubrics": setting.rubrics, "workers": 0}
     how |= {"min_pixels": setting.min_pixels, "max_pixels": setting.max_pixels, "batch_size": setting.batch_size}
     how |= {"dtype": "bfloat16" if setting.bf16 else "float32"}
-    cases = [PointQuestion(s.key, s.instruction, fetch(s.source), fetch(s.a), s.type) for s in tested]
+    cases = [Edit(s.key, s.instruction, fetch(s.source), fetch(s.a), s.type) for s in tested]
     with resume.RecordCache(work("judge", "train_scorer.sqlite")) as cache, Rater("train_scorer", how, cache) as rater:
         return [runs[0] for runs in rater.rate(cases)]
 

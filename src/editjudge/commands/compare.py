@@ -20,8 +20,7 @@ from editjudge.core.main import guarded
 from editjudge.core.settings import known
 from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question, mirrored
+from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
 from editjudge.measures.annotation import batch, direct, slot_settings
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS

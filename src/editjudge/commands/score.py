@@ -159,8 +159,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 def score_edit(name: str, instruction: str, source: Path, edit: Path) -> dict[str, Any]:
     """What a scorer of params.yaml says of one edit, as a JSON object. ParamsError, FileError."""
+    from editjudge.judges.protocol import Edit, Unscored
     from editjudge.judges.scorers.opening import open_scorer
-    from editjudge.judges.scorers.protocol import Edit, Unscored
 
     for file in (source, edit):
         if not file.is_file():

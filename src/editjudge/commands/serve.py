@@ -11,7 +11,8 @@ from typing import Any
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.judges.scorers.opening import open_scorer
-from editjudge.judges.settings import LocalSetting, read_setting
+from editjudge.judges.settings import read_setting
+from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.reward_settings import read_setting as read_reward_setting

@@ -34,8 +34,8 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
-from editjudge.judges.protocol import Said
 from editjudge.measures.annotation.recipe import Recipe, Sought, Where
+from editjudge.models.chat.forms import RawReply
 from editjudge.models.chat.models import Model
 from editjudge.models.endpoint.pictures import ORIENTATION, PixelLimits
 from editjudge.models.endpoint.spending import Account, Usage

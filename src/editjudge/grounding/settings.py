@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import hub
 from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, read, read_kind
 from editjudge.grounding.prompts import Coordinates
-from editjudge.judges.settings import EndpointSetting, TransformersSetting
+from editjudge.models.chat.settings import EndpointSetting, TransformersSetting
 from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries
 from editjudge.models.endpoint.spending import Budget, Price
 from editjudge.vision import folders

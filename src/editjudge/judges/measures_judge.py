@@ -2,20 +2,34 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from editjudge.core import images
+from editjudge.core.errors import UserError
 from editjudge.core.records import Image
 from editjudge.core.winner import Winner
-from editjudge.engine import resume
-from editjudge.judges.protocol import Question, Verdict
-from editjudge.judges.styles import CONSISTENCY, Dimension
+from editjudge.engine.resume import RecordCache
+from editjudge.judges.opened import Opened
+from editjudge.judges.protocol import (
+    CONSISTENCY,
+    BothOrders,
+    Context,
+    Dimension,
+    Edit,
+    Question,
+    Score,
+    Unscored,
+    Verdict,
+    combine_all,
+    in_both_orders,
+)
+from editjudge.judges.settings import MeasuresSetting
 from editjudge.measures import detail
 from editjudge.measures.annotation import batch
-from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
+from editjudge.models.endpoint.spending import Account
 
 TOLERANCE = 1e-6
 EDITED = 6.0  # `change` from which on an edit shows: train_pairs.least_change as it is committed
@@ -24,24 +38,37 @@ NO_REGIONS = "the question says no regions to measure"
 Measures = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the measures need to know of a question beside its images.
+class MeasuresJudge(Opened):
+    """An entry of `judges` with backend measures."""
 
-    boxes, masks: the record's own, see `core.masks.of_rows`. setting: the models, the same for all.
-    """
+    dimensions: tuple[str, ...] = ()
 
-    recipe: Recipe
-    boxes: tuple[tuple[int, int, int, int], ...]
-    setting: SlotSetting = field(default=SlotSetting(), hash=False)
-    masks: tuple[bytes, ...] = ()
+    def __init__(self, where: str, setting: MeasuresSetting, store: Path | None = None) -> None:
+        super().__init__(where, Account(where.rpartition(".")[2]), store)
+        self.setting = setting
+
+    @property
+    def identity(self) -> str:
+        return "measures"
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """See `Judge.compare`; a question without a context has no verdict. About the overall dimension it says what it
+        says of visual consistency.
+        """
+        both = in_both_orders(questions)
+        verdicts, short = compare_many(both, self.store, dimension)
+        self.account.failures.update({"memory": short} if short else {})
+        self.account.asked += len(both) - short
+        for n, verdict in enumerate(verdicts):
+            self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, verdict.reason is None)
+        return combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        raise UserError(f"{self.where} compares two edits by measures, and scores none")
 
 
 def compare_many(
-    questions: Sequence[Question],
-    contexts: Mapping[str, Context],
-    cache: resume.RecordCache,
-    dimension: Dimension = CONSISTENCY,
+    questions: Sequence[Question], store: RecordCache, dimension: Dimension = CONSISTENCY
 ) -> tuple[list[Verdict], int]:
     """The side with the better measures; a Tie where they are alike.
 
@@ -55,7 +82,7 @@ def compare_many(
     if dimension == "visual_quality":
         loss = functools.cache(lambda source, edited: detail.loss(*(images.decode(bytes(i)) for i in (source, edited))))
         return [_by_detail(question, loss) for question in questions], 0
-    known = measured(questions, contexts, cache)
+    known = measured(questions, store)
     short = sum(any(batch.lacks_memory(known[q.key][side]) for side in (q.a, q.b)) for q in questions if q.key in known)
     judge = _by_change if dimension == "instruction_following" else _verdict
     return [judge(question, known.get(question.key)) for question in questions], short
@@ -81,25 +108,23 @@ def _by_change(question: Question, edits: Mapping[Image, Any] | None) -> Verdict
     return Verdict(question.key, winner, None, f"edited: {made[0]}, {made[1]}", None)
 
 
-def measured(
-    questions: Sequence[Question], contexts: Mapping[str, Context], cache: resume.RecordCache
-) -> dict[str, Mapping[Image, Any]]:
+def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Mapping[Image, Any]]:
     """What `batch.measure_all` says of both edits, by question; each image is measured once, whatever the order.
 
     A question without a context (the published benchmarks say no regions) is left out.
     """
     groups: dict[tuple[Image, Context], dict[Image, None]] = {}
     for q in questions:
-        if q.key in contexts:
-            groups.setdefault((q.source, contexts[q.key]), {}).update({q.a: None, q.b: None})
+        if q.context is not None:
+            groups.setdefault((q.source, q.context), {}).update({q.a: None, q.b: None})
     prompts = [
         batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)), c.masks)
         for (source, c), edits in groups.items()
     ]
     setting = next((c.setting for _, c in groups), SlotSetting())
-    taken = batch.measure_all(prompts, setting, cache, "measures")
+    taken = batch.measure_all(prompts, setting, store, "measures")
     found = {group: dict(zip(groups[group], metas, strict=True)) for group, metas in zip(groups, taken, strict=True)}
-    return {q.key: found[q.source, contexts[q.key]] for q in questions if q.key in contexts}
+    return {q.key: found[q.source, q.context] for q in questions if q.context is not None}
 
 
 def _verdict(question: Question, edits: Mapping[Image, Any] | None) -> Verdict:

@@ -1,74 +1,92 @@
-"""A judge of pairs by a scorer: each edit is scored by itself, once for all of its pairs, and its scores are kept."""
+"""A scorer as a judge: each edit is scored by itself, once for all of its pairs, and its scores are kept."""
 
 import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from editjudge.core import params
 from editjudge.core.settings import known
-from editjudge.engine import resume
 from editjudge.engine.progress import progress
-from editjudge.judges import protocol, viescore
-from editjudge.judges.protocol import BothOrders, Question, Verdict, mirrored
-from editjudge.judges.scorers.opening import identity, open_scorer
-from editjudge.judges.scorers.protocol import Edit, Score, Scorer, Unscored
+from editjudge.engine.resume import fingerprint
+from editjudge.judges.opened import Opened
+from editjudge.judges.protocol import (
+    CONSISTENCY,
+    BothOrders,
+    Dimension,
+    Edit,
+    Question,
+    Score,
+    Scorer,
+    Side,
+    Unscored,
+    compare_by_scores,
+)
+from editjudge.judges.scorers.opening import check_scorer, identity, open_scorer
 from editjudge.judges.settings import ScorerSetting
-from editjudge.judges.styles import Dimension
 from editjudge.models.endpoint.spending import Account
 from editjudge.vision.folders import OUT_OF_MEMORY
 
-CHUNK = 128  # edits between writes to the cache
+CHUNK = 128  # edits between writes to the store
 
 
-def entry(setting: ScorerSetting) -> tuple[str, Any]:
-    """Where the scorer stands in params.yaml, and what stands there. ParamsError: there is none of that name."""
+def entry(name: str) -> tuple[str, Any]:
+    """Where a scorer stands in params.yaml, and what stands there. ParamsError: there is none of that name."""
     scorers: Mapping[str, Any] = params.load().get("scorers") or {}
-    if setting.scorer not in scorers:
-        raise params.ParamsError(f"scorers has no {setting.scorer!r}; {known(setting.scorer, scorers)}")
-    return f"scorers.{setting.scorer}", scorers[setting.scorer]
+    if name not in scorers:
+        raise params.ParamsError(f"scorers has no {name!r}; {known(name, scorers)}")
+    return f"scorers.{name}", scorers[name]
 
 
-class ScorerJudge:
-    """Answers questions by a scorer that is opened for the first edit without kept scores."""
+class ScorerJudge(Opened):
+    """A scorer of params.yaml, which is loaded for the first edit without kept scores.
 
-    def __init__(self, setting: ScorerSetting, cache: resume.RecordCache, account: Account) -> None:
-        self.setting, self.cache, self.account = setting, cache, account
+    where: of the judge, or of the scorer itself. given: the scorer's entry, read from params.yaml if left out.
+    """
+
+    def __init__(self, where: str, setting: ScorerSetting, store: Path | None = None, given: Any = None) -> None:
+        self.entry = entry(setting.scorer) if given is None else (f"scorers.{setting.scorer}", given)
+        check_scorer(*self.entry)
+        super().__init__(where, Account(where.rpartition(".")[2]), store)
+        self.setting = setting
 
     @functools.cached_property
     def _scorer(self) -> Scorer:
-        return open_scorer(*entry(self.setting))
+        return open_scorer(*self.entry)
 
     @functools.cached_property
     def _identity(self) -> list[Any]:
-        return identity(*entry(self.setting))
+        return identity(*self.entry)
 
-    def compare(self, questions: Sequence[Question], dimension: Dimension) -> list[BothOrders]:
-        """The verdicts about a dimension, the same in both orders: by the score of that name, where the scorer has one,
-        else by that of the setting's dimension, else by its overall score.
+    @property
+    def identity(self) -> str:
+        return fingerprint(self._identity)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Loads the scorer."""
+        return self._scorer.dimensions
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """Verdicts about a dimension: by the score of that name, if the scorer has one, else by that of the setting's
+        dimension, else by its overall score.
         """
-        scores = self.score([Edit(q.instruction, q.source, edited) for q in questions for edited in (q.a, q.b)])
-        found = []
-        for n, question in enumerate(questions):
-            a, b = (self._said(question.key, score, dimension) for score in scores[2 * n : 2 * n + 2])
-            winner, reason = viescore.winner_of(a, b, self.setting.score_margin)
-            verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-            found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
-        return found
+        scores = self.score([edit for question in questions for edit in question.edits])
+        return compare_by_scores(questions, [self._side(each, dimension) for each in scores], self.setting.score_margin)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """The scores of the edits, kept ones included; equal edits are scored once. What has no score is not kept."""
-        digest = functools.cache(lambda image: resume.fingerprint(bytes(image)))
+        digest = functools.cache(lambda image: fingerprint(bytes(image)))
         names = [
-            resume.fingerprint(self._identity, each.instruction, digest(each.source), digest(each.edited))
-            for each in edits
+            fingerprint(self._identity, each.instruction, digest(each.source), digest(each.edited)) for each in edits
         ]
         found: dict[str, Score | Unscored] = {}
         missing: dict[str, Edit] = {}
         for name, edit in zip(names, edits, strict=True):
             if name not in found and name not in missing:
-                kept = self.cache.meta(name)
+                kept = self.store.meta(name)
                 if kept is None:
                     missing[name] = edit
                 else:
@@ -92,21 +110,18 @@ class ScorerJudge:
                 if isinstance(score, Unscored):
                     self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
                 else:
-                    self.cache.put(name, asdict(score))
+                    self.store.put(name, asdict(score))
                     self.account.asked += 1
         self.account.seconds += time.monotonic() - began
         return found
 
-    def _said(self, key: str, score: Score | Unscored, dimension: Dimension) -> protocol.Score:
+    def _side(self, score: Score | Unscored, dimension: Dimension) -> Side:
         if isinstance(score, Unscored):
-            return protocol.Score(key, None, (), "", score.reason)
+            return Side(None, reason=score.reason)
         own = self.setting.dimension
         if own is not None and own not in score.dimensions:
             where = f"the judge of the scorer {self.setting.scorer}: its dimension {own!r}"
             raise params.ParamsError(f"{where} is none; {known(own, list(score.dimensions))}")
         value = score.overall if own is None else score.dimensions[own]
-        value = score.dimensions.get(dimension, value)
         told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
-        return protocol.Score(
-            key, value, tuple(score.dimensions.values()), f"overall {score.overall:.6f}, {told}", None
-        )
+        return Side(score.dimensions.get(dimension, value), f"overall {score.overall:.6f}, {told}")

@@ -18,7 +18,7 @@ from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
 from editjudge.judges.majority import mean_rating
-from editjudge.judges.protocol import Dimension, Edit
+from editjudge.judges.protocol import Dimension, Edit, Score, Unscored
 from editjudge.judges.rubrics import Rating
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
@@ -98,15 +98,14 @@ def rate(ask: Ask, prompt: str, dimension: Dimension, edits: Sequence[Edit]) -> 
     return [merged(each) for each in zip(*means, strict=True)]
 
 
-def merged(aspects: Sequence[Rating]) -> Rating:
-    """One rating of an edit from those of its aspects; none if an aspect has none."""
+def merged(aspects: Sequence[Rating], names: Sequence[str] = ASPECTS) -> Rating:
+    """One rating of an edit, under these names, from those of its aspects; none if an aspect has none."""
     first = aspects[0]
     if len(aspects) == 1:
         return first
-    reason = "; ".join(
-        f"{name}: {each.reason}" for name, each in zip(ASPECTS, aspects, strict=True) if each.scores is None
-    )
-    scores = None if reason else {name: value for each in aspects for name, value in (each.scores or {}).items()}
+    of = dict(zip(names, aspects, strict=True))
+    reason = "; ".join(f"{name}: {each.reason}" for name, each in of.items() if each.scores is None)
+    scores = None if reason else {name: value for name, each in of.items() for value in (each.scores or {}).values()}
     reply, usage = "\n".join(each.reply for each in aspects), total([each.usage for each in aspects])
     return Rating(first.key, scores, reply, reason or None, usage, first.asked)
 
@@ -117,3 +116,11 @@ def value_of(rating: Rating) -> float | None:
         return None
     values = tuple(rating.scores.values())
     return values[0] if len(values) == 1 else math.sqrt(values[0] * values[1])
+
+
+def scored(rating: Rating) -> Score | Unscored:
+    """A rating as the score of an edit."""
+    value = value_of(rating)
+    if value is None or rating.scores is None:
+        return Unscored(str(rating.reason), rating.reply)
+    return Score(value, rating.scores, said=rating.reply)

@@ -12,8 +12,8 @@ import numpy as np
 from editjudge.core import images, reading, records
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
+from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.features import FeatureScorer
-from editjudge.judges.scorers.protocol import Edit, Score
 from editjudge.judges.scorers.settings import FeatureSetting
 from editjudge.labels import adiee
 from editjudge.labels.adiee import Editors, Role, Sample

@@ -41,9 +41,9 @@ from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries.given import Given
 from editjudge.engine import resume
 from editjudge.engine.progress import bar
+from editjudge.judges.protocol import Edit, Score, Scorer
 from editjudge.judges.raters import Rater, RaterScorer
 from editjudge.judges.scorers.opening import open_scorer
-from editjudge.judges.scorers.protocol import Edit, Score, Scorer
 from editjudge.judges.scorers.settings import BASELINES
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen

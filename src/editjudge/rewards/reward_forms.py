@@ -18,7 +18,7 @@ from pydantic import BaseModel, Strict, ValidationError
 
 from editjudge.core.keys import FILE_NAME
 from editjudge.engine.limits import Rejected, invalid
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
+from editjudge.judges.protocol import Edit, Score, Unscored
 
 Bytes: TypeAlias = Annotated[bytes, Strict()]
 IDENTITY = (

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from editjudge.core.params import ParamsError
 from editjudge.engine.batching import Batcher
 from editjudge.engine.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
-from editjudge.judges.scorers.protocol import Edit, Score, Scorer, Unscored
+from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
 from editjudge.rewards.reward_settings import RewardSetting

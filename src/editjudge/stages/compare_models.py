@@ -24,10 +24,8 @@ from editjudge.core.settings import read
 from editjudge.core.winner import SIGNS
 from editjudge.engine import resume, unfinished
 from editjudge.judges import asking
-from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
 from editjudge.judges.settings import read_setting
-from editjudge.judges.styles import CONSISTENCY, Dimension
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

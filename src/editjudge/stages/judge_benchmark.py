@@ -20,9 +20,7 @@ from editjudge.core.reading import Setting
 from editjudge.core.settings import known
 from editjudge.engine import resume, unfinished
 from editjudge.judges import asking
-from editjudge.judges.measures_judge import Context
-from editjudge.judges.protocol import BothOrders, Question
-from editjudge.judges.styles import Dimension
+from editjudge.judges.protocol import BothOrders, Context, Dimension, Question
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

@@ -25,7 +25,7 @@ from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import known, read
 from editjudge.core.winner import WORTH
-from editjudge.judges.styles import CONSISTENCY
+from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import NONE, LeaderboardSetting, read_panel
 from editjudge.statistics import boards, clustered, matches, ratings
 from editjudge.statistics.transitivity import transitivity

@@ -16,12 +16,12 @@ from editjudge.core.records import Row
 from editjudge.core.settings import known
 from editjudge.engine import resume
 from editjudge.judges import raters, rubrics
-from editjudge.judges.protocol import PointQuestion
+from editjudge.judges.protocol import Edit
 from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating
-from editjudge.judges.settings import LocalSetting, ModelSetting
 from editjudge.judges.viescore import SCALES
 from editjudge.models.chat.models import weights_hash
+from editjudge.models.chat.settings import ChatModelSetting, LocalSetting
 from editjudge.models.endpoint.spending import Account
 
 HASH = 12  # characters of a model's weights in its name
@@ -85,13 +85,13 @@ def rate(
         ):
             judge = identity(rater.setting)
             asked = {model: _asked(cases, own) for model, own in edits.items()}
-            flat = [case for own in asked.values() for case in own.values() if isinstance(case, PointQuestion)]
+            flat = [case for own in asked.values() for case in own.values() if isinstance(case, Edit)]
             answers = iter(rater.rate(flat))
             for model, own in asked.items():
                 for case in cases:
                     one = own[case["key"]]
                     nothing = [Rating(case["key"], None, "", str(one))] * rater.own.runs
-                    said = next(answers) if isinstance(one, PointQuestion) else nothing
+                    said = next(answers) if isinstance(one, Edit) else nothing
                     about = {
                         "model": model,
                         "rater": name,
@@ -103,10 +103,10 @@ def rate(
     return rows, accounts
 
 
-def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, PointQuestion | str]:
+def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, Edit | str]:
     """What of a model is asked by the case's key, or why it is not; a later turn is an edit of the turn before."""
     turns = {(case["dialogue"], case["turn"]): case["key"] for case in cases if case["dialogue"] is not None}
-    found: dict[str, PointQuestion | str] = {}
+    found: dict[str, Edit | str] = {}
     for case in cases:
         key, edit, source = case["key"], edits.get(case["key"]), case["source_image"]["bytes"]
         if (case["turn"] or 1) > 1:
@@ -117,7 +117,7 @@ def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, PointQuestion | str]
         elif source is None:
             found[key] = "no edit of the turn before"
         else:
-            found[key] = PointQuestion(key, case["instruction"], source, edit["image"], case["type"])
+            found[key] = Edit(key, case["instruction"], source, edit["image"], case["type"])
     return found
 
 

@@ -25,12 +25,12 @@ from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import asking
 from editjudge.judges.scorers.heads import Head, aggregate
 from editjudge.judges.scorers.model import ScoringModel, embeddings
 from editjudge.judges.scorers.model import load as load_backbone
 from editjudge.judges.scorers.prompts import ScorerPrompt, check
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.settings import CheckpointSetting
 from editjudge.models.chat.chat_model import decode
 from editjudge.models.chat.checkpoint import Precision

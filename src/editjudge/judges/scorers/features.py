@@ -15,8 +15,8 @@ import numpy as np
 
 from editjudge.core import images
 from editjudge.core.records import Image
+from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.embedded import EmbeddedClip, EmbeddedDino
-from editjudge.judges.scorers.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.settings import FeatureSetting
 from editjudge.vision import folders
 

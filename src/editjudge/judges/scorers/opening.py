@@ -7,8 +7,8 @@ from typing import Any
 from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.engine import resume
+from editjudge.judges.protocol import Scorer
 from editjudge.judges.scorers import features
-from editjudge.judges.scorers.protocol import Scorer
 from editjudge.judges.scorers.settings import CheckpointSetting, FeatureSetting, read_setting
 
 CODE = (

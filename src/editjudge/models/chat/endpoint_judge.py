@@ -1,7 +1,4 @@
-"""A model behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time.
-
-Judges are asked so, and so are the models that find where an edit is (grounding/), each in a form of its own.
-"""
+"""A model behind an OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...), asked many questions at a time."""
 
 import asyncio
 import re
@@ -16,10 +13,10 @@ from tqdm import tqdm
 
 from editjudge.core import images
 from editjudge.engine import progress
-from editjudge.judges.protocol import Form, Said
-from editjudge.judges.settings import ChatSetting, EndpointSetting
+from editjudge.models.chat.forms import ChatForm, RawReply
 from editjudge.models.chat.logprobs import essential
-from editjudge.models.chat.request import Task, answered, read, record_name, sampling, shown, write_body
+from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling, shown, write_body
+from editjudge.models.chat.settings import EndpointSetting, HttpSetting
 from editjudge.models.endpoint.client import (
     Answered,
     CallFailed,
@@ -38,11 +35,11 @@ DOWN = 100  # questions in a row without an answer after which no more are asked
 # Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
 STRUCTURE = "response_format"  # another: a server that takes none, or not this schema, may refuse without naming it
-Keep: TypeAlias = Callable[[str, Said], None]
+Keep: TypeAlias = Callable[[str, RawReply], None]
 """Gets each reply as soon as it has come, usable or not, under its record's name, in the thread that asks."""
 
 
-class EndpointJudge:
+class EndpointModel:
     """One run of questions to an endpoint; what its workers share.
 
     A reply that the form cannot read is asked for again, with sampling, up to `reply_tries` replies and as long as the
@@ -51,7 +48,7 @@ class EndpointJudge:
     """
 
     def __init__(
-        self, setting: ChatSetting, base_url: str, key: str | None, form: Form, account: Account, keep: Keep
+        self, setting: HttpSetting, base_url: str, key: str | None, form: ChatForm, account: Account, keep: Keep
     ) -> None:
         self.setting, self.form, self.account, self.keep = setting, form, account, keep
         reached = (setting.max_in_flight, setting.per_minute, setting.timeout, setting.connect_timeout, setting.tries)
@@ -62,7 +59,7 @@ class EndpointJudge:
         self.failed_in_a_row = 0
         self.structured = False  # whether a reply in the form of the schema has come
 
-    def answer_all(self, tasks: Sequence[Task]) -> list[Any]:
+    def answer_all(self, tasks: Sequence[ChatTask]) -> list[Any]:
         """The answers to the tasks, in their order. Nothing is done for a task before its turn has come."""
         start = time.monotonic()
         try:
@@ -70,7 +67,7 @@ class EndpointJudge:
         finally:
             self.account.seconds += time.monotonic() - start
 
-    async def _answer_all(self, tasks: Sequence[Task]) -> list[Any]:
+    async def _answer_all(self, tasks: Sequence[ChatTask]) -> list[Any]:
         answers: dict[int, Any] = {}
         refused: BaseException | None = None
         waiting = iter(enumerate(tasks))
@@ -86,7 +83,7 @@ class EndpointJudge:
             raise refused
         return [answers[n] for n in range(len(tasks))]
 
-    async def _work(self, waiting: Iterator[tuple[int, Task]], answers: dict[int, Any], bar: tqdm) -> None:
+    async def _work(self, waiting: Iterator[tuple[int, ChatTask]], answers: dict[int, Any], bar: tqdm) -> None:
         for n, task in waiting:
             if not await self._room():
                 answers[n] = self._unasked(task)
@@ -110,7 +107,7 @@ class EndpointJudge:
             await self.one_done.wait()
         return True
 
-    def _unasked(self, task: Task) -> Any:
+    def _unasked(self, task: ChatTask) -> Any:
         """The unreadable answer that was kept, or none."""
         if task.said:
             self.account.reused += 1
@@ -118,11 +115,11 @@ class EndpointJudge:
         self.account.unasked += 1
         return self.form.answer(task.question, self.account.closed())
 
-    def _failed(self, task: Task, kind: str, reason: str) -> Any:
+    def _failed(self, task: ChatTask, kind: str, reason: str) -> Any:
         self.account.failures[kind] += 1
         return self.form.answer(task.question, reason)
 
-    async def _answer(self, task: Task) -> Any:
+    async def _answer(self, task: ChatTask) -> Any:
         """A readable answer; or the last unreadable one; or none, with the reason."""
         answer = read(self.form, task)
         while not answered(answer) and len(task.said) < self.setting.reply_tries:
@@ -148,7 +145,7 @@ class EndpointJudge:
         self.account.asked += 1
         return answer
 
-    async def _ask(self, task: Task) -> Answered[Completion]:
+    async def _ask(self, task: ChatTask) -> Answered[Completion]:
         """The reply to the task's next request, without the options that the endpoint has been found to refuse.
 
         An endpoint refuses an option if it answers the same request without it; other errors may name it by chance.
@@ -177,7 +174,7 @@ class EndpointJudge:
                 self.structured |= STRUCTURE in chosen
                 return replace(came, requests=came.requests + refused)
 
-    async def _body(self, task: Task, chosen: Mapping[str, Any]) -> bytes:
+    async def _body(self, task: ChatTask, chosen: Mapping[str, Any]) -> bytes:
         urls = []
         for name, data in shown(self.form, task.question).items():
             try:
@@ -186,9 +183,9 @@ class EndpointJudge:
                 raise images.ImageError(f"{name}: {error}") from None
         return write_body(chosen, self.form.messages(task.question.instruction), urls)
 
-    def _said(self, came: Answered[Completion]) -> Said:
+    def _said(self, came: Answered[Completion]) -> RawReply:
         reply, usage = came.value, None
         if reply.tokens_in is not None and reply.tokens_out is not None:
             usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)
         asked = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
-        return Said(reply.text, essential(reply.tokens), usage, asked)
+        return RawReply(reply.text, essential(reply.tokens), usage, asked)

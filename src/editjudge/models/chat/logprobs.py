@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from editjudge.judges.protocol import Tokens
+from editjudge.models.chat.forms import Tokens
 
 UNSURE = 0.01  # most of the probability that may belong to either side, or be unknown
 

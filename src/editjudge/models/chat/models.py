@@ -1,11 +1,11 @@
-"""Models that are asked in chats, with every reply kept in work/, so that none is asked for twice.
+"""Chat models, with every reply kept in a record store, so that no request is sent twice.
 
-What is kept is the reply's text, the probabilities of its tokens and its cost, and it is found again by its request:
-the model, the chat, the images and the sampling. What it says is read when it is used, so that another reader, rule or
-margin asks nothing again. Not in the name: how an endpoint was reached, its address, its key, waits and tries. A model
-in a folder is known by its weights and precision, and in this process by the code that computes; if it is served, also
-by the engine, its arguments and what it does to the sizes of images. One behind an endpoint is known by its name only:
-other weights behind the same name are another model, with a name of its own in params.yaml.
+A record has the reply's text, the probabilities of its tokens and its cost. Its name is the fingerprint of the request:
+the model, the chat, the images and the sampling. Replies are read when they are used, so that another reader, rule or
+margin asks nothing again. How an endpoint was reached (address, key, waits, tries) is not part of the name. A model in
+a folder is identified by its weights and precision, in this process also by the code that computes; if it is served, by
+the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name only: other
+weights behind the same name need an entry of their own in params.yaml.
 """
 
 import functools
@@ -16,23 +16,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from editjudge.core import hub, params
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
-from editjudge.judges.protocol import Asked, Form, Said
-from editjudge.judges.settings import (
-    ChatSetting,
+from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
+from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling
+from editjudge.models.chat.settings import (
+    ChatModelSetting,
     EndpointSetting,
+    HttpSetting,
     LocalSetting,
-    ModelSetting,
     ServedSetting,
-    Setting,
     TransformersSetting,
 )
-from editjudge.models.chat.request import Task, answered, read, record_name, sampling
 from editjudge.models.endpoint.spending import Account, Usage
 from editjudge.models.serve.launch import Checkpoint, Running, read_serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
@@ -42,8 +41,12 @@ if TYPE_CHECKING:  # they load the HTTP client and torch
     from editjudge.models.chat.endpoint_judge import Keep
 
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
+HASH = 12  # characters of a model's weights in its name
 LOCAL = "editjudge.models.chat.transformers_judge"
 LOCAL_CODE = (LOCAL, *(f"editjudge.models.chat.{name}" for name in ("chat_model", "checkpoint", "processor")))
+
+
+Setting = TypeVar("Setting", bound=ChatModelSetting)
 
 
 def at_hand(where: str, setting: Setting) -> Setting:
@@ -53,10 +56,10 @@ def at_hand(where: str, setting: Setting) -> Setting:
     return setting
 
 
-def open_account(where: str, setting: Setting) -> Account:
+def open_account(where: str, setting: ChatModelSetting) -> Account:
     """An account for the model at `where`, by its last name, after its folders were checked. ParamsError.
 
-    What processes with the model import begins to be imported.
+    The modules that processes with the model need begin to be imported.
     """
     if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
         raise params.ParamsError(f"{where}.model: no model in {setting.model}")
@@ -64,18 +67,17 @@ def open_account(where: str, setting: Setting) -> Account:
         raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
     if isinstance(setting, TransformersSetting):
         import_ahead(LOCAL)
-    limits = (setting.price, setting.budget) if isinstance(setting, ModelSetting) else ()
-    return Account(where.rpartition(".")[2], *limits)
+    return Account(where.rpartition(".")[2], setting.price, setting.budget)
 
 
 class Model:
-    """A model of params.yaml as long as a stage asks it.
+    """A model of params.yaml as long as it is asked; a context manager.
 
-    What answers (a server, or processes with the model) is started for the first question that has no kept reply, and
-    kept until the block ends, however often it is asked. What it costs is added to the account.
+    A server, or processes with the model, start with the first question that has no kept reply, and end with the block.
+    Costs are added to the account.
     """
 
-    def __init__(self, setting: Setting, cache: resume.RecordCache, account: Account) -> None:
+    def __init__(self, setting: ChatModelSetting, cache: resume.RecordCache, account: Account) -> None:
         self.setting, self.cache, self.account = setting, cache, account
         self._started = ExitStack()
 
@@ -85,14 +87,14 @@ class Model:
     def __exit__(self, *error: Any) -> None:
         self._started.__exit__(*error)
 
-    def answers(self, way: Form, questions: Sequence[Asked]) -> list[list[Any]]:
+    def answers(self, way: ChatForm, questions: Sequence[ChatQuestion]) -> list[list[Any]]:
         """A model's answers to each question, one a pass: kept replies, or asked for; equal requests once, by one of
-        the runs that share the cache. See EndpointJudge."""
-        setting = cast(ModelSetting, self.setting)
+        the runs that share the cache. See EndpointModel."""
+        setting = self.setting
         tasks = tasks_of(setting, way, questions, self._model)
         found, missing = _kept(tasks, setting, way, self.cache, self.account)
 
-        def keep(name: str, said: Said) -> None:
+        def keep(name: str, said: RawReply) -> None:
             self.cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
 
         while missing:  # a claim is of a question with all its tries, so it has another name than a record
@@ -107,7 +109,7 @@ class Model:
 
     @functools.cached_property
     def _model(self) -> list[Any]:
-        return model_of(cast(ModelSetting, self.setting))
+        return model_of(self.setting)
 
     @functools.cached_property
     def _server(self) -> Running:
@@ -122,21 +124,23 @@ class Model:
         workers = cast(TransformersSetting, self.setting).workers
         return self._started.enter_context(on_devices(places(workers, gpus), _begin))
 
-    def _ask_all(self, setting: ModelSetting, way: Form, tasks: Sequence[Task], keep: "Keep") -> list[Any]:
+    def _ask_all(self, setting: ChatModelSetting, way: ChatForm, tasks: Sequence[ChatTask], keep: "Keep") -> list[Any]:
         if isinstance(setting, TransformersSetting):
             return _in_processes(setting, way, tasks, keep, self.account, self._pool)
-        from editjudge.models.chat.endpoint_judge import EndpointJudge
+        from editjudge.models.chat.endpoint_judge import EndpointModel
 
         url, key = None, None
         if isinstance(setting, EndpointSetting):
             url, key = setting.base_url, setting.key()
-        assert isinstance(setting, ChatSetting)
+        assert isinstance(setting, HttpSetting)
         if url is None:
             url, setting = self._server.url, replace(setting, model=self._server.model)
-        return EndpointJudge(setting, url, key, way, self.account, keep).answer_all(tasks)
+        return EndpointModel(setting, url, key, way, self.account, keep).answer_all(tasks)
 
 
-def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked], model: list[Any]) -> list[Task]:
+def tasks_of(
+    setting: ChatModelSetting, way: ChatForm, questions: Sequence[ChatQuestion], model: list[Any]
+) -> list[ChatTask]:
     """Every question in every pass, under the name of its record. model: of `model_of`. Each image is hashed once."""
     digest = functools.cache(lambda image: resume.fingerprint(bytes(image)))
     tasks = []
@@ -144,14 +148,14 @@ def tasks_of(setting: ModelSetting, way: Form, questions: Sequence[Asked], model
         chat = [way.messages(question.instruction), [digest(question.images[name]) for name in way.images]]
         for number in range(setting.passes):
             name = resume.fingerprint(model, chat, sampling(setting, way, number))
-            tasks.append(Task(name, question, number))
+            tasks.append(ChatTask(name, question, number))
     return tasks
 
 
-def model_of(setting: ModelSetting) -> list[Any]:
+def model_of(setting: ChatModelSetting) -> list[Any]:
     """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
     parts: list[Any] = []
-    if isinstance(setting, ChatSetting):
+    if isinstance(setting, HttpSetting):
         parts += [setting.min_pixels, setting.max_pixels]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
@@ -167,16 +171,16 @@ def model_of(setting: ModelSetting) -> list[Any]:
     return parts
 
 
-def _claim(task: Task) -> str:
+def _claim(task: ChatTask) -> str:
     return f"question {task.name}"
 
 
 def _kept(
-    tasks: Sequence[Task], setting: ModelSetting, way: Form, cache: resume.RecordCache, account: Account
-) -> tuple[dict[str, Any], list[Task]]:
+    tasks: Sequence[ChatTask], setting: ChatModelSetting, way: ChatForm, cache: resume.RecordCache, account: Account
+) -> tuple[dict[str, Any], list[ChatTask]]:
     """The answers in the kept replies, by task, and the tasks that must be asked, with the replies that there are."""
     found: dict[str, Any] = {}
-    missing: list[Task] = []
+    missing: list[ChatTask] = []
     tries = setting.reply_tries
     for wanted in {task.name: task for task in tasks}.values():
         task, answer = wanted, cast(Any, None)
@@ -185,7 +189,7 @@ def _kept(
             if record is None:
                 break
             usage = record[0]["usage"]
-            said = Said(**record[0] | {"usage": None if usage is None else Usage(**usage)})
+            said = RawReply(**record[0] | {"usage": None if usage is None else Usage(**usage)})
             task = replace(task, said=(*task.said, said))
             answer = read(way, task)
         if task.said:
@@ -223,8 +227,8 @@ def _begin(device: str) -> None:
 
 def _in_processes(
     setting: TransformersSetting,
-    way: Form,
-    tasks: Sequence[Task],
+    way: ChatForm,
+    tasks: Sequence[ChatTask],
     keep: "Keep",
     account: Account,
     pool: ProcessPoolExecutor,
@@ -258,22 +262,22 @@ def _in_processes(
     return found + [way.answer(task.question, account.closed()) for task in unasked]
 
 
-def _replies(setting: TransformersSetting, way: Form, tasks: Sequence[Task]) -> list[Said | str]:
-    """In a process: the replies to a chunk, of a judge that has seen no other."""
+def _replies(setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
+    """In a process: the replies to a chunk, by a model that has seen no other."""
     import torch
 
-    from editjudge.models.chat.transformers_judge import TransformersJudge
+    from editjudge.models.chat.transformers_judge import LocalModel
 
     if setting.workers != 1:
         torch.set_num_threads(1)
     bounds = setting.min_pixels, setting.max_pixels
     loaded = _loaded(setting.model, setting.dtype, setting.lora, _Process.device, *bounds)
-    replies: list[Said | str] = []
+    replies: list[RawReply | str] = []
     for tried, group in groupby(tasks, key=lambda task: len(task.said)):
         same, sampled = list(group), sampling(setting, way, 0, tried)
         how = (sampled["temperature"], sampled.get("seed", setting.seed))
-        judge = TransformersJudge(loaded.model, loaded.processor, setting.batch_size, way, *how)
-        replies += judge.ask_many([task.question for task in same], [task.number for task in same])
+        model = LocalModel(loaded.model, loaded.processor, way, setting.batch_size, *how)
+        replies += model.ask_many([task.question for task in same], [task.number for task in same])
     return replies
 
 
@@ -290,6 +294,12 @@ def _loaded(
         shortest_edge=min(least or images.size["shortest_edge"], longest), longest_edge=longest
     )
     return loaded
+
+
+def name_of(setting: ChatModelSetting) -> str:
+    """A model's name in records: of one in a folder with its weights' hash, of one behind an endpoint its name there."""
+    local = isinstance(setting, LocalSetting)
+    return f"{setting.model}@{weights_hash(Path(setting.model))[:HASH]}" if local else setting.model
 
 
 def weights_hash(model_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a judge is asked: the sampling and the names of records, which depend on the request only, and a call's body."""
+"""A request to a chat model: its sampling, the name of its record, which depends on the request alone, and its body."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from editjudge.engine import resume
-from editjudge.judges.protocol import Asked, Form, Said
-from editjudge.judges.settings import ChatSetting, ModelSetting
+from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
+from editjudge.models.chat.settings import ChatModelSetting, HttpSetting
 from editjudge.models.endpoint.spending import total
 
 WARMTH = 0.7  # least temperature where a question is asked again
@@ -15,16 +15,16 @@ AGAIN = 1_000_003  # between the seeds of the replies to one question
 
 
 @dataclass(frozen=True)
-class Task:
+class ChatTask:
     """One answer that is wanted, in pass `number`. name: of the first reply's record; said: unusable replies so far."""
 
     name: str
-    question: Asked
+    question: ChatQuestion
     number: int = 0
-    said: tuple[Said, ...] = ()
+    said: tuple[RawReply, ...] = ()
 
 
-def sampling(setting: ModelSetting, form: Form, number: int, tried: int = 0) -> dict[str, Any]:
+def sampling(setting: ChatModelSetting, form: ChatForm, number: int, tried: int = 0) -> dict[str, Any]:
     """What a request says beside model and chat, in pass `number`, after `tried` replies that could not be read.
 
     Only sampling takes a seed. A question that is asked again is sampled: greedy decoding would say the same words.
@@ -33,7 +33,7 @@ def sampling(setting: ModelSetting, form: Form, number: int, tried: int = 0) -> 
     chosen: dict[str, Any] = {"temperature": temperature, "max_tokens": form.max_new_tokens}
     if temperature > 0:
         chosen["seed"] = setting.seed + number + AGAIN * tried
-    if isinstance(setting, ChatSetting):
+    if isinstance(setting, HttpSetting):
         chosen["max_tokens"] = setting.max_new_tokens or form.max_new_tokens
         wanted = {"name": "reply", "strict": True, "schema": form.schema}
         chosen["response_format"] = {"type": "json_schema", "json_schema": wanted}
@@ -42,17 +42,17 @@ def sampling(setting: ModelSetting, form: Form, number: int, tried: int = 0) -> 
     return chosen
 
 
-def record_name(setting: ModelSetting, form: Form, task: Task) -> str:
+def record_name(setting: ChatModelSetting, form: ChatForm, task: ChatTask) -> str:
     tried = len(task.said)
     return resume.fingerprint(task.name, sampling(setting, form, task.number, tried)) if tried else task.name
 
 
-def shown(form: Form, question: Asked) -> dict[str, bytes]:
+def shown(form: ChatForm, question: ChatQuestion) -> dict[str, bytes]:
     """The images that the question is asked with, by name, in the order of the chat's placeholders."""
     return {name: bytes(question.images[name]) for name in form.images}
 
 
-def read(form: Form, task: Task) -> Any:
+def read(form: ChatForm, task: ChatTask) -> Any:
     """What the task's last reply says, at the cost of all of them; None before the first."""
     if not task.said:
         return None

@@ -1,4 +1,4 @@
-"""A judge that runs a Qwen3-VL checkpoint in this process, on the CPU or a GPU, through transformers."""
+"""A Qwen3-VL checkpoint in this process, on the CPU or a GPU, through transformers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,19 +8,14 @@ import numpy as np
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from editjudge.core import images
-from editjudge.core.winner import SIDES
-from editjudge.judges.prompt import completion
-from editjudge.judges.protocol import Asked, Form, Said, Tokens
-from editjudge.judges.styles import TRAINED, style
 from editjudge.models.chat.chat_model import Chat, ChatModel, Reply, decode
+from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, Tokens
 from editjudge.models.chat.request import shown
 from editjudge.models.endpoint.spending import Usage
 from editjudge.vision.loading import NoMemory, within_memory
 
-PVC = style(TRAINED)
 
-
-class TransformersJudge:
+class LocalModel:
     """Answers questions in the form `form`, in batches.
 
     temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
@@ -31,22 +26,22 @@ class TransformersJudge:
         self,
         model: Qwen3VLForConditionalGeneration,
         processor: Qwen3VLProcessor,
+        form: ChatForm,
         batch_size: int = 16,
-        form: Form = PVC,
         temperature: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.chat_model, self.batch_size, self.form = ChatModel(model, processor), batch_size, form
         self.temperature, self.seed = temperature, seed
-        a, b = (processor.tokenizer(completion(side))["input_ids"] for side in SIDES)
-        self.sides = next((x, y) for x, y in zip(a, b, strict=False) if x != y)
+        replies = [processor.tokenizer(reply)["input_ids"] for reply in form.watched]
+        self.watched: tuple[int, ...] = next((each for each in zip(*replies, strict=False) if len(set(each)) > 1), ())
 
-    def ask_many(self, questions: Sequence[Asked], passes: Sequence[int]) -> list[Said | str]:
+    def ask_many(self, questions: Sequence[ChatQuestion], passes: Sequence[int]) -> list[RawReply | str]:
         """The replies as they come, or the words that say why a question could not be asked.
 
         Out of memory: half the batch, from then on; a question that does not fit by itself could not be asked.
         """
-        replies: list[Said | str] = []
+        replies: list[RawReply | str] = []
         while len(replies) < len(questions):
             try:
                 replies += within_memory(self, partial(self._batch, questions, passes, len(replies)))
@@ -54,7 +49,7 @@ class TransformersJudge:
                 replies.append(str(error))
         return replies
 
-    def _batch(self, questions: Sequence[Asked], passes: Sequence[int], start: int) -> list[Said | str]:
+    def _batch(self, questions: Sequence[ChatQuestion], passes: Sequence[int], start: int) -> list[RawReply | str]:
         """The replies to as many as go through the model together, from `start` on."""
         batch = slice(start, start + self.batch_size)
         questions, passes = questions[batch], passes[batch]
@@ -62,10 +57,10 @@ class TransformersJudge:
         faults = [self._fault(question, pixels) for question in questions]
         asked = zip(questions, passes, faults, strict=True)
         chats = [self._chat(question, number) for question, number, fault in asked if fault is None]
-        replies = iter(self.chat_model.reply(chats, pixels, self.sides))
+        replies = iter(self.chat_model.reply(chats, pixels, self.watched))
         return [fault or self._said(next(replies)) for fault in faults]
 
-    def _fault(self, question: Asked, pixels: dict[bytes, np.ndarray]) -> str | None:
+    def _fault(self, question: ChatQuestion, pixels: dict[bytes, np.ndarray]) -> str | None:
         """Which of the question's images cannot be used, and why; those that can are decoded into `pixels`."""
         for name, data in shown(self.form, question).items():
             try:
@@ -74,25 +69,26 @@ class TransformersJudge:
                 return f"{name}: {error}"
         return None
 
-    def _chat(self, question: Asked, number: int) -> Chat:
+    def _chat(self, question: ChatQuestion, number: int) -> Chat:
         text = self.chat_model.render(self.form.messages(question.instruction))
         seen, seed = tuple(shown(self.form, question).values()), self.seed + number
         return Chat(text, seen, self.form.max_new_tokens, self.temperature, seed=seed)
 
-    def _said(self, reply: Reply) -> Said:
+    def _said(self, reply: Reply) -> RawReply:
         """No seconds in the usage: the same question shall give the same record, and a batch has no time for each."""
         usage = Usage(1, reply.tokens_in, reply.tokens_out, len(self.form.images))
-        return Said(reply.text, self._tokens(reply), usage)
+        return RawReply(reply.text, self._tokens(reply), usage)
 
     def _tokens(self, reply: Reply) -> Tokens:
-        """The reply's tokens; where one is written that tells "Image A" from "Image B", with those two's probabilities.
-
-        These are the model's own, at temperature 1. A winner that is written in other tokens has no confidence.
+        """The reply's tokens, if the form watches any; a watched token that was written, with the probabilities of all
+        watched ones, the model's own at temperature 1.
         """
-        tokens = []
+        tokens: list[dict[str, Any]] = []
+        if not self.watched:
+            return tokens
         for token, watched in zip(reply.tokens, reply.watched.tolist(), strict=True):
-            pair = zip(self.sides, watched, strict=True) if token in self.sides else ()
-            top = [self._token(side) | {"logprob": logprob} for side, logprob in pair]
+            likely = zip(self.watched, watched, strict=True) if token in self.watched else ()
+            top = [self._token(each) | {"logprob": logprob} for each, logprob in likely]
             tokens.append(self._token(token) | ({"top_logprobs": top} if top else {}))
         return tokens
 

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, known
-from editjudge.judges.styles import Dimension
+from editjudge.judges.protocol import Dimension
 
 NONE = "none"  # no anchor
 

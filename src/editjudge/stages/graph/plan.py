@@ -16,7 +16,7 @@ from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
 from editjudge.core.settings import read
-from editjudge.judges.styles import CONSISTENCY
+from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
