@@ -242,7 +242,7 @@ def judge(model: Path, pairs: Sequence[data.Sample], pictures: Mapping[str, byte
         for pair in pairs[: words.questions]
     ]
     net, form = load_model(model, "bfloat16", device), replace(style("pvc"), max_new_tokens=REPLY)
-    judging = LocalModel(net, load_processor(model), words.judge_batch, form)
+    judging = LocalModel(net, load_processor(model), form, words.judge_batch)
     judging.ask_many(asked[:1], [0])
     start, both = time.perf_counter(), in_both_orders(asked)
     answers = combine_all(list(map(form.answer, both, judging.ask_many(both, [0] * len(both)))), "probability")

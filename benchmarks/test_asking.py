@@ -101,7 +101,7 @@ def test_what_a_call_costs_beside_the_openai_client(tmp_path: Path) -> None:
         plain = EndpointSetting(base_url=server.url, model="m", rule="agreement")
         start = time.process_time()
         judge = EndpointModel(plain, server.url, None, style("pvc"), Account(), lambda *_: None)
-        judge.answer_all([Task(question.key, question) for question in questions(calls)])
+        judge.answer_all([ChatTask(question.key, question) for question in questions(calls)])
         ours = time.process_time() - start
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)
         body = json.loads(server.log()["bodies"][0])

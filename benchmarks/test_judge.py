@@ -19,6 +19,7 @@ from editjudge.core import images, params
 from editjudge.editors.procedural import edits as procedural
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
+from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel
@@ -30,7 +31,9 @@ BATCH = 32
 
 @pytest.fixture(scope="module")
 def judge() -> LocalModel:
-    return LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), BATCH)
+    return LocalModel(
+        load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), style("pvc"), BATCH
+    )
 
 
 @pytest.fixture(scope="module")

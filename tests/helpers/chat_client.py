@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.models.endpoint.spending import Account
@@ -87,10 +86,9 @@ def setting(url: str, **changes: Any) -> dict[str, Any]:
 
 
 def ask(how: dict[str, Any], asked: list[Question], file: Path) -> tuple[list[BothOrders], Account]:
-    """Asks with the cache in `file`."""
-    account = asking.open_accounts({"gpt": how})["gpt"]
-    with resume.RecordCache(file) as cache:
-        return asking.ask(how, asked, {}, cache, account), account
+    """Asks with the store in `file`."""
+    with asking.open_judge("judges.gpt", how, file) as judge:
+        return judge.compare(asked), judge.account
 
 
 if __name__ == "__main__":

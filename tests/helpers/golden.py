@@ -35,6 +35,7 @@ from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
+from editjudge.judges.styles import style
 from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking
@@ -297,7 +298,7 @@ def questions() -> list[Question]:
 
 @functools.cache
 def verdicts() -> list[Verdict]:
-    judge = LocalModel(load_model(merged(), "float32", "cpu"), load_processor(merged()), 4)
+    judge = LocalModel(load_model(merged(), "float32", "cpu"), load_processor(merged()), style("pvc"), 4)
     return compare(judge, questions())
 
 

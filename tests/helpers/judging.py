@@ -7,7 +7,7 @@ from editjudge.models.chat.forms import ChatQuestion
 from editjudge.models.chat.transformers_judge import LocalModel
 
 
-def compare(judge: LocalModel, questions: Sequence[Asked], passes: Sequence[int] | None = None) -> list[Any]:
+def compare(judge: LocalModel, questions: Sequence[ChatQuestion], passes: Sequence[int] | None = None) -> list[Any]:
     """One answer a question, in the same order: a Verdict, or what else the judge's form gives."""
     replies = judge.ask_many(questions, passes or [0] * len(questions))
     return list(map(judge.form.answer, questions, replies))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from editjudge.engine import resume
+from editjudge.judges import asking
 from editjudge.labels import verdicts
 from editjudge.measures.annotation.recipe import Judging, Recipe
 from editjudge.models.endpoint.spending import Account
@@ -66,7 +66,8 @@ def annotated(
     judges: dict[str, dict[str, Any]], count: int, file: Path, edits: Sequence[dict[str, Any]] | None = None, **how: Any
 ) -> tuple[list[dict[str, Any]], dict[str, Account]]:
     """The verdicts on the pairs of so many prompts."""
-    accounts = verdicts.open_accounts(recipe(**how), judges)
-    with resume.RecordCache(file) as cache:
-        shown = candidates(count) if edits is None else list(edits)
-        return verdicts.annotate_pairs(prompts(count), shown, recipe(**how), judges, accounts, cache), accounts
+    prompt = {"prompt": recipe(**how).judge.prompt}
+    opened = {n: asking.open_judge(f"{verdicts.SECTION}.{n}", prompt | given, file) for n, given in judges.items()}
+    shown = candidates(count) if edits is None else list(edits)
+    rows = verdicts.annotate_pairs(prompts(count), shown, recipe(**how), opened)
+    return rows, {name: judge.account for name, judge in opened.items()}

@@ -18,13 +18,14 @@ from editjudge.engine import resume
 from editjudge.engine.workers import cores
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import compare, compare_many
-from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
-from editjudge.judges.styles import STYLES, Style
-from editjudge.judges.viescore import SCALES
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, mirrored
+from editjudge.judges.styles import STYLES, Style, style
+from editjudge.judges.viescore import SCALES, pointwise
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models
 from editjudge.models.chat.chat_model import ChatModel
+from editjudge.models.chat.forms import ChatForm
 from editjudge.models.chat.settings import EndpointSetting, ServedSetting, TransformersSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
@@ -41,7 +42,11 @@ def question(photo: np.ndarray) -> Question:
     good[20:52, 30:66, 0] = 255 - good[20:52, 30:66, 0]
     bad = good.copy()
     bad[:, :20] = 128
-    return Question("q", "Make it red.", *(images.encode_png(i) for i in (photo, good, bad)))
+    return Question("q", "Make it red.", *map(images.encode_png, (photo, good, bad)), context=Context(RECIPE, BOX))
+
+
+def form(prompt: str, dimension: Dimension) -> ChatForm:
+    return pointwise(SCALES[prompt], dimension) if prompt in SCALES else style(prompt, dimension)
 
 
 def setting(model: Path) -> dict:
@@ -57,15 +62,15 @@ def setting(model: Path) -> dict:
 
 def test_the_judge_by_measures_finds_the_better_side_in_both_orders(question: Question, tmp_path: Path) -> None:
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
-    with resume.RecordCache(tmp_path / "c") as cache:
-        [answer] = asking.ask(rule, [question], {"q": Context(RECIPE, BOX)}, cache, Account())
-        assert cache.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
+    with asking.open_judge("judges.m", rule, tmp_path / "c") as judge:
+        [answer] = judge.compare([question])
+        assert judge.store.counts() == {"computed": 2, "reused": 0}, "each image once, whatever the order"
     assert (answer.forward.winner, answer.backward.winner, answer.combined.winner) == ("Image A", "Image B", "Image A")
 
 
 def test_without_regions_there_is_no_verdict_and_a_reason(question: Question, tmp_path: Path) -> None:
-    with resume.RecordCache(tmp_path / "c") as cache:
-        [verdict], short = compare_many([question], {}, cache)
+    with resume.RecordCache(tmp_path / "c") as store:
+        [verdict], short = compare_many([replace(question, context=None)], store)
     assert (verdict.winner, short) == (None, 0)
     assert verdict.reason == "the question says no regions to measure"
 
@@ -75,7 +80,7 @@ def test_a_judge_by_measures_without_memory_is_unfinished(
 ) -> None:
     """B lacks a value that A has; the other question has all."""
     rule = {"backend": "measures", "rule": "agreement", "tie_margin": 0.0}
-    other, account, plain = replace(question, key="other", b=question.source), Account("m"), batch.measure_all
+    other, plain = replace(question, key="other", b=question.source), batch.measure_all
 
     def scarce(prompts: Any, *rest: Any) -> list[list[dict]]:
         found = plain(prompts, *rest)
@@ -84,10 +89,9 @@ def test_a_judge_by_measures_without_memory_is_unfinished(
         return found
 
     monkeypatch.setattr(batch, "measure_all", scarce)
-    contexts = {"q": Context(RECIPE, BOX), "other": Context(RECIPE, BOX)}
-    with resume.RecordCache(tmp_path / "c") as cache:
-        asking.ask(rule, [question, other], contexts, cache, account)
-    gap = account.gap("judges.m")
+    with asking.open_judge("judges.m", rule, tmp_path / "c") as judge:
+        judge.compare([question, other])
+    gap = judge.account.gap("judges.m")
     assert (gap.kinds, gap.total) == ({"memory": 2}, 4), "both orders of one question of two"
 
 
@@ -111,7 +115,7 @@ def test_a_model_is_asked_each_question_once(question: Question, base_dir: Path,
 
 def test_missing_models_are_named(tmp_path: Path) -> None:
     with pytest.raises(params.ParamsError, match=r"judges\.j\.model: no folder"):
-        asking.open_accounts({"j": setting(tmp_path / "none")})
+        asking.open_judges({"j": setting(tmp_path / "none")})
 
 
 def differing(question: Question, count: int) -> list[Question]:
@@ -161,8 +165,8 @@ def test_processes_with_a_model_have_the_gpus_in_turn(
     """Two, of which torch has none here: each process says which one it was to load the model on."""
     monkeypatch.setattr(models, "_gpus", two_gpus)
     given = setting(base_dir) | {"workers": 0}
-    with resume.RecordCache(tmp_path / "c") as cache, asking.opened(given, cache, Account("j")) as judge:
-        found = [judge._pool.submit(home, tmp_path) for _ in range(2)]
+    with asking.open_judge("judges.j", given, tmp_path / "c") as judge:
+        found = [judge.model._pool.submit(home, tmp_path) for _ in range(2)]
         assert sorted(each.result(60) for each in found) == ["cuda:0", "cuda:1"]
 
 
@@ -177,9 +181,9 @@ def home(folder: Path) -> str:
 def test_the_code_that_asks_a_model_here_stands_in_the_name_of_its_answers(
     base_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = TransformersSetting(model=str(base_dir), rule="agreement", dtype="float32", batch_size=4)
+    here = TransformersSetting(model=str(base_dir), dtype="float32", batch_size=4)
     names, plain = [models.model_of(here)], code._own_version
-    for module in ("judges.transformers_judge", "qwen.chat_model", "core.progress"):
+    for module in ("models.chat.transformers_judge", "models.chat.chat_model", "engine.progress"):
         changed = f"editjudge.{module}"
         monkeypatch.setattr(code, "_own_version", lambda name, changed=changed: plain(name) + "x" * (name == changed))
         names.append(models.model_of(here))
@@ -210,19 +214,20 @@ def test_edits_are_scored_once_in_this_process_too(question: Question, base_dir:
     "change",
     [
         *[{"temperature": 0.5}, {"seed": 1}, {"logprobs": 5}, {"max_new_tokens": 9}],
-        *[{"min_pixels": 9}, {"max_pixels": 9}, {"model": "n"}, {"prompt": "reason_last"}],
+        *[{"min_pixels": 9}, {"max_pixels": 9}, {"model": "n"}],
     ],
 )
 def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Question, change: dict) -> None:
-    plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", rule="agreement", temperature=1.0)
-    elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3, rule="probability")
+    plain = EndpointSetting(base_url="http://127.0.0.1:9/v1", model="m", temperature=1.0)
+    elsewhere = replace(plain, base_url="http://127.0.0.1:8/v1", tries=2, max_in_flight=3)
 
-    def name(how: EndpointSetting) -> str:
-        way = asking.form(how.prompt, asking.CONSISTENCY)
+    def name(how: EndpointSetting, prompt: str = "decision") -> str:
+        way = form(prompt, CONSISTENCY)
         return models.tasks_of(how, way, [question], models.model_of(how))[0].name
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
+    assert name(plain) != name(plain, "reason_last")
 
 
 def test_how_images_are_served_stands_in_the_name_of_a_record(
@@ -230,11 +235,11 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     serve = params.load(ROOT / "params.yaml")["serve"]
-    how = ServedSetting(model=str(base_dir), rule="agreement", dtype="float32", batch_size=4)
+    how = ServedSetting(model=str(base_dir), dtype="float32", batch_size=4)
 
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
-        way = asking.form(how.prompt, asking.CONSISTENCY)
+        way = form("pvc", CONSISTENCY)
         return models.tasks_of(how, way, [question], models.model_of(how))[0].name
 
     assert name() == name(port=0, start_seconds=1.0)
@@ -245,7 +250,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
 @pytest.mark.parametrize("name", [*STYLES, *SCALES])
 def test_each_dimension_is_asked_in_its_own_words(name: str) -> None:
     dimensions = [d for d in prompts.names("judges/prompts/dimensions") if name not in SCALES or d != "overall"]
-    forms = [asking.form(name, dimension) for dimension in dimensions]
+    forms = [form(name, dimension) for dimension in dimensions]
     assert len({str(form.messages("Make it red.")) for form in forms}) == len(dimensions) >= 3
     assert len({form.max_new_tokens for form in forms}) == 1 or name == "pvc"
 
@@ -294,13 +299,12 @@ def test_an_answer_about_one_dimension_is_none_about_another(
     here = ThreadPoolExecutor(1, initializer=models._begin, initargs=["cpu"])  # where it is seen
     monkeypatch.setattr(models, "on_devices", lambda *_: nullcontext(here))
     counts = []
-    with resume.RecordCache(tmp_path / "c") as cache:
-        for dimension in ("visual_quality", "instruction_following", "visual_quality"):
-            account = asking.open_accounts({"j": how})["j"]
-            asking.ask(how, [question], {}, cache, account, dimension)
-            counts.append((account.asked, account.reused))
+    for dimension in ("visual_quality", "instruction_following", "visual_quality"):
+        with asking.open_judge("judges.j", how, tmp_path / "c") as judge:
+            judge.compare([question], dimension)
+        counts.append((judge.account.asked, judge.account.reused))
     assert counts == [(2, 0), (2, 0), (0, 2)]
-    quality, following = asking.form(name, "visual_quality"), asking.form(name, "instruction_following")
+    quality, following = form(name, "visual_quality"), form(name, "instruction_following")
     words = [str(form.messages(question.instruction)) for form in (quality, following)]
     assert [words.index(text) for text in asked] == [0, 0, 1, 1], "the model was asked in these words"
 
@@ -308,7 +312,7 @@ def test_an_answer_about_one_dimension_is_none_about_another(
 @pytest.mark.parametrize("judges", [{}, None, "pvc_judge"])
 def test_without_judges_nothing_can_be_asked(judges: Any) -> None:
     with pytest.raises(params.ParamsError, match="no judge to ask"):
-        asking.open_accounts(judges)
+        asking.open_judges(judges)
 
 
 def test_the_dearest_answer_so_far_bounds_the_next_whatever_came_last() -> None:

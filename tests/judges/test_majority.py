@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.judges.majority import majority, mean_score
-from editjudge.judges.protocol import Score, Verdict, mirrored
+from editjudge.judges.majority import majority, mean_rating
+from editjudge.judges.protocol import Verdict, mirrored
+from editjudge.judges.rubrics import Rating
 from editjudge.models.endpoint.spending import Usage
 
 A, B, TIE = "Image A", "Image B", "Tie"
@@ -55,11 +56,11 @@ def test_one_pass_is_itself() -> None:
     assert majority([verdict(A)]) == verdict(A)
 
 
-def test_scores_are_averaged_over_the_passes_that_have_one() -> None:
-    scores = [
-        Score("q", 4.0, (4.0, 6.0), "", None),
-        Score("q", None, (), "", "prose"),
-        Score("q", 5.0, (5.0, 8.0), "", None),
+def test_ratings_are_averaged_over_the_passes_that_have_scores() -> None:
+    ratings = [
+        Rating("q", {"a": 4.0, "b": 6.0}, "", None),
+        Rating("q", None, "", "prose"),
+        Rating("q", {"a": 5.0, "b": 8.0}, "", None),
     ]
-    assert mean_score(scores) == Score("q", 4.5, (4.5, 7.0), "\n\n", None)
-    assert mean_score(scores[1:2] * 2).reason == "pass 1: prose; pass 2: prose"
+    assert mean_rating(ratings) == Rating("q", {"a": 4.5, "b": 7.0}, "\n\n", None)
+    assert mean_rating(ratings[1:2] * 2).reason == "pass 1: prose; pass 2: prose"

@@ -8,10 +8,11 @@ import pytest
 from chat_client import chat_server, picture
 
 from editjudge.core.params import ParamsError
-from editjudge.engine import resume
-from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.judges.raters import Rater, RaterScorer, read_rater
+from editjudge.judges.asking import open_judge
+from editjudge.judges.protocol import Edit, Question, Score, Unscored
+from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating, load
+from editjudge.judges.settings import read_rater
 
 GOOD = {"adherence": 2, "quality": 5, "preservation": 3}
 SOURCE, EDITED = picture(1), picture(2)
@@ -22,11 +23,11 @@ def how(url: str, **changes: Any) -> dict[str, Any]:
 
 
 def cases(*types: str) -> list[Edit]:
-    return [Edit(f"k{n}", f"q{n}", SOURCE, EDITED, type_) for n, type_ in enumerate(types)]
+    return [Edit(f"q{n}", SOURCE, EDITED, task=type_, key=f"k{n}") for n, type_ in enumerate(types)]
 
 
 def ask(given: dict[str, Any], asked: list[Edit], file: Path) -> tuple[list[list[Rating]], Rater]:
-    with resume.RecordCache(file) as cache, Rater("tested", given, cache) as rater:
+    with Rater("raters.tested", given, file) as rater:
         return rater.rate(asked), rater
 
 
@@ -71,7 +72,7 @@ def test_an_endpoint_that_refuses_schemas_and_answers_badly_leaves_reasons(tmp_p
 
 
 def test_broken_images_and_a_budget_leave_reasons(tmp_path: Path) -> None:
-    broken = Edit("b", "q0", SOURCE, b"no image", "add")
+    broken = Edit("q0", SOURCE, b"no image", task="add", key="b")
     with chat_server(replies={"q0": [load("imgedit", "add").write(GOOD)]}) as server:
         said, _ = ask(how(server.url), [broken, *cases("add")], tmp_path / "c.sqlite")
         short, rater = ask(how(server.url, budget={"questions": 1}), cases("add", "add", "add"), tmp_path / "d.sqlite")
@@ -87,9 +88,9 @@ def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
     replies = {"q0": [rubric.write(dict.fromkeys(GOOD, n)) for n in (5, 3)], "q1": ["No."]}
     with chat_server(replies=replies, bodies=True) as server:
         given = how(server.url, runs=2, temperature=1.0, seed=7, max_in_flight=1, reply_tries=1)
-        with resume.RecordCache(tmp_path / "c.sqlite") as cache, Rater("tested", given, cache) as rater:
+        with Rater("raters.tested", given, tmp_path / "c.sqlite") as rater:
             edits = [Edit(f"q{n}", SOURCE, EDITED, task="color_alter") for n in range(2)]
-            scores = RaterScorer(rater).score([*edits, Edit("q2", SOURCE, EDITED, task="camera_motion")])
+            scores = rater.score([*edits, Edit("q2", SOURCE, EDITED, task="camera_motion")])
             assert [run.scores["quality"] for run in rater.rate(cases("adjust"))[0]] == [5, 3]  # type: ignore[index]
         seeds = {json.loads(body)["seed"] for body in server.log()["bodies"]}
     assert seeds == {7, 8}
@@ -103,10 +104,9 @@ def test_runs_are_other_samples_and_a_rater_is_a_scorer(tmp_path: Path) -> None:
 def test_the_overall_score_is_capped_by_adherence(tmp_path: Path) -> None:
     with (
         chat_server(replies={"q0": [load("imgedit", "add").write(GOOD)]}) as server,
-        resume.RecordCache(tmp_path / "c.sqlite") as cache,
-        Rater("tested", how(server.url), cache) as rater,
+        Rater("raters.tested", how(server.url), tmp_path / "c.sqlite") as rater,
     ):
-        [score] = RaterScorer(rater).score([Edit("q0", SOURCE, EDITED, task="subject_add")])
+        [score] = rater.score([Edit("q0", SOURCE, EDITED, task="subject_add")])
     assert isinstance(score, Score)
     assert (score.overall, dict(score.dimensions)) == (2.0, {name: float(value) for name, value in GOOD.items()})
     assert score.said
@@ -123,12 +123,23 @@ def test_viescore_for_gedit_bench(tmp_path: Path) -> None:
     assert "semantics: " in str(said[1][0].reason)
 
 
+def test_a_rater_compares_by_its_overall_scores(tmp_path: Path) -> None:
+    """By rubrics, whose type is the question's task, an edit has none here; by VIEScore the better one wins."""
+    question = Question("k", "q0", SOURCE, EDITED, picture(3))
+    with chat_server(replies={"q0": ['{"score": [8, 6]}', '{"score": [9, 9]}'], "": ['{"score": [9, 6]}']}) as server:
+        given = how(server.url, rubrics="viescore_10", max_in_flight=1)
+        with open_judge("raters.r", given, tmp_path / "c.sqlite") as rater:
+            [answer], scores = rater.compare([question]), rater.score(question.edits)
+    assert sorted(score.overall for score in scores) == pytest.approx([6.0, 54**0.5])  # type: ignore[union-attr]
+    assert answer.combined.winner == ("Image A" if scores[0].overall > scores[1].overall else "Image B")  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"rubrics": "imgedti"}, "raters.r.rubrics is 'imgedti'; did you mean imgedit"),
         ({"rubrics": None}, "raters.r.rubrics"),
-        ({"prompt": "pvc"}, "raters.r.prompt is of judges that compare"),
+        ({"prompt": "pvc"}, "raters.r.prompt belongs to judges that compare"),
         ({"runs": 0}, "raters.r.runs must be at least 1"),
         ({"runs": 2}, "raters.r.temperature must be above 0"),
         ({"backend": "measures"}, "raters.r"),

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from editjudge.benchmarks.suites.imgedit import DIMENSIONS, TYPES
+from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.judges.protocol import Edit
-from editjudge.judges.rubrics import REASON, load
+from editjudge.judges.rubrics import DIMENSIONS, REASON, load
 from editjudge.judges.viescore import pointwise
 from editjudge.models.chat.forms import RawReply
 
@@ -129,7 +129,7 @@ def test_what_is_unclear_is_unscored_with_a_reason(reply, reason):
     scores, why = ADD.read(reply)
     assert scores is None
     assert reason in str(why)
-    rating = ADD.answer(Edit("k", "i", b"", b""), Said(reply))
+    rating = ADD.answer(Edit("i", b"", b"", key="k"), RawReply(reply))
     assert (rating.scores, rating.reason, rating.reply) == (None, why, reply)
 
 

@@ -8,8 +8,7 @@ import tiny_scorer
 import yaml
 
 from editjudge.core import params
-from editjudge.engine import resume
-from editjudge.judges import asking
+from editjudge.judges.asking import open_judge
 from editjudge.judges.protocol import Edit, Question, Score
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
@@ -38,11 +37,10 @@ def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., byt
     pairs = [(0, 1), (0, 2), (1, 2), (1, 0), (1, 1)]
     questions = [Question(f"q{n}", "Remove the cup", png(0), edits[a], edits[b]) for n, (a, b) in enumerate(pairs)]
     questions.append(Question("broken", "Remove the cup", png(0), edits[0], b"nothing"))
-    accounts = asking.open_accounts({"judge": JUDGE})
-    with resume.RecordCache(project / "judge.sqlite") as cache:
-        found = asking.ask(JUDGE, questions, {}, cache, accounts["judge"], "instruction_following")
-        assert accounts["judge"].asked == 3
-        assert accounts["judge"].failures == {"image": 1}
+    with open_judge("judges.judge", JUDGE) as judge:
+        found = judge.compare(questions, "instruction_following")
+        assert judge.account.asked == 3
+        assert judge.account.failures == {"image": 1}
         scorer = CheckpointScorer.load(project / "models/tiny")
         alone = scorer.score([Edit("Remove the cup", png(0), edit) for edit in edits])
         assert all(isinstance(score, Score) for score in alone)
@@ -55,7 +53,8 @@ def test_each_edit_is_scored_once_and_kept(project: Path, png: Callable[..., byt
         assert (found[5].combined.winner, found[5].scores[1]) == (None, None)
         assert "Image B: edited: not a PNG" in str(found[5].combined.reason)
         monkeypatch.setattr(CheckpointScorer, "load", None)
-        again = asking.ask(JUDGE, questions[:5], {}, cache, asking.open_accounts({"judge": JUDGE})["judge"], "overall")
+    with open_judge("judges.judge", JUDGE) as judge:
+        again = judge.compare(questions[:5], "overall")
     assert [answer.scores[0] for answer in again] == pytest.approx(
         [alone[a].overall for a, _ in pairs],
         abs=1e-5,  # type: ignore[union-attr]
@@ -66,32 +65,34 @@ def test_it_answers_by_the_dimension_that_its_entry_names(project: Path, png: Ca
     question = Question("q", "Remove the cup", png(0), png(1), png(2))
     edits = [Edit("Remove the cup", png(0), png(n)) for n in (1, 2)]
     alone = CheckpointScorer.load(project / "models/tiny").score(edits)
-    with resume.RecordCache(project / "judge.sqlite") as cache:
-        for name, about in (("visual_quality", "visual_consistency"), ("instruction_following", "visual_quality")):
-            how = JUDGE | {"dimension": name}
-            [found] = asking.ask(how, [question], {}, cache, asking.open_accounts({"judge": how})["judge"], about)
-            own = name if about == "visual_consistency" else about  # a dimension that it has is asked itself
-            assert found.scores == pytest.approx([each.dimensions[own] for each in alone], abs=1e-5)  # type: ignore[union-attr]
-        wrong = JUDGE | {"dimension": "visual_qualty"}
-        with pytest.raises(params.ParamsError, match="did you mean visual_quality"):
-            asking.ask(wrong, [question], {}, cache, asking.open_accounts({"judge": wrong})["judge"])
+    for name, about in (("visual_quality", "visual_consistency"), ("instruction_following", "visual_quality")):
+        with open_judge("judges.judge", JUDGE | {"dimension": name}) as judge:
+            [found] = judge.compare([question], about)
+        own = name if about == "visual_consistency" else about  # a dimension that it has is asked itself
+        assert found.scores == pytest.approx([each.dimensions[own] for each in alone], abs=1e-5)  # type: ignore[union-attr]
+    wrong = JUDGE | {"dimension": "visual_qualty"}
+    with (
+        pytest.raises(params.ParamsError, match="did you mean visual_quality"),
+        open_judge("judges.judge", wrong) as judge,
+    ):
+        judge.compare([question])
 
 
 def test_a_margin_makes_ties(project: Path, png: Callable[..., bytes]):
     wide = JUDGE | {"score_margin": 100.0}
     question = Question("q", "Remove the cup", png(0), png(1), png(2))
-    with resume.RecordCache(project / "judge.sqlite") as cache:
-        [found] = asking.ask(wide, [question], {}, cache, asking.open_accounts({"judge": wide})["judge"])
+    with open_judge("judges.judge", wide) as judge:
+        [found] = judge.compare([question])
     assert found.combined.winner == "Tie"
 
 
 def test_a_scorer_that_is_not_there_is_named(project: Path):
     with pytest.raises(params.ParamsError, match="scorers has no 'tiney'; did you mean tiny"):
-        asking.open_accounts({"judge": JUDGE | {"scorer": "tiney"}})
+        open_judge("judges.judge", JUDGE | {"scorer": "tiney"})
     (project / "models/tiny").unlink()
     (project / "models/tiny").mkdir()
     with pytest.raises(params.ParamsError, match=r"scorers\.tiny\.model: no scorer in models/tiny"):
-        asking.open_accounts({"judge": JUDGE})
+        open_judge("judges.judge", JUDGE)
 
 
 def test_the_four_baselines_are_judges(project: Path, png: Callable[..., bytes]):
@@ -102,9 +103,8 @@ def test_the_four_baselines_are_judges(project: Path, png: Callable[..., bytes])
     broken = Question("broken", "Remove the cup", png(0), png(0), b"nothing")
     for kind in kinds:
         judge = {"backend": "scorer", "scorer": kind, "rule": "agreement"}
-        account = asking.open_accounts({"judge": judge})["judge"]
-        with resume.RecordCache(project / f"{kind}.sqlite") as cache:
-            found, none = asking.ask(judge, [same, broken], {}, cache, account, "visual_consistency")
+        with open_judge(f"judges.{kind}", judge) as opened:
+            found, none = opened.compare([same, broken])
         assert None not in found.scores
         assert found.combined.winner in ("Image A", "Image B")
         if kind in ("clip_i", "dino_i"):

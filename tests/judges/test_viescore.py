@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from editjudge.core.params import ParamsError
 from editjudge.core.prompts import names
-from editjudge.judges.protocol import Score
+from editjudge.judges.protocol import Side, winner_of
 from editjudge.judges.settings import read_setting
-from editjudge.judges.viescore import pointwise, winner_of
+from editjudge.judges.viescore import pointwise
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "shared")) / "data/judge_replies"
 SCALES = [10, 25]
@@ -175,8 +175,8 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
         assert 0 <= value <= 10
 
 
-def scored(value: float | None, reason: str | None = None) -> Score:
-    return Score("k", value, (), "", reason)
+def scored(value: float | None, reason: str | None = None) -> Side:
+    return Side(value, reason=reason)
 
 
 @pytest.mark.parametrize(

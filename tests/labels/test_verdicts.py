@@ -14,9 +14,11 @@ from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey
 from editjudge.core import params, schemas
 from editjudge.editors import settings
 from editjudge.engine import resume
+from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Verdict, combine, mirrored
 from editjudge.labels import verdicts
 from editjudge.measures.annotation.recipe import Judging, load_recipe
+from editjudge.models.endpoint.spending import Account
 from editjudge.sources.builtin import scenes
 from editjudge.stages import annotate, train_pairs
 from editjudge.stages import candidates as editing
@@ -68,8 +70,7 @@ def test_failed_candidates_are_in_no_pair_and_are_counted() -> None:
     rows[2] |= {"status": "failed"}
     rows[4] |= {"status": "failed"}
     assert {pair.prompt["key"] for pair in verdicts.pairs_of(prompts(2), rows, 6)} == {"k1"}
-    accounts = verdicts.open_accounts(recipe(), {"j": endpoint("http://127.0.0.1:9/v1")})
-    counted = verdicts.counts(prompts(2), rows, [], accounts)
+    counted = verdicts.counts(prompts(2), rows, [], {"j": Account()})
     assert (counted["candidates_failed"], counted["prompts_without_pair"], counted["pairs_not_drawn"]) == (3, 1, [6])
 
 
@@ -121,19 +122,19 @@ def test_the_models_names_decide_nothing(sided: list, rule: str) -> None:
 def test_a_judge_by_measures_and_wrong_settings_are_named_before_any_work(tmp_path: Path) -> None:
     measures = {"backend": "measures", "rule": "agreement"}
     with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.m\.backend: measures cannot judge enhancement"):
-        verdicts.open_accounts(recipe(), {"m": measures})
+        verdicts.open_judges(recipe(), {"m": measures})
     local = {"backend": "transformers", "model": str(tmp_path / "none"), "dtype": "float32", "batch_size": 1}
     with pytest.raises(params.ParamsError, match=r"pairwise\.judges\.b\.model: no folder"):
-        verdicts.open_accounts(recipe(), {"a": endpoint("http://127.0.0.1:9/v1"), "b": local | {"rule": "agreement"}})
+        verdicts.open_judges(recipe(), {"a": endpoint("http://127.0.0.1:9/v1"), "b": local | {"rule": "agreement"}})
     with pytest.raises(params.ParamsError, match=r"`pairwise\.judges` has none"):
-        verdicts.open_accounts(recipe(), {})
-    assert verdicts.open_accounts(replace(recipe(), judge=None), {}) == {}
+        verdicts.open_judges(recipe(), {})
+    assert verdicts.open_judges(replace(recipe(), judge=None), {}) == {}
 
 
 def test_the_shipped_judges_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     judges = params.load()["pairwise"]["judges"]
-    assert set(verdicts.open_accounts(recipe(), judges)) == set(judges)
+    assert set(verdicts.open_judges(recipe(), judges)) == set(judges)
 
 
 def brighter(row: dict) -> str:
@@ -234,11 +235,9 @@ def test_the_recipes_prompt_is_asked_where_a_judge_has_none_of_its_own(tmp_path:
 
 def test_the_recipes_dimension_is_asked(tmp_path: Path) -> None:
     with chat_server(brightest=True, bodies=True) as server:
-        judges = {"j": endpoint(server.url)}
         how = replace(recipe(), judge=Judging("decision", "visual_quality", 1))
-        with resume.RecordCache(tmp_path / "c") as cache:
-            accounts = verdicts.open_accounts(how, judges)
-            [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, judges, accounts, cache)
+        judge = asking.open_judge("pairwise.judges.j", endpoint(server.url), tmp_path / "c")
+        [row] = verdicts.annotate_pairs(prompts(1), candidates(1), how, {"j": judge})
         assert "The respect is visual quality" in server.log()["bodies"][0]
     assert row["dimension"] == "visual_quality"
 
@@ -259,9 +258,10 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
             made = editing.edit_all([editing.Prompt("data", row) for row in pool], kind, setting, cache)
             edits += editing.rows(made.candidates, kind, cache.data)
     with resume.RecordCache(tmp_path / "c") as cache:
-        accounts = verdicts.open_accounts(how, judges)
         measured = annotate.annotate(pool, edits, how, cache)
-        rows = verdicts.annotate_pairs(pool, edits, how, judges, accounts, cache)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("EDITJUDGE_WORK", str(tmp_path))
+        rows = verdicts.annotate_pairs(pool, edits, how, verdicts.open_judges(how, judges))
     schemas.check("annotations", measured, "annotations")
     schemas.check("pair_verdicts", rows, "verdicts")
     assert len(rows) == 4 * 6

@@ -452,20 +452,20 @@ def test_what_is_no_completion_is_tried_again(raw: bytes) -> None:
 )
 def test_settings_are_checked_before_anything_is_asked(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
-        asking.open_accounts({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
+        asking.open_judges({"gpt": setting("http://127.0.0.1:9/v1", **changes)})
 
 
 @pytest.mark.parametrize("given", [None, "endpoint", ["endpoint"]])
 def test_a_judge_without_fields_is_named(given: Any) -> None:
     with pytest.raises(ParamsError, match=r"judges\.gpt must have fields"):
-        asking.open_accounts({"gpt": given})
+        asking.open_judges({"gpt": given})
 
 
 def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
-    how = EndpointSetting(base_url=sound.url, model="m", rule="agreement", max_in_flight=2)
+    how = EndpointSetting(base_url=sound.url, model="m", max_in_flight=2)
     alive: list[int] = []
     judge = EndpointModel(
         how, sound.url, None, style("pvc"), Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
     )
-    judge.answer_all([Task(str(n), question) for n, question in enumerate(questions(60))])
+    judge.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
     assert max(alive) <= 2 * 4 + 2

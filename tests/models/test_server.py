@@ -104,7 +104,7 @@ def p_a(reply: Any) -> float:
 
 
 def test_answers_over_http_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
-    judge = LocalModel(load_model(BASE), load_processor(BASE))
+    judge = LocalModel(load_model(BASE), load_processor(BASE), style("pvc"))
     for verdict, reply in zip(compare(judge, questions), asyncio.run(ask_all(trained, questions)), strict=True):
         assert reply.choices[0].message.content == verdict.reply
         assert reply.choices[0].finish_reason == "stop"
@@ -118,7 +118,7 @@ def test_answers_over_http_are_those_of_this_process(trained: Running, questions
 
 def test_drawn_answers_are_those_of_this_process(trained: Running, questions: list[Question]) -> None:
     form = replace(style("pvc"), max_new_tokens=24)
-    judge = LocalModel(load_model(BASE), load_processor(BASE), 16, form, temperature=2.0, seed=5)
+    judge = LocalModel(load_model(BASE), load_processor(BASE), form, temperature=2.0, seed=5)
     expected = [verdict.reply for verdict in compare(judge, questions, [1] * len(questions))]
     replies = asyncio.run(ask_all(trained, questions, temperature=2.0, seed=6))
     assert [reply.choices[0].message.content for reply in replies] == expected

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def judge(base_dir: Path) -> LocalModel:
     """Trained on nothing: its replies are noise."""
-    return LocalModel(load_model(base_dir), load_processor(base_dir), batch_size=2, form=SHORT)
+    return LocalModel(load_model(base_dir), load_processor(base_dir), SHORT, 2)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
 
 
 def test_bfloat16(base_dir: Path, questions: list[Question]):
-    judge = LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), form=SHORT)
+    judge = LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), SHORT)
     assert len(compare(judge, questions[:2])) == 2
 
 
@@ -205,7 +205,7 @@ def test_usage(judge: LocalModel, questions: list[Question], monkeypatch: pytest
 
 def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
     def replies(asked: list[Question], passes: list[int], seed: int, batch_size: int) -> list[str]:
-        judge = LocalModel(net, processor, batch_size, SHORT, 1.0, seed)
+        judge = LocalModel(net, processor, SHORT, batch_size, 1.0, seed)
         return [verdict.reply for verdict in compare(judge, asked, passes)]
 
     net, processor = load_model(base_dir), load_processor(base_dir)
@@ -220,12 +220,12 @@ def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
 def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PointStyle, "read", lambda _, text: ((3.0,), float(len(text)), None))
     form = replace(pointwise(10, "visual_consistency"), max_new_tokens=4)
-    scorer = LocalModel(load_model(base_dir), load_processor(base_dir), 2, form)
-    asked = [Edit("good", "x", png(0), png(1)), Edit("bad", "x", png(0), b"no image")]
+    scorer = LocalModel(load_model(base_dir), load_processor(base_dir), form, 2)
+    asked = [Edit("x", png(0), png(1), key="good"), Edit("x", png(0), b"no image", key="bad")]
     good, bad = compare(scorer, asked)
-    assert (good.value, good.parts) == (len(good.reply), (3.0,))
+    assert good.scores == {"visual_consistency": len(good.reply)}
     assert (good.usage.requests, good.usage.tokens_out, good.usage.images) == (1, 4, 2)
-    assert (bad.key, bad.value, bad.parts, bad.usage) == ("bad", None, (), None)
+    assert (bad.key, bad.scores, bad.usage) == ("bad", None, None)
     assert str(bad.reason).startswith("edited: ")
     scorer.form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
     assert compare(scorer, asked[:1])[0].usage.images == 1
@@ -233,7 +233,7 @@ def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.M
 
 def test_the_committed_base_answers_as_by_plain_generation(png: Callable[..., bytes]):
     """A trained model, both orders in one batch, against processor and generate, one unpadded question at a time."""
-    judge = LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"))
+    judge = LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), style("pvc"))
     made = [Question(f"q{i}", "x " * i, png(0), png(1, 64 + i), png(2, 40, 90 - i)) for i in range(3)]
     asked = [order for question in made for order in (question, swapped(question))]
     for question, verdict in zip(asked, compare(judge, asked), strict=True):

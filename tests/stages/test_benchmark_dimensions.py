@@ -32,7 +32,7 @@ def test_a_judge_is_asked_about_the_benchmarks_dimension(
     monkeypatch.chdir(tmp_path)
     with chat_server(bodies=True) as server:
         judges = {"gpt": setting(server.url)}
-        found, _ = judge_benchmark.ask_judges(judges, [item(dimension)], {}, asking.open_accounts(judges))
+        found, _ = judge_benchmark.ask_judges(asking.open_judges(judges), [item(dimension)])
         bodies = server.log()["bodies"]
     assert len(bodies) == 2
     assert all(told(words)["criteria"].splitlines()[0] in body for body in bodies)
@@ -44,6 +44,6 @@ def test_items_of_several_dimensions_keep_their_order(tmp_path: Path, monkeypatc
     items = [item(name) for name in ("prompt_following", "consistency", "visual_quality")]
     with chat_server() as server:
         judges = {"gpt": setting(server.url)}
-        found, _ = judge_benchmark.ask_judges(judges, items, {}, asking.open_accounts(judges))
+        found, _ = judge_benchmark.ask_judges(asking.open_judges(judges), items)
     assert [row["key"] for row in found["gpt"]] == [each.key for each in items]
     assert all(row["winner"] for row in found["gpt"])

@@ -59,8 +59,9 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
     monkeypatch.setattr(compare_models, "ask", lambda *a, **named: rounds.append(1) or plain(*a, **named))
 
     def arena() -> tuple[list, Account]:
-        account = asking.open_accounts(values["judges"])["j"]
-        return compare_models.ask_judges(values, PLAN, pairs, gallery, {"j": account}, {"j": DIMENSIONS}), account
+        judges = asking.open_judges(values["judges"])
+        matches = compare_models.ask_judges(values, PLAN, pairs, gallery, judges, {"j": DIMENSIONS})
+        return matches, judges["j"].account
 
     matches, account = arena()
     assert (len(rounds), account.asked, account.failures) == (4, 16, Counter())
@@ -73,9 +74,9 @@ def test_rounds_of_an_arena_start_one_server_and_hash_once(
     here = how | {"backend": "transformers"}
     here.pop("reply_tries")
     values["judges"] = {"here": here}
-    account = asking.open_accounts(values["judges"])["here"]
-    compare_models.ask_judges(values, PLAN, pairs, gallery, {"here": account}, {"here": DIMENSIONS})
-    assert account.asked == 16
+    judges = asking.open_judges(values["judges"])
+    compare_models.ask_judges(values, PLAN, pairs, gallery, judges, {"here": DIMENSIONS})
+    assert judges["here"].account.asked == 16
     assert said("here") == said("j"), "the adapter answers over HTTP as in this process"
 
 

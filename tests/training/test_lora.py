@@ -25,6 +25,7 @@ from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
+from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel
@@ -350,7 +351,7 @@ def test_the_accuracy_is_that_of_greedy_decoding(samples: Samples, tmp_path: Pat
     rows = (base, parts, pictures.__getitem__, SETTING, tmp_path / "none", "cpu", None, print)
     made, shown = sft.assemble(*rows)
     made.model.eval()
-    judge = LocalModel(load_model(BASE), load_processor(BASE))
+    judge = LocalModel(load_model(BASE), load_processor(BASE), style("pvc"))
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in samples]
     right = [answer.winner == s.winner for answer, s in zip(compare(judge, asked), samples, strict=True)]
     assert 0 < sum(right) < len(right)

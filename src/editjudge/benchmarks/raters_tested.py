@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from editjudge.core.files import work
-from editjudge.engine import resume
 from editjudge.judges.protocol import Edit
 from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating, load
@@ -23,8 +21,8 @@ def rated(setting: TrainRaterSetting, tested: Sequence[Sample], fetch: Fetch, mo
     how = {"backend": "transformers", "model": str(model), "rubrics": setting.rubrics, "workers": 0}
     how |= {"min_pixels": setting.min_pixels, "max_pixels": setting.max_pixels, "batch_size": setting.batch_size}
     how |= {"dtype": "bfloat16" if setting.bf16 else "float32"}
-    cases = [Edit(s.key, s.instruction, fetch(s.source), fetch(s.a), s.type) for s in tested]
-    with resume.RecordCache(work("judge", "train_scorer.sqlite")) as cache, Rater("train_scorer", how, cache) as rater:
+    cases = [Edit(s.instruction, fetch(s.source), fetch(s.a), task=s.type, key=s.key) for s in tested]
+    with Rater("raters.train_scorer", how) as rater:
         return [runs[0] for runs in rater.rate(cases)]
 
 

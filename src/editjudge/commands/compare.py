@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 
 from editjudge.core import images, params
 from editjudge.core.errors import UserError
-from editjudge.core.files import work, write_bytes
+from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.settings import known
-from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
 from editjudge.measures.annotation import batch, direct, slot_settings
@@ -29,16 +28,14 @@ from editjudge.report.single import one_pair
 Values: TypeAlias = Mapping[str, tuple[float | None, float | None]]
 
 
-def compare(question: Question, judge: str, given: dict[str, Any], context: Context | None = None) -> BothOrders:
+def compare(question: Question, judge: str, given: dict[str, Any]) -> BothOrders:
     """The verdicts of a judge on one question, as asked, with A and B exchanged, and the one over both.
 
-    given: what `judges.<judge>` of params.yaml says. context: what a judge by measures needs. A verdict that there is
-    none of has winner None and a reason. ParamsError and EndpointError: a judge that cannot be asked.
+    given: what `judges.<judge>` of params.yaml says. A verdict that there is none of has winner None and a reason.
+    ParamsError and EndpointError: a judge that cannot be asked.
     """
-    account = asking.open_accounts({judge: given})[judge]
-    with resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache:
-        contexts = {question.key: context} if context else {}
-        [answer] = asking.ask(given, [question], contexts, cache, account)
+    with asking.open_judge(f"judges.{judge}", given) as opened:
+        [answer] = opened.compare([question])
     return answer
 
 
@@ -65,8 +62,8 @@ def compare_files(
     context = None
     if task is not None:
         context = Context(slot_settings.configured(direct.recipe_of(task), setting), tuple(boxes), setting)
-    question = Question("compared", instruction, *(Path(file).read_bytes() for file in (source, a, b)))
-    return compare(question, judge, judges[judge], context)
+    question = Question("compared", instruction, *(Path(file).read_bytes() for file in (source, a, b)), context=context)
+    return compare(question, judge, judges[judge])
 
 
 def lines_of(judge: str, answer: BothOrders) -> Iterator[str]:
@@ -117,10 +114,10 @@ def run(options: argparse.Namespace) -> None:
     pictures = {name: getattr(options, name).read_bytes() for name in ("source", "a", "b")}
     if names and not boxes and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
         raise params.ParamsError("these measures need to know where the edit is: --box")
-    question = Question("compared", options.instruction, **pictures)
+    question = Question("compared", options.instruction, **pictures, context=context)
     answers = {}
     for name in chosen:
-        answers[name] = compare(question, name, judges[name], context)
+        answers[name] = compare(question, name, judges[name])
         print("\n".join(lines_of(name, answers[name])), flush=True)
     figures = measured(question, names, boxes, setting) if names else {}
     if figures:

@@ -8,7 +8,7 @@ recipe says in which images boxes are sought and by which prompts; a Grounding D
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -35,10 +35,10 @@ from editjudge.grounding.prompts import (
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
 from editjudge.measures.annotation.recipe import Recipe, Sought, Where
-from editjudge.models.chat.forms import RawReply
+from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model
 from editjudge.models.endpoint.pictures import ORIENTATION, PixelLimits
-from editjudge.models.endpoint.spending import Account, Usage
+from editjudge.models.endpoint.spending import Account
 
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
 ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
@@ -125,50 +125,6 @@ def _failed(kind: str, reason: str) -> Grounded:
 
 
 @dataclass(frozen=True)
-class Inquiry:
-    """One thing that is asked.
-
-    key: of the record. instruction: what the turn says, after the images (none or one). read: of a reply what it says,
-    or None and the reason.
-    """
-
-    key: str
-    instruction: str
-    images: dict[str, records.Image]
-    read: Callable[[str], tuple[Any, str | None]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What came of an inquiry. value: None where there is none, and `reason` says why; reply: empty if none came."""
-
-    key: str
-    value: Any
-    reply: str
-    reason: str | None
-    usage: Usage | None = None
-
-
-@dataclass(frozen=True)
-class Turn:
-    """How inquiries are asked (see judges.protocol.Form): the image, if there is one, and the words."""
-
-    images: tuple[str, ...]
-    max_new_tokens: int
-    schema: dict[str, Any]
-
-    def messages(self, instruction: str) -> list[dict]:
-        image = [{"type": "image"} for _ in self.images]
-        return [{"role": "user", "content": [*image, {"type": "text", "text": instruction}]}]
-
-    def answer(self, inquiry: Inquiry, said: Said | str) -> Finding:
-        if isinstance(said, str):
-            return Finding(inquiry.key, None, "", said)
-        value, reason = inquiry.read(said.text)
-        return Finding(inquiry.key, value, said.text, reason, said.usage)
-
-
-@dataclass(frozen=True)
 class _Run:
     """One run over the candidates of a task; it counts in `result.accounts` what its models are asked."""
 
@@ -186,12 +142,11 @@ class _Run:
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
         run. EndpointError: the endpoint refuses key or model.
         """
-        how = settings.asked_setting(f"grounding.{role}", setting)
-        account = self.result.accounts.setdefault(role, Account(role, how.price, how.budget))
+        account = self.result.accounts.setdefault(role, Account(role, setting.price, setting.budget))
         seen = {name for inquiry in inquiries.values() for name in inquiry.images}
-        turn = Turn(tuple(seen), setting.max_new_tokens, schema)
-        with Model(how, self.cache, account) as model:
-            found = model.answers(turn, list(inquiries.values()))
+        form = InquiryForm(tuple(seen), setting.max_new_tokens, schema)
+        with Model(setting, self.cache, account) as model:
+            found = model.answers(form, list(inquiries.values()))
         return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:

@@ -22,7 +22,7 @@ SECTIONS = ("judges", "scorers", "raters")
 
 def open_judge(where: str, given: Any, store: Path | None = None) -> AnyJudge:
     """The judge, scorer or rater that stands at `where` (such as scorers.clip_d), after its settings, keys and folders
-    were checked; nothing is loaded yet. store: the file of its kept answers; None: work/<section>/<name>.sqlite.
+    were checked; nothing is loaded yet. store: the file of its kept answers; None: one in work/judge.
 
     Raises ParamsError.
     """

@@ -10,14 +10,14 @@ from editjudge.models.endpoint.spending import Account
 
 
 class Opened:
-    """A judge of params.yaml. where: its place there, such as judges.pvc_judge; its store has the same names.
+    """A judge of params.yaml. where: its place there, such as judges.pvc_judge, which also names its store.
 
     The store is opened when the block begins. What is started in the block (a server, processes) ends with it.
     """
 
     def __init__(self, where: str, account: Account, store: Path | None = None) -> None:
-        section, _, name = where.rpartition(".")
-        self.where, self.account, self._file = where, account, store or work(section, f"{name}.sqlite")
+        self.where, self.account = where, account
+        self._file = store or work("judge", f"{where.removeprefix('judges.')}.sqlite")
         self._started = ExitStack()
 
     def __enter__(self) -> Self:

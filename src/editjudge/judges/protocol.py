@@ -37,14 +37,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Question:
-    """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures; others ignore it."""
+    """One pair to compare: the images encoded (PNG, JPEG or WebP). context: for judges by measures alone."""
 
     key: str
     instruction: str
     source: Image
     a: Image
     b: Image
-    context: Context | None = None
+    context: Context | None = field(default=None, kw_only=True)
 
     @property
     def images(self) -> dict[str, Image]:
@@ -238,7 +238,7 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
 
 @dataclass(frozen=True)
 class Side:
-    """One edit of a pair in a comparison by scores: its value in the judge's unit, or None and the reason; its reply."""
+    """One edit of a pair in a comparison by scores: its value in the judge's unit, or None and a reason; its reply."""
 
     value: float | None
     reply: str = ""

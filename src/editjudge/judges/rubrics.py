@@ -126,7 +126,7 @@ class Rubric(prompts.Prompt):
 @plain_dataclass(frozen=True)
 class Rating:
     """A model's scores of one edit. scores: by dimension, of a rubric whole numbers (and `flag`, 0 or 1), of VIEScore
-    0..10; None if there are none, and `reason` says why. reply: as it came, empty if none did. asked: as in RawReply."""
+    0..10; None if there are none, and `reason` says why. reply: as it came, or empty. asked: as in RawReply."""
 
     key: str
     scores: Mapping[str, float] | None

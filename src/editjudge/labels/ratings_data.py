@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from editjudge.benchmarks.suites.imgedit import DIMENSIONS, type_of
 from editjudge.core import reading
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.engine.resume import fingerprint
+from editjudge.judges.rubrics import DIMENSIONS, type_of
 from editjudge.labels.data_settings import RatingsSource
 from editjudge.labels.rows import Shown, To, part_of, pictures_of, row
 

@@ -16,6 +16,7 @@ from typing import Any
 from editjudge.core import params, records
 from editjudge.engine import resume
 from editjudge.judges import asking
+from editjudge.judges.asking import AnyJudge
 from editjudge.judges.majority import majority
 from editjudge.judges.protocol import DECIMALS, BothOrders, Question, Verdict
 from editjudge.measures.annotation.recipe import Judging, Recipe
@@ -74,11 +75,11 @@ def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[Pair]:
     return pairs
 
 
-def open_accounts(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
-    """An account for each judge, after all their settings, keys and folders were checked; none where no VLM judges.
+def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyJudge]:
+    """The task's judges, all checked before any is asked; none where no VLM judges.
 
-    judges: `pairwise.judges` of params.yaml. ParamsError names the field that is wrong, and a judge by measures, which
-    has nothing to measure in these tasks.
+    judges: `pairwise.judges` of params.yaml. The recipe's prompt is asked where a judge has none of its own.
+    ParamsError names the field that is wrong, and a judge by measures, which has nothing to measure in these tasks.
     """
     if recipe.judge is None:
         return {}
@@ -87,30 +88,28 @@ def open_accounts(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> di
             raise params.ParamsError(
                 f"{SECTION}.{name}.backend: measures cannot judge {recipe.task}, which has no areas"
             )
-    return asking.open_accounts(judges, SECTION)
+    prompt = {"prompt": recipe.judge.prompt}
+    asked = {n: {**prompt, **given} if isinstance(given, Mapping) else given for n, given in (judges or {}).items()}
+    return asking.open_judges(dict(sorted(asked.items())), SECTION)
 
 
 def annotate_pairs(
     prompts: Rows,
     candidates: Rows,
     recipe: Recipe,
-    judges: Mapping[str, Mapping[str, Any]],
-    accounts: Mapping[str, Account],
-    cache: resume.RecordCache,
+    judges: Mapping[str, AnyJudge],
 ) -> Rows:
-    """The verdicts on a task's pairs (contract pair_verdicts), each asked of every judge in both orders.
-
-    None where the recipe names no judge. The question is the recipe's: its dimension, and its prompt where a judge has
-    none of its own in `judges`. What was asked before is taken from the cache.
+    """The verdicts on a task's pairs (contract pair_verdicts), each asked of every judge in both orders about the
+    recipe's dimension. None where the recipe names no judge.
     """
     if recipe.judge is None:
         return []
     pairs = pairs_of(prompts, candidates, recipe.judge.in_group_pairs)
     questions = [pair.question() for pair in pairs]
     answers = {}
-    for name, given in sorted(judges.items()):
-        how = {"prompt": recipe.judge.prompt, **given}
-        answers[name] = asking.ask(how, questions, {}, cache, accounts[name], recipe.judge.dimension)
+    for name, judge in judges.items():
+        with judge:
+            answers[name] = judge.compare(questions, recipe.judge.dimension)
     return [_row(pair, recipe.judge, {name: each[n] for name, each in answers.items()}) for n, pair in enumerate(pairs)]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from editjudge.core import masks, records
 from editjudge.core.lined_yaml import read_lined
 from editjudge.core.prompts import PACKAGE, Prompt
-from editjudge.grounding.grounding import Finding, Inquiry
 from editjudge.grounding.prompts import UNMENDED
+from editjudge.models.chat.forms import Finding, Inquiry
 from editjudge.models.endpoint.replies import read_object
 from editjudge.photos.edits import Asked, Choice, Written, rough_size, scaled, sentence, where
 from editjudge.photos.record import Photo

@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from editjudge.core import hub, records
+from editjudge.core import records
 from editjudge.core.code import upstream
 from editjudge.core.code import version as code_version
 from editjudge.engine import resume
-from editjudge.grounding.grounding import Finding, Inquiry, Turn
-from editjudge.grounding.settings import EmbeddedSetting, LocalParserSetting, ParserSetting, asked_setting
 from editjudge.measures.annotation.slots import devices_of, weights_version
-from editjudge.models.chat.models import Model
+from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
+from editjudge.models.chat.models import Model, at_hand
+from editjudge.models.chat.settings import EmbeddedSetting, LocalParserSetting, ParserSetting
 from editjudge.models.endpoint.spending import Account
 from editjudge.photos import asking, finding, pool, templates
 from editjudge.photos.edits import Writer
@@ -117,15 +116,13 @@ class Models:
 
     def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> asking.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
-        if isinstance(setting, LocalParserSetting):
-            setting = replace(setting, model=str(hub.checkpoint(f"{where}.model", setting.model)))
-        how = asked_setting(where, setting)
-        account = self.accounts.setdefault(role, Account(role, how.price, how.budget))
-        model = self._open.enter_context(Model(how, self.cache, account))
+        setting = at_hand(where, setting)
+        account = self.accounts.setdefault(role, Account(role, setting.price, setting.budget))
+        model = self._open.enter_context(Model(setting, self.cache, account))
 
         def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
-            turn = Turn(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)
-            return [found for [found] in model.answers(turn, list(inquiries))] if inquiries else []
+            form = InquiryForm(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)
+            return [found for [found] in model.answers(form, list(inquiries))] if inquiries else []
 
         return ask
 

@@ -7,13 +7,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, Whole, Wrong, read, read_kind
-from editjudge.grounding.settings import (
+from editjudge.models.chat.settings import (
     EmbeddedSetting,
     LocalParserSetting,
     LocalVlmSetting,
     ParserSetting,
     VlmSetting,
-    asked_setting,
 )
 from editjudge.vision.folders import Precision
 
@@ -166,10 +165,7 @@ MODELS = (LaionSetting, OwlSetting, ModelSetting, LocalParserSetting)  # those o
 
 
 def _of_kind(where: str, kinds: dict[str, type], given: Any) -> Any:
-    setting = read_kind(where, "backend", kinds, given)
-    if isinstance(setting, (ParserSetting, LocalParserSetting)):
-        asked_setting(where, setting)
-    return setting
+    return read_kind(where, "backend", kinds, given)
 
 
 def read_pool(given: Any) -> PhotoPool:

@@ -39,10 +39,9 @@ from editjudge.core.records import Row, Stored
 from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries.given import Given
-from editjudge.engine import resume
 from editjudge.engine.progress import bar
+from editjudge.judges.asking import open_judge
 from editjudge.judges.protocol import Edit, Score, Scorer
-from editjudge.judges.raters import Rater, RaterScorer
 from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.scorers.settings import BASELINES
 from editjudge.sources import formats
@@ -317,11 +316,8 @@ def opened(options: argparse.Namespace) -> Iterator[Scorer]:
     raters = (params.load(options.params) if options.params.is_file() else {}).get("raters") or {}
     if options.rater not in raters:
         raise params.ParamsError(f"--rater {options.rater}: {options.params} has raters {', '.join(raters) or 'none'}")
-    with (
-        resume.RecordCache(work("judge", "curate.sqlite")) as cache,
-        Rater(options.rater, raters[options.rater], cache) as rater,
-    ):
-        yield RaterScorer(rater)
+    with open_judge(f"raters.{options.rater}", raters[options.rater]) as rater:
+        yield rater
 
 
 def run(options: argparse.Namespace) -> None:

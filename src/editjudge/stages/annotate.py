@@ -148,14 +148,15 @@ def run(task: str) -> None:
     grounding = read_grounding(params.leaf(values, "grounding"))
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")
-    accounts = pairwise.open_accounts(recipe, judges)
+    opened = pairwise.open_judges(recipe, judges)
+    accounts = {name: judge.account for name, judge in opened.items()}
     files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]
     prompts = list(records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"))
     candidates = [row for file in files for row in records.iterate(file, "candidates", "image")]
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:
         where = ground(prompts, candidates, recipe, grounding, cache)
         rows = annotate(prompts, candidates, recipe, cache, setting, where.found)
-        verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, judges, accounts, cache)
+        verdicts = pairwise.annotate_pairs(prompts, candidates, recipe, opened)
         figures = cache.counts() | where.run_report() | {"judges": run_report(accounts)}
         records.write_json(Path(f"metrics/resume/annotate_{task}.json"), figures)
     records.write(Path(f"data/annotations/{task}.parquet"), rows, "annotations")

@@ -17,14 +17,13 @@ import numpy as np
 import pandas as pd
 
 from editjudge.core import params, records
-from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import read
 from editjudge.core.winner import SIGNS
-from editjudge.engine import resume, unfinished
+from editjudge.engine import unfinished
 from editjudge.judges import asking
-from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.judges.settings import read_setting
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -127,7 +126,7 @@ def match_key(prompt: str, a: str, b: str) -> str:
 
 
 def ask(
-    judge: asking.Judge,
+    judge: Judge,
     pairs: Sequence[Pair],
     gallery: Gallery,
     recipes: Mapping[str, Recipe],
@@ -135,14 +134,15 @@ def ask(
     dimension: Dimension = CONSISTENCY,
 ) -> list[BothOrders]:
     """The judge's answers, in the order of the pairs."""
-    questions, contexts = [], {}
+    questions = []
     for p, a, b in pairs:
         key, (first, second) = match_key(p["key"], a, b), (gallery[m][p["key"]]["image"] for m in (a, b))
-        questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second))
+        context = None
         if p.get("regions") is not None and p["task"] in recipes:
             boxes, masks = of_rows(p["regions"])
-            contexts[key] = Context(recipes[p["task"]], boxes, models, masks)
-    return judge.ask(questions, contexts, dimension)
+            context = Context(recipes[p["task"]], boxes, models, masks)
+        questions.append(Question(key, p["instruction"], p["source_image"]["bytes"], first, second, context=context))
+    return judge.compare(questions, dimension)
 
 
 def to_matches(
@@ -205,20 +205,17 @@ def ask_judges(
     plan: ArenaPlan,
     pairs: Sequence[Pair],
     gallery: Gallery,
-    accounts: Mapping[str, Account],
+    judges: Mapping[str, asking.AnyJudge],
     dimensions: Mapping[str, Sequence[Dimension]],
 ) -> Rows:
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
-    for judge, account in accounts.items():
-        with (
-            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
-            asking.opened(values["judges"][judge], cache, account) as asker,
-        ):
+    for judge, opened in judges.items():
+        with opened:
             for name in dimensions[judge]:
-                say = functools.partial(ask, asker, gallery=gallery, recipes=recipes, models=models, dimension=name)
+                say = functools.partial(ask, opened, gallery=gallery, recipes=recipes, models=models, dimension=name)
                 matches += to_matches(judge, *ask_within(vars(plan), pairs, say), gallery, name)
     return matches
 
@@ -238,13 +235,14 @@ def run() -> None:
     judges = params.leaf(values, "judges")
     plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
     dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
-    accounts = asking.open_accounts({judge: judges[judge] for judge in dimensions})
+    opened = asking.open_judges({judge: judges[judge] for judge in dimensions})
+    accounts = {judge: each.account for judge, each in opened.items()}
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
     every = read_gallery([*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)])
     models = presence(prompts, every, plan)
     gallery = taking_part(every, models)
     pairs, without_image = pairs_of(prompts, gallery)
-    matches = ask_judges(values, plan, pairs, gallery, accounts, dimensions)
+    matches = ask_judges(values, plan, pairs, gallery, opened, dimensions)
     records.write(Path("data/matches.parquet"), matches, "matches")
     records.write_details(
         Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)

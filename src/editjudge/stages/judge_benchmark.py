@@ -14,13 +14,12 @@ from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.reading import Setting
 from editjudge.core.settings import known
-from editjudge.engine import resume, unfinished
+from editjudge.engine import unfinished
 from editjudge.judges import asking
-from editjudge.judges.protocol import BothOrders, Context, Dimension, Question
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -40,18 +39,23 @@ def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
     """The items by what judges are asked about them."""
     found: dict[Dimension, list[Item]] = {}
     for item in items:
-        found.setdefault(ASKED.get(item.dimension, asking.CONSISTENCY), []).append(item)
+        found.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
     return found
 
 
-def questions_of(items: Sequence[Item]) -> list[Question]:
-    return [Question(i.key, i.instruction, i.source, i.a, i.b) for i in items if i.failed is None]
+def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting) -> list[Question]:
+    """The questions of the usable items, with what the judge by measures needs if an item says its regions and its task
+    has a recipe."""
+    return [
+        Question(i.key, i.instruction, i.source, i.a, i.b, context=_context(i, recipes, models))
+        for i in items
+        if i.failed is None
+    ]
 
 
-def contexts_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting) -> dict[str, Context]:
-    """What the judge by measures needs, for the items that say their regions and whose task has a recipe."""
-    known = [item for item in items if item.regions is not None and item.task in recipes]
-    return {item.key: Context(recipes[item.task], item.regions or (), models) for item in known}
+def _context(item: Item, recipes: Mapping[str, Recipe], models: SlotSetting) -> Context | None:
+    known = item.regions is not None and item.task in recipes
+    return Context(recipes[item.task], item.regions or (), models) if known else None
 
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
@@ -110,22 +114,19 @@ def accuracy_rows(judges: Rows) -> Rows:
 
 
 def ask_judges(
-    judges: Mapping[str, Mapping[str, Any]],
+    judges: Mapping[str, asking.AnyJudge],
     items: Sequence[Item],
-    contexts: Mapping[str, Context],
-    accounts: Mapping[str, Account],
+    recipes: Mapping[str, Recipe] = MappingProxyType({}),
+    models: SlotSetting = SlotSetting(),  # noqa: B008  (frozen)
 ) -> tuple[dict[str, Rows], dict[str, int]]:
     """Every judge's verdicts on the items, asked about the benchmark's dimension, and on how many it said nothing: it
     was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be read is an answer.
     """
     verdicts, silent = dict[str, Rows](), dict[str, int]()
-    questions = {dimension: questions_of(its) for dimension, its in by_dimension(items).items()}
-    for judge, how in judges.items():
-        with (
-            resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
-            asking.opened(how, cache, accounts[judge]) as asker,
-        ):
-            found = [asker.ask(asked, contexts, dimension) for dimension, asked in questions.items()]
+    questions = {about: questions_of(its, recipes, models) for about, its in by_dimension(items).items()}
+    for judge, opened in judges.items():
+        with opened:
+            found = [opened.compare(asked, dimension) for dimension, asked in questions.items()]
         answers = [answer for each in found for answer in each]
         verdicts[judge] = to_verdicts(judge, items, answers)
         nothing = [a for a in answers if a.combined.winner is None and not (a.forward.reply and a.backward.reply)]
@@ -151,11 +152,12 @@ def run(name: str) -> None:
     models = slot_settings.read(params.leaf(values, "measures"))
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    accounts = asking.open_accounts(judges)
+    opened = asking.open_judges(judges)
+    accounts = {judge: each.account for judge, each in opened.items()}
     items = forms.load(name, setting)
-    if not questions_of(items):
+    if all(item.failed is not None for item in items):
         raise FileError(f"benchmarks.{name}: no row can be used; {items[0].where}: {items[0].failed}")
-    verdicts, silent = ask_judges(judges, items, contexts_of(items, recipes, models), accounts)
+    verdicts, silent = ask_judges(opened, items, recipes, models)
     rows = [row for its in verdicts.values() for row in its]
     records.write(Path(f"data/verdicts/{name}.parquet"), rows, "verdicts")
     found = summary(name, setting, items, verdicts, accounts, silent)

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.benchmarks.suites.imgedit import type_of
 from editjudge.core import hub, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import work
 from editjudge.core.settings import known
 from editjudge.engine.workers import import_ahead
 from editjudge.judges import rubrics
+from editjudge.judges.rubrics import type_of
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs

@@ -11,26 +11,22 @@ from typing import Any
 
 from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import params, records
-from editjudge.core.files import work
 from editjudge.core.records import Row
 from editjudge.core.settings import known
-from editjudge.engine import resume
-from editjudge.judges import raters, rubrics
+from editjudge.judges import rubrics
 from editjudge.judges.protocol import Edit
 from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating
+from editjudge.judges.settings import RaterSetting, read_rater
 from editjudge.judges.viescore import SCALES
-from editjudge.models.chat.models import weights_hash
-from editjudge.models.chat.settings import ChatModelSetting, LocalSetting
 from editjudge.models.endpoint.spending import Account
 
-HASH = 12  # characters of a model's weights in its name
 GEDIT, PEOPLES = "gedit_v1", "imgedit_multi_turn"  # the form with rubrics of VIEScore, and the one that people rate
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")
 Edits = Mapping[str, Row]  # of one model, by the case's key: rows of the contract candidates
 
 
-def fits(form: str, own: raters.RaterSetting) -> bool:
+def fits(form: str, own: RaterSetting) -> bool:
     """Whether a rater's rubrics are those of a suite's form."""
     if form == GEDIT:
         return own.rubrics in SCALES
@@ -39,7 +35,7 @@ def fits(form: str, own: raters.RaterSetting) -> bool:
 
 def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[str, Any]:
     """The raters that the suite names, or all whose rubrics fit it. ParamsError for one that is unknown or unfit."""
-    own = {rater: raters.read_rater(f"raters.{rater}", fields)[0] for rater, fields in given.items()}
+    own = {rater: read_rater(f"raters.{rater}", fields) for rater, fields in given.items()}
     for rater in setting.raters or ():
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
@@ -51,15 +47,6 @@ def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[s
     if not wanted and setting.people is None:
         raise params.ParamsError(f"suites.{name}: no rater of section `raters` fits the form {setting.form}")
     return {rater: given[rater] for rater in wanted}
-
-
-def identity(setting: ModelSetting) -> str:
-    """The judge's name: of a model in a folder with its weights' hash, of one behind an endpoint its name there."""
-    return f"{setting.model}@{weights_hash(Path(setting.model))[:HASH]}" if local(setting) else setting.model
-
-
-def local(setting: ModelSetting) -> bool:
-    return isinstance(setting, LocalSetting)
 
 
 def stored_cases(path: Path) -> list[Row]:
@@ -79,11 +66,8 @@ def rate(
     endpoint or a server that cannot be asked raises."""
     rows, accounts = list[Row](), dict[str, Account]()
     for name, fields in given.items():
-        with (
-            resume.RecordCache(work("raters", f"{name}.sqlite")) as cache,
-            Rater(name, fields, cache) as rater,
-        ):
-            judge = identity(rater.setting)
+        with Rater(f"raters.{name}", fields) as rater:
+            judge = rater.identity
             asked = {model: _asked(cases, own) for model, own in edits.items()}
             flat = [case for own in asked.values() for case in own.values() if isinstance(case, Edit)]
             answers = iter(rater.rate(flat))
@@ -117,7 +101,7 @@ def _asked(cases: Sequence[Row], edits: Edits) -> dict[str, Edit | str]:
         elif source is None:
             found[key] = "no edit of the turn before"
         else:
-            found[key] = Edit(key, case["instruction"], source, edit["image"], case["type"])
+            found[key] = Edit(case["instruction"], source, edit["image"], task=case["type"], key=key)
     return found
 
 

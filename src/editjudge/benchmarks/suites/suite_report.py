@@ -19,6 +19,7 @@ from editjudge.benchmarks.suites.suite_rating import GEDIT, reasons
 from editjudge.core import params
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, TableWriter
+from editjudge.judges.rubrics import DIMENSIONS, capped
 from editjudge.statistics import boards, clustered
 
 PUBLISHED = params.load(Path(__file__).with_name("published_suites.yaml"))
@@ -93,11 +94,8 @@ def _boards(form: str, rows: Sequence[Row]) -> list[_Board]:
     return [
         _Board(
             {"scores": kind},
-            {"score": found[kind]["overall"], **{name: found[kind][name] for name in imgedit.DIMENSIONS}},
-            {
-                each["type"]: {name: each[name] for name in ("score", *imgedit.DIMENSIONS)}
-                for each in found[kind]["types"]
-            },
+            {"score": found[kind]["overall"], **{name: found[kind][name] for name in DIMENSIONS}},
+            {each["type"]: {name: each[name] for name in ("score", *DIMENSIONS)} for each in found[kind]["types"]},
             frozenset({"score"}),
         )
         for kind in KINDS
@@ -124,7 +122,7 @@ def case_figures(form: str, labels: Mapping[str, Any], row: Row) -> dict[str, fl
     if form == UGE:
         value = imgedit.uge_capped(scores) if cap else scores["score"]
         return None if value is None else {"score": value}
-    own = imgedit.capped(scores) if cap else dict(scores)
+    own = capped(scores) if cap else dict(scores)
     return {"score": imgedit.case_score(own), **own}
 
 
@@ -223,7 +221,7 @@ def _board_row(form: str, rater: Mapping[str, Any], model: Mapping[str, Any]) ->
         first, cap = of[0]["score"], of[1]["score"]
         row |= {"score": first["mean"], "low": first["low"], "high": first["high"], "spread": first["spread"]}
         row |= {"capped": cap["mean"], "capped_low": cap["low"], "capped_high": cap["high"]}
-        row |= {name: of[0][name]["mean"] for name in imgedit.DIMENSIONS if name in of[0]}
+        row |= {name: of[0][name]["mean"] for name in DIMENSIONS if name in of[0]}
         row |= {each["type"]: each["figures"][0]["mean"] for each in model["boards"][0]["types"]}
     return row | {"ratings": model["ratings"], "unscored": model["unscored"]}
 

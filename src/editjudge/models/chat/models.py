@@ -297,7 +297,7 @@ def _loaded(
 
 
 def name_of(setting: ChatModelSetting) -> str:
-    """A model's name in records: of one in a folder with its weights' hash, of one behind an endpoint its name there."""
+    """A model's name in records: its folder with its weights' hash, or its name behind an endpoint."""
     local = isinstance(setting, LocalSetting)
     return f"{setting.model}@{weights_hash(Path(setting.model))[:HASH]}" if local else setting.model
 

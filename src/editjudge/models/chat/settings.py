@@ -120,6 +120,11 @@ class ServedSetting(LocalSetting, HttpSetting):
     max_pixels: Count = 0
 
 
+@dataclass(frozen=True, config=FORBID)
+class EmbeddedSetting:
+    """The built-in backend in the place of a model: nothing to be set."""
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ParserSetting(EndpointSetting):
     """A model behind an endpoint that answers inquiries in words (forms.Inquiry), one reply each."""

@@ -29,10 +29,9 @@ from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.folder import FolderSetting
 from editjudge.engine.unfinished import Shares
-from editjudge.grounding.settings import DetectorSetting, EmbeddedSetting, LocalParserSetting, read_grounding
+from editjudge.grounding.settings import DetectorSetting, read_grounding
 from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
-from editjudge.judges.raters import read_rater
 from editjudge.judges.scorers.prompts import load_prompt
 from editjudge.judges.scorers.settings import read_setting as read_scorer
 from editjudge.labels import rules
@@ -40,6 +39,7 @@ from editjudge.labels.data_settings import RatingsSource, read_source
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.chat.settings import EmbeddedSetting, LocalParserSetting, LocalSetting
 from editjudge.models.serve.launch import Serving
 from editjudge.photos import settings as photos
 from editjudge.report.settings import ReportSetting
@@ -296,14 +296,14 @@ class Check:
             found = dict(self.entries(where))
             for name, given in found.items():
                 setting = self.attempt(where, judges.read_setting, f"{where}.{name}", given)
-                if isinstance(setting, judges.TransformersSetting | judges.ServedSetting):
-                    self.there(f"{where}.{name}.model", setting.model, local=False)
+                if isinstance(setting, judges.ChatJudgeSetting) and isinstance(setting.model, LocalSetting):
+                    self.there(f"{where}.{name}.model", setting.model.model, local=False)
             if wanted and not found:
                 self.lines.append(f"{where} has no judge")
         for name, given in self.entries("raters"):
-            both = self.attempt("raters", read_rater, f"raters.{name}", given)
-            if both and isinstance(both[1], judges.LocalSetting):
-                self.there(f"raters.{name}.model", both[1].model, local=False)
+            rater = self.attempt("raters", judges.read_rater, f"raters.{name}", given)
+            if rater and isinstance(rater.model, LocalSetting):
+                self.there(f"raters.{name}.model", rater.model.model, local=False)
 
 
 def made_by(graph: Mapping[str, Any]) -> list[str]:
