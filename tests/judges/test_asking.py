@@ -172,7 +172,7 @@ def test_processes_with_a_model_have_the_gpus_in_turn(
 
 def home(folder: Path) -> str:
     """This process's device; it waits for the other one."""
-    own = models._Process.device
+    own = models._ModelProcess.device
     (folder / own.replace(":", "")).touch()
     wait_until(lambda: len(list(folder.glob("cuda*"))) == 2)
     return own

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tiny_scorer
 import yaml
+from tiny_towers import clip_folder
 
 from editjudge.core import params
 from editjudge.judges.asking import open_judge
@@ -98,7 +99,9 @@ def test_a_scorer_that_is_not_there_is_named(project: Path):
 def test_the_four_baselines_are_judges(project: Path, png: Callable[..., bytes]):
     """Against the source, CLIP-I and DINO-I prefer the edit that is it; all four answer, and a broken image is none."""
     kinds = ("clip_t", "clip_d", "clip_i", "dino_i")
-    (project / "params.yaml").write_text(yaml.safe_dump({"scorers": {kind: {"kind": kind} for kind in kinds}}))
+    clip = str(clip_folder(project / "clip"))
+    scorers = {kind: {"kind": kind, "model": "embedded" if kind == "dino_i" else clip} for kind in kinds}
+    (project / "params.yaml").write_text(yaml.safe_dump({"scorers": scorers}))
     same = Question("same", "Remove the cup", png(0), png(0), png(1))
     broken = Question("broken", "Remove the cup", png(0), png(0), b"nothing")
     for kind in kinds:

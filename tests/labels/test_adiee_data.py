@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kept_images import KeptImages
+from tiny_towers import clip_folder
 
 from editjudge.core import images, records, schemas
 from editjudge.core.params import ParamsError
@@ -15,12 +16,14 @@ from editjudge.labels.data_settings import read_source
 from editjudge.sources.builtin import scenes
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
+GIVEN |= {"clip": "clip"}
 
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[records.Row]:
     """Four prompts of the probe with the edits of four editors, one of which failed once."""
     monkeypatch.chdir(tmp_path)
+    clip_folder(Path("clip"))
     prompts = scenes.make_pairs("tone_transfer", "train", 4, 64, 5)
     records.write(Path("data/pools/tone_transfer.parquet"), prompts, "pools")
     for editor, amount in {"precise": 0.0, "shifted": 9.0, "leaky": 1.5, "unedited": 0.0}.items():

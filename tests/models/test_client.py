@@ -17,8 +17,8 @@ from editjudge.models.endpoint.client import (
     HIDDEN,
     TOO_LARGE,
     CallFailed,
+    Connection,
     Endpoint,
-    Line,
     Refused,
     masked,
     read_completion,
@@ -66,7 +66,7 @@ def ask(url: str, read: Callable[[bytes], Any] = bytes, **answer: Any) -> Any:
         return json.dumps(answer).encode()
 
     async def once() -> Any:
-        async with Endpoint(Line(url, KEY, tries=1), Counter()) as endpoint:
+        async with Endpoint(Connection(url, KEY, tries=1), Counter()) as endpoint:
             return (await endpoint.post("chat/completions", body, read)).value
 
     return asyncio.run(once())

@@ -158,7 +158,7 @@ def test_keys_come_from_the_environment_and_stand_nowhere(
     for key in (KEY, wrong):
         assert not any(key.encode() in data for data in written)
         assert not any(key in text for text in told)
-        assert key not in repr(endpoint.Line(server.url, key))
+        assert key not in repr(endpoint.Connection(server.url, key))
 
 
 def test_a_question_that_is_refused_fails_alone_and_is_asked_again_next_time(tmp_path: Path) -> None:

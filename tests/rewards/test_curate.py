@@ -138,7 +138,7 @@ def test_pairs_inside_a_file_and_broken_ones(monkeypatch: pytest.MonkeyPatch, pn
     rows.append({"source_image": png(1), "edited_image": b"broken", "instruction": "x"})
     rows.append({"source_image": png(1), "edited_image": None, "instruction": "x"})
     pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
-    found = command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "clip_i")
+    found = command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "dino_i")
     assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
     why = {each["reason"] for each in found["dropped"]}
     assert why == {"unscored: edited: not a PNG, JPEG or WebP image", "unscored: edit: no image"}
@@ -150,9 +150,9 @@ def test_pairs_inside_a_file_and_broken_ones(monkeypatch: pytest.MonkeyPatch, pn
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--scorer", "clip_i"), "either --pairs, or"),
-        (("--pairs", "none.parquet", "--scorer", "clip_i"), "none.parquet"),
-        (("--pairs", "none.parquet", "--scorer", "clip_i", "--share", "2"), "--share 2: above 0"),
+        (("--scorer", "dino_i"), "either --pairs, or"),
+        (("--pairs", "none.parquet", "--scorer", "dino_i"), "none.parquet"),
+        (("--pairs", "none.parquet", "--scorer", "dino_i", "--share", "2"), "--share 2: above 0"),
     ],
 )
 def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str) -> None:
@@ -163,5 +163,5 @@ def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, options: tup
 def test_an_unknown_scorer_names_those_that_there_are(monkeypatch: pytest.MonkeyPatch, png: Png) -> None:
     row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
     pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
-    with pytest.raises(SystemExit, match=r"params\.yaml has scorers none; or clip_t, clip_d, clip_i, dino_i"):
+    with pytest.raises(SystemExit, match=r"params\.yaml has scorers none; or dino_i"):
         command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "best")

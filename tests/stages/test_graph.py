@@ -212,7 +212,7 @@ def test_the_server_is_a_param_of_what_asks_a_served_model() -> None:
 
 def test_embedded_features_are_no_folder() -> None:
     judges = {"clip": {"backend": "scorer", "scorer": "clip_i"}}
-    scorers = {"clip_i": {"kind": "clip_i", "model": "embedded"}, "dino_i": {"kind": "dino_i", "model": "models/dino"}}
+    scorers = {"clip_i": {"kind": "dino_i"}, "dino_i": {"kind": "dino_i", "model": "models/dino"}}
     assert "embedded" not in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]
     judges["dino"] = {"backend": "scorer", "scorer": "dino_i"}
     assert "models/dino" in body("judge_benchmark", mended(judges=judges, scorers=scorers)[1])["deps"]

@@ -72,7 +72,7 @@ class AdieeSource:
 
     truth: the editor whose edits are the true ones. bad: editors all of whose edits are 0; good: those whose edits are
     0.5 or 1; others: those that only the other rules label. percentile: of the sources' likeness to the truth, 0..100.
-    least_clip_d: below it a good editor's edit is 0.5. clip, dino: `embedded`, a folder or a hub id. worst_damage: what
+    least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino: embedded, too. worst_damage: what
     damage (mean colour difference), where it is known, a good edit is below; for the figures alone. sequences: a table
     of multi-turn edits, with images and instructions, of each of which two images are drawn `draws` times.
     """
@@ -85,7 +85,7 @@ class AdieeSource:
     others: list[Text] = field(default_factory=list)
     percentile: Annotated[Real, Field(ge=0, le=100)] = 50.0
     least_clip_d: Annotated[Real, Field(ge=-1, le=1)] = 0.2
-    clip: Text = "embedded"
+    clip: Text
     dino: Text = "embedded"
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Positive = 16

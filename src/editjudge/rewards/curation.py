@@ -8,7 +8,7 @@
 --pairs is a Parquet file with source_image, edited_image and instruction, and perhaps key, task, model and damage. Or
 edits lie in folders, galleries or tables by key, as `commands.measure` takes them, and --instructions is a table of key
 and instruction, and perhaps task; NAME=PATH gives a model's edits another name than their folder's. A scorer is an
-entry of `scorers` in params.yaml; clip_t, clip_d, clip_i and dino_i need none. A rater is an entry of `raters`: a VLM
+entry of `scorers` in params.yaml; dino_i needs none. A rater is an entry of `raters`: a VLM
 that rates each edit by the rubric of its task, 1 to 5, as ImgEdit's pairs were filtered. OUT gets selection.parquet,
 dropped.csv and report.json. An edit without a score is never kept, and never a 0.
 """
@@ -43,11 +43,11 @@ from editjudge.engine.progress import bar
 from editjudge.judges.asking import open_judge
 from editjudge.judges.protocol import Edit, Score, Scorer
 from editjudge.judges.scorers.opening import open_scorer
-from editjudge.judges.scorers.settings import BASELINES
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen
 
 AT_ONCE = 64  # edits in memory
+BUILT_IN = "dino_i"  # the scorer that needs no entry in params.yaml
 TASK = "unknown"
 NO_INSTRUCTION = "unscored: no instruction"
 DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
@@ -296,14 +296,12 @@ def _damages(path: Path) -> dict[str, float | None]:
 
 
 def scorer_of(name: str, file: Path) -> Scorer:
-    """The scorer of params.yaml, or a baseline with embedded features. ParamsError."""
+    """The scorer of params.yaml, or dino_i with its built-in model. ParamsError."""
     given = (params.load(file) if file.is_file() else {}).get("scorers") or {}
-    if name not in given and name in BASELINES:
+    if name not in given and name == BUILT_IN:
         return open_scorer(f"scorers.{name}", {"kind": name})
     if name not in given:
-        raise params.ParamsError(
-            f"--scorer {name}: {file} has scorers {', '.join(given) or 'none'}; or {', '.join(BASELINES)}"
-        )
+        raise params.ParamsError(f"--scorer {name}: {file} has scorers {', '.join(given) or 'none'}; or {BUILT_IN}")
     return open_scorer(f"scorers.{name}", given[name])
 
 

@@ -45,14 +45,14 @@ class PickleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Name:
+class PickledName:
     """A class or function of the pickle: its kind, which stands for what is made here in its place."""
 
     kind: str
 
 
 @dataclass
-class Made:
+class PickledObject:
     """An image, array or dtype that the pickle fills in later. value: what it then is."""
 
     kind: str
@@ -149,30 +149,32 @@ class Reader:
 
     def call(self, function: Any, given: Any) -> Any:
         """What stands for the object that a class or function would make of `given`."""
-        if not isinstance(function, Name):
+        if not isinstance(function, PickledName):
             raise refused(f"a call of a {type(function).__name__}")
         match function.kind, given:
             case "image", ():
-                return Made("image")
-            case "_reconstruct", (Name(kind="array"), (0,), _):
-                return Made("array")
+                return PickledObject("image")
+            case "_reconstruct", (PickledName(kind="array"), (0,), _):
+                return PickledObject("array")
             case "dtype", (str(code), *_) if DTYPE.fullmatch(code):
-                return Made("dtype", np.dtype(f"<{code}"), filled=True)
-            case "scalar", (Made(kind="dtype", value=dtype), bytes(data)):
+                return PickledObject("dtype", np.dtype(f"<{code}"), filled=True)
+            case "scalar", (PickledObject(kind="dtype", value=dtype), bytes(data)):
                 return array(dtype, (), data)
-            case "_frombuffer", (bytes(data), Made(kind="dtype", value=dtype), tuple(shape), "C"):
+            case "_frombuffer", (bytes(data), PickledObject(kind="dtype", value=dtype), tuple(shape), "C"):
                 return self.show(array(dtype, shape, data))
         raise refused(f"this call of a {function.kind}")
 
     def fill(self, made: Any, state: Any) -> None:
         """The state of an image, array or dtype, as PIL and NumPy write it."""
-        kind = made.kind if isinstance(made, Made) else type(made).__name__
+        kind = made.kind if isinstance(made, PickledObject) else type(made).__name__
         match kind, state:
             case "dtype", (3, "<" | "|", None, None, None, *_):
                 return
             case ("image", [_, str(mode), (int(width), int(height)), palette, bytes(data), *_]) if not made.filled:
                 made.value = self.picture(mode, width, height, palette, data)
-            case ("array", (1, tuple(shape), Made(kind="dtype", value=dtype), False, bytes(data))) if not made.filled:
+            case ("array", (1, tuple(shape), PickledObject(kind="dtype", value=dtype), False, bytes(data))) if (
+                not made.filled
+            ):
                 made.value = self.show(array(dtype, shape, data))
             case _:
                 raise refused(f"the state of a {kind}")
@@ -224,12 +226,12 @@ def refused(what: str) -> PickleError:
     return PickleError(f"{what} is not read: only bytes, text, numbers, lists, tuples, dicts, images and plain arrays")
 
 
-def named(name: str) -> Name:
+def named(name: str) -> PickledName:
     if IMAGES.fullmatch(name):
-        return Name("image")
+        return PickledName("image")
     if name not in NUMPY:
         raise refused(repr(name)[:100])
-    return Name(NUMPY[name])
+    return PickledName(NUMPY[name])
 
 
 def set_items(target: Any, items: list[Any]) -> None:
@@ -270,9 +272,9 @@ def plain(top: Any) -> Any:
             return type(value)(copied(each, depth + 1) for each in value)
         if isinstance(value, dict):
             return {key: copied(each, depth + 1) for key, each in value.items()}
-        if isinstance(value, Made) and value.filled and value.kind != "dtype":
+        if isinstance(value, PickledObject) and value.filled and value.kind != "dtype":
             return value.value
-        if isinstance(value, (Made, Name)):
+        if isinstance(value, (PickledObject, PickledName)):
             raise refused(f"a bare {value.kind}")
         return value
 

@@ -1,4 +1,4 @@
-"""The forms in which trainers ask for rewards: what each request is read into, and what each reply looks like.
+"""The forms in which trainers ask for rewards: how each request is read, and what each reply looks like (FORMS).
 
 `score` is our own. The other six are those of Edit-R1, flow_grpo, EditScore's proxy, UniRL, Flow-Factory and verl-omni,
 so that a trainer changes nothing but an address. A failed edit is null with a reason in our own form, an error in
@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -28,8 +29,8 @@ IDENTITY = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a request asks. edits: those that cannot be scored with their reason. given: the request, for its reply."""
+class RewardRequest:
+    """The edits of a request, those that cannot be scored with their reason. given: what the reply needs of it."""
 
     edits: list[Edit | Unscored]
     given: Any = None
@@ -44,23 +45,15 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An edit's answer, and of it the number that trainers take as the reward; NaN: unscored."""
+class Reward:
+    """The answer to an edit, and the number in it that trainers take as the reward; NaN: unscored."""
 
     answer: Score | Unscored
     reward: float
 
-
-@dataclass(frozen=True)
-class Form:
-    """A form, at a path. read: takes the body's plain values. reply: makes those of the reply. pickled: both are
-    pickles, else JSON.
-    """
-
-    path: str
-    read: Callable[[Any, Served], Asked]
-    reply: Callable[[Asked, Sequence[Answered], Served], dict[str, Any]]
-    pickled: bool = False
+    @property
+    def reason(self) -> str | None:
+        return self.answer.reason if isinstance(self.answer, Unscored) else None
 
 
 class OwnEdit(BaseModel, extra="forbid"):
@@ -73,13 +66,13 @@ class Own(BaseModel, extra="forbid"):
     edits: list[OwnEdit]
 
 
-class Turn(BaseModel):
+class UniRLTurn(BaseModel):
     text: str
     image_b64: str | None = None
 
 
 class UniRLRequest(BaseModel):
-    history: list[Turn]
+    history: list[UniRLTurn]
     required_rewards: list[str]
 
 
@@ -115,7 +108,7 @@ def valid(model: type[Any], values: Any) -> Any:
         raise invalid(error) from None
 
 
-def same_length(values: Mapping[str, Sequence[Any] | None]) -> None:
+def check_lengths(values: Mapping[str, Sequence[Any] | None]) -> None:
     """Rejected (400): lists that do not belong together."""
     lengths = {name: len(each) for name, each in values.items() if each is not None}
     if len(set(lengths.values())) > 1:
@@ -123,21 +116,26 @@ def same_length(values: Mapping[str, Sequence[Any] | None]) -> None:
         raise Rejected(400, f"{counts}: each edit needs one of each")
 
 
-def decoded(text: str) -> bytes:
-    """ValueError: it is not base64."""
-    head, comma, data = text.partition(",")
-    return base64.b64decode(data if comma and head.startswith("data:") else text, validate=True)
-
-
 def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | Unscored:
     """An edit whose images are base64 (or data URLs)."""
-    images = {"source": source, "edited image": edited}
-    if missing := [name for name, image in images.items() if not image]:
-        return Unscored(f"no {missing[0]}")
-    try:
-        return Edit(instruction, decoded(str(source)), decoded(str(edited)))
-    except (binascii.Error, ValueError) as error:
-        return Unscored(f"an image is not base64: {error}")
+    images = []
+    for name, text in (("source", source), ("edited image", edited)):
+        if not text:
+            return Unscored(f"no {name}")
+        head, comma, data = text.partition(",")
+        try:
+            images.append(base64.b64decode(data if comma and head.startswith("data:") else text, validate=True))
+        except (binascii.Error, ValueError) as error:
+            return Unscored(f"an image is not base64: {error}")
+    return Edit(instruction, *images)
+
+
+def with_one_source(instruction: str, sources: Sequence[Any], edited: Any, make: Callable[..., Any]) -> Edit | Unscored:
+    """The edit that `make` makes of instruction, source and edited image, if there is one source."""
+    if len(sources) != 1:
+        return Unscored(f"{len(sources)} source images: a scorer takes one")
+    found: Edit | Unscored = make(instruction, sources[0], edited)
+    return found
 
 
 def sound(edit: Edit | Unscored) -> Edit | Unscored:
@@ -150,28 +148,22 @@ def sound(edit: Edit | Unscored) -> Edit | Unscored:
         return Unscored("the instruction is not valid Unicode")
 
 
-def reason(answered: Answered) -> str | None:
-    return answered.answer.reason if isinstance(answered.answer, Unscored) else None
+def read_own(values: Any, served: Served) -> RewardRequest:
+    return RewardRequest([edit_of(each.instruction, each.source, each.edited) for each in valid(Own, values).edits])
 
 
-def read_own(values: Any, served: Served) -> Asked:
-    edits = valid(Own, values).edits
-    return Asked([edit_of(each.instruction, each.source, each.edited) for each in edits])
+def reply_own(request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
+    return {"scorer": served.name, "results": [own_result(each.answer) for each in rewards]}
 
 
-def reply_own(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
-    return {"scorer": served.name, "results": [own_result(each) for each in answers]}
-
-
-def own_result(answered: Answered) -> dict[str, Any]:
-    score = answered.answer
+def own_result(score: Score | Unscored) -> dict[str, Any]:
     if isinstance(score, Unscored):
         return {"overall": None, "reason": score.reason}
     values = {"overall": score.overall, "overall_std": score.overall_std, "calibrated": score.calibrated}
     return values | {"dimensions": dict(score.dimensions), "std": dict(score.std), "reason": None}
 
 
-def read_unirl(values: Any, served: Served) -> Asked:
+def read_unirl(values: Any, served: Served) -> RewardRequest:
     """Two turns, the source and the edit, both with the instruction."""
     given = valid(UniRL, values)
     for each in given.requests:
@@ -179,57 +171,45 @@ def read_unirl(values: Any, served: Served) -> Asked:
             raise Rejected(400, f"required_rewards: {min(unknown)!r:.200} is not served; served is {served.name!r}")
     identities = [{name: each.get(name) for name in IDENTITY} for each in values["requests"]]
     wanted = [each.required_rewards for each in given.requests]
-    return Asked([unirl_edit(each.history) for each in given.requests], (wanted, identities))
+    return RewardRequest([unirl_edit(each.history) for each in given.requests], (wanted, identities))
 
 
-def unirl_edit(turns: Sequence[Turn]) -> Edit | Unscored:
+def unirl_edit(turns: Sequence[UniRLTurn]) -> Edit | Unscored:
     if len(turns) != 2:
         return Unscored(f"{len(turns)} turns in the history: an edit has two, the source and the edited image")
     return edit_of(turns[0].text, turns[0].image_b64, turns[1].image_b64)
 
 
-def reply_unirl(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+def reply_unirl(request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
     """The reward stands first among a result's values: that is what the trainer takes if it is told nothing else."""
-    (wanted_rewards, identities), results, errors = asked.given, [], []
-    for wanted, answered in zip(wanted_rewards, answers, strict=True):
-        score = answered.answer
-        values = None if isinstance(score, Unscored) else {"reward": answered.reward} | dict(score.dimensions)
-        results.append(dict.fromkeys(wanted, values) if values else {})
-        errors.append({} if values else dict.fromkeys(wanted, reason(answered)))
+    (wanted_rewards, identities), results, errors = request.given, [], []
+    for wanted, each in zip(wanted_rewards, rewards, strict=True):
+        scored = isinstance(each.answer, Score)
+        values = {"reward": each.reward} | dict(each.answer.dimensions) if isinstance(each.answer, Score) else {}
+        results.append(dict.fromkeys(wanted, values) if scored else {})
+        errors.append({} if scored else dict.fromkeys(wanted, each.reason))
     return {"results": results, "errors": errors, "identities": identities, "protocol_version": "1"}
 
 
-def read_flow_factory(values: Any, served: Served) -> Asked:
+def read_flow_factory(values: Any, served: Served) -> RewardRequest:
     given = valid(FlowFactory, values)
-    same_length({"prompt": given.prompt, "image": given.image or [], "condition_images": given.condition_images})
+    images = given.image or []
+    check_lengths({"prompt": given.prompt, "image": images, "condition_images": given.condition_images})
     sources = given.condition_images or [[]] * len(given.prompt)
     if not all(sources):
         raise Rejected(400, 'no condition_images: add "condition_images" to the required_fields of the reward model')
-    return Asked(
-        [
-            edit_of(prompt, source[0], image) if len(source) == 1 else several(source)
-            for prompt, source, image in zip(given.prompt, sources, given.image or [], strict=True)
-        ]
-    )
+    every = zip(given.prompt, sources, images, strict=True)
+    return RewardRequest([with_one_source(*each, make=edit_of) for each in every])
 
 
-def several(sources: Sequence[Any]) -> Unscored:
-    return Unscored(f"{len(sources)} source images: a scorer takes one")
-
-
-def reply_rewards(name: str) -> Callable[[Asked, Sequence[Answered], Served], dict[str, Any]]:
-    return lambda asked, answers, served: {name: [each.reward for each in answers]}
-
-
-def read_pickled(values: Any, served: Served) -> Asked:
+def read_pickled(values: Any, served: Served) -> RewardRequest:
     """Edit-R1, flow_grpo and verl-omni: the sources in ref_images, or named in the prompts."""
     given = valid(Pickled, values)
-    same_length({"images": given.images, "prompts": given.prompts, "ref_images": given.ref_images})
+    check_lengths({"images": given.images, "prompts": given.prompts, "ref_images": given.ref_images})
     if given.ref_images is not None:
-        every = zip(given.prompts, given.ref_images, given.images, strict=True)
-        return Asked([Edit(prompt, source, image) for prompt, source, image in every])
-    pairs = zip(given.prompts, given.images, strict=True)
-    return Asked([with_named_source(prompt, image, served.sources) for prompt, image in pairs])
+        return RewardRequest(list(map(Edit, given.prompts, given.ref_images, given.images)))
+    every = zip(given.prompts, given.images, strict=True)
+    return RewardRequest([with_named_source(prompt, image, served.sources) for prompt, image in every])
 
 
 def with_named_source(prompt: str, image: bytes, sources: Path | None) -> Edit | Unscored:
@@ -249,48 +229,63 @@ def with_named_source(prompt: str, image: bytes, sources: Path | None) -> Edit |
         raise Rejected(400, f"prompts: not {form}, and there are no ref_images: {str(error)[:200]}") from None
 
 
-def reply_verl_omni(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
+def reply_list(name: str, request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
+    return {name: [each.reward for each in rewards]}
+
+
+def reply_verl_omni(request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
     """The trainer raises on an error, and takes the first of the scores."""
-    failed = [words for each in answers if (words := reason(each))]
-    return {"error": failed[0]} if failed else {"scores": [each.reward for each in answers]}
+    failed = [each.reason for each in rewards if each.reason]
+    return {"error": failed[0]} if failed else reply_list("scores", request, rewards, served)
 
 
-def read_editscore(values: Any, served: Served) -> Asked:
+def read_editscore(values: Any, served: Served) -> RewardRequest:
     """`meta_datas` are JSON texts, or dicts, with the instruction; `input_images` a list of sources an edit."""
     given = valid(EditScore, values)
-    same_length({name: getattr(given, name) for name in EditScore.model_fields})
+    check_lengths(dict(given))
     try:
         meta = [each if isinstance(each, dict) else json.loads(each) for each in given.meta_datas]
         instructions = [str(each["instruction"]) for each in meta]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Rejected(400, f"meta_datas: not JSON with an instruction: {str(error)[:200]}") from None
-    edits: list[Edit | Unscored] = []
-    for instruction, given_sources, image in zip(instructions, given.input_images, given.output_image, strict=True):
-        sources = given_sources if isinstance(given_sources, list) else [given_sources]
-        edits.append(Edit(instruction, sources[0], image) if len(sources) == 1 else several(sources))
-    return Asked(edits, meta)
+    sources = [each if isinstance(each, list) else [each] for each in given.input_images]
+    every = zip(instructions, sources, given.output_image, strict=True)
+    return RewardRequest([with_one_source(*each, make=Edit) for each in every], meta)
 
 
-def reply_editscore(asked: Asked, answers: Sequence[Answered], served: Served) -> dict[str, Any]:
-    rewards = [each.reward for each in answers]
-    errors = [{} if math.isfinite(each.reward) else {"error": reason(each)} for each in answers]
+def reply_editscore(request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:
+    values = [each.reward for each in rewards]
+    errors = [{} if math.isfinite(each.reward) else {"error": each.reason} for each in rewards]
     return {
-        "scores": rewards,
-        "rewards": rewards,
-        "strict_rewards": rewards,
-        "reasoning": [reason(each) or "" for each in answers],
-        "meta_data": [meta | {"original_index": n} | errors[n] for n, meta in enumerate(asked.given)],
+        **dict.fromkeys(("scores", "rewards", "strict_rewards"), values),
+        "reasoning": [each.reason or "" for each in rewards],
+        "meta_data": [
+            meta | {"original_index": n} | error
+            for n, (meta, error) in enumerate(zip(request.given, errors, strict=True))
+        ],
     }
 
 
+@dataclass(frozen=True)
+class RewardForm:
+    """A form, at a path. read: takes the body's plain values. reply: makes those of the reply. pickled: both are
+    pickles, else JSON.
+    """
+
+    path: str
+    read: Callable[[Any, Served], RewardRequest]
+    reply: Callable[[RewardRequest, Sequence[Reward], Served], dict[str, Any]]
+    pickled: bool = False
+
+
 FORMS = {
-    "score": Form("/score", read_own, reply_own),
-    "unirl": Form("/score", read_unirl, reply_unirl),
-    "flow_factory": Form("/compute", read_flow_factory, reply_rewards("rewards")),
-    "edit_r1": Form("/mode/{mode}", read_pickled, reply_rewards("scores"), pickled=True),
-    "flow_grpo": Form("/flow_grpo", read_pickled, reply_rewards("outputs"), pickled=True),
-    "verl_omni": Form("/verl_omni", read_pickled, reply_verl_omni, pickled=True),
-    "editscore": Form("/", read_editscore, reply_editscore, pickled=True),
+    "score": RewardForm("/score", read_own, reply_own),
+    "unirl": RewardForm("/score", read_unirl, reply_unirl),
+    "flow_factory": RewardForm("/compute", read_flow_factory, partial(reply_list, "rewards")),
+    "edit_r1": RewardForm("/mode/{mode}", read_pickled, partial(reply_list, "scores"), pickled=True),
+    "flow_grpo": RewardForm("/flow_grpo", read_pickled, partial(reply_list, "outputs"), pickled=True),
+    "verl_omni": RewardForm("/verl_omni", read_pickled, reply_verl_omni, pickled=True),
+    "editscore": RewardForm("/", read_editscore, reply_editscore, pickled=True),
 }
 
 

@@ -30,7 +30,7 @@ from editjudge.engine.batching import Batcher
 from editjudge.engine.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
 from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
-from editjudge.rewards.reward_forms import FORMS, Answered, Asked, Form, Served, form_of, sound
+from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, RewardRequest, Served, form_of, sound
 from editjudge.rewards.reward_settings import RewardSetting
 
 RETRY_AFTER = 1  # seconds, of those who are sent away
@@ -111,7 +111,7 @@ class RewardService:
         """The endpoint of a form."""
 
         async def answer(request: Request) -> Response:
-            start, status, form, place = time.monotonic(), 500, name, Place(self.metrics, self.how.most_waiting)
+            start, status, form, place = time.monotonic(), 500, name, PendingEdits(self.metrics, self.how.most_waiting)
             try:
                 await self.enter(request, place)
                 values = await self.body(request, FORMS[name])
@@ -129,7 +129,7 @@ class RewardService:
 
         return answer
 
-    async def enter(self, request: Request, place: "Place") -> None:
+    async def enter(self, request: Request, place: "PendingEdits") -> None:
         """Whose key is wrong, or has no place, is sent away before its body is held."""
         try:
             self.admit(request)
@@ -154,7 +154,7 @@ class RewardService:
         if self.key is not None and not hmac.compare_digest(given.encode(), self.key.encode()):
             raise Rejected(401, "a key is needed: `Authorization: Bearer KEY`, or http://any:KEY@host:port")
 
-    async def body(self, request: Request, form: Form) -> Any:
+    async def body(self, request: Request, form: RewardForm) -> Any:
         """The plain values of the body."""
         body = await read_body(request, self.limit)
         if form.pickled and not self.how.allow_pickle:
@@ -166,9 +166,9 @@ class RewardService:
         except plain_pickle.PickleError as error:
             raise Rejected(400, f"the pickle: {error}") from None
 
-    async def answer(self, values: Any, name: str, request: Request, place: "Place") -> Response:
+    async def answer(self, values: Any, name: str, request: Request, place: "PendingEdits") -> Response:
         form = FORMS[name]
-        asked: Asked = await run_in_threadpool(form.read, values, self.served)
+        asked: RewardRequest = await run_in_threadpool(form.read, values, self.served)
         place.take(max(len(asked.edits) - 1, 0))
         edits = await run_in_threadpool(lambda: [(each := sound(edit), size(each)) for edit in asked.edits])
         answers = await asyncio.gather(*(self.one(edit, decoded, request) for edit, decoded in edits))
@@ -191,20 +191,20 @@ class RewardService:
         self.metrics.add("batch_edits", len(edits))
         return self.scorer.score(edits)
 
-    def reward(self, answer: Score | Unscored) -> Answered:
+    def reward(self, answer: Score | Unscored) -> Reward:
         """The answer, if its numbers are finite, with the reward that params.yaml chooses."""
         if isinstance(answer, Unscored):
-            return Answered(answer, math.nan)
+            return Reward(answer, math.nan)
         values = {"overall": answer.overall, "calibrated": answer.calibrated} | dict(answer.dimensions)
         numbers = (*values.values(), *answer.std.values(), answer.overall_std)
         if not all(math.isfinite(each) for each in numbers if each is not None):
-            return Answered(Unscored("the scorer's numbers are not finite"), math.nan)
+            return Reward(Unscored("the scorer's numbers are not finite"), math.nan)
         if (value := values[self.how.reward]) is None:
-            return Answered(Unscored(f"the scorer has no value {self.how.reward}"), math.nan)
-        return Answered(answer, float(value))
+            return Reward(Unscored(f"the scorer has no value {self.how.reward}"), math.nan)
+        return Reward(answer, float(value))
 
 
-class Place:
+class PendingEdits:
     """Edits of a request that are not answered yet, counted in the metrics as pending."""
 
     def __init__(self, metrics: Metrics, most: int) -> None:

@@ -20,7 +20,7 @@ from editjudge.editors.api.purse import Purse
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
 from editjudge.editors.request import Edited, EditFailed, Request, Requests
-from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Endpoint, EndpointError, Line, Refused
+from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Connection, Endpoint, EndpointError, Refused
 from editjudge.sources.settings import Limits
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
@@ -42,7 +42,7 @@ class ApiEditor:
 
     def __init__(self, setting: ApiSetting, name: str) -> None:
         self.setting, self.name = setting, name
-        self.line = Line(
+        self.line = Connection(
             setting.base_url,
             setting.key(),
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,

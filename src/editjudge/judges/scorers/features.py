@@ -1,29 +1,28 @@
-"""The four baselines of ADIEE (Chen et al. 2025): cosines of an edit's features, by CLIP, DINO or embedded ones.
+"""The four baselines of ADIEE (Chen et al. 2025): cosines of an edit's features, by CLIP or DINO.
 
-- clip_t: of the edit and the words for it, the wanted edit's caption, or the instruction where there is none.
+- clip_t: of the edit and the words for it, the wanted edit's caption, or the instruction if there is none.
 - clip_d: of the change of the image, E_img(edit) - E_img(source), and the change of the words, E_txt(caption out) -
   E_txt(caption in). Without captions the instruction stands for the one and the empty text for the other. An edit
-  that is its source has changed nothing: 0, as published.
+  that equals its source has changed nothing: 0, as published.
 - clip_i, dino_i: of the edit and its source, or the true edit. Against the source, doing nothing is best.
+
+dino_i has a built-in model, too (`model: embedded`): where the image's gradients and colours are (HOG patches).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from editjudge.core import images
 from editjudge.core.records import Image
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.judges.scorers.embedded import EmbeddedClip, EmbeddedDino
-from editjudge.judges.scorers.settings import FeatureSetting
+from editjudge.judges.scorers.settings import EMBEDDED, FeatureSetting
 from editjudge.vision import folders
+from editjudge.vision.encoders import HogEncoder
 
-EMBEDDED = "embedded"
 AT_ONCE = 64  # edits whose images are in memory
-Wanted: TypeAlias = Mapping[str, Image | None]
-Decoded: TypeAlias = Mapping[Image, np.ndarray | str]
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -31,6 +30,13 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     return np.divide((a * b).sum(1), lengths, out=np.zeros(len(a)), where=lengths > 0)
+
+
+class HogImages:
+    """HogEncoder's vector of the whole image."""
+
+    def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack([HogEncoder().embedding(rgb) for rgb in rgbs])
 
 
 class FeatureScorer:
@@ -50,17 +56,18 @@ class FeatureScorer:
 
     def _scored(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         wanted = [self._wanted(edit) for edit in edits]
-        decoded = {image: _decoded(image) for own in wanted for image in own.values() if image is not None}
-        found: list[Score | Unscored] = []
-        for own in wanted:
-            reasons = [f"{name}: {why}" for name, image in own.items() if (why := _why(image, decoded))]
-            found.append(Unscored("; ".join(reasons)))
-        good = [n for n, answer in enumerate(found) if answer == Unscored("")]
-        values = self._values([edits[n] for n in good], [wanted[n] for n in good], decoded) if good else []
-        for at, n in enumerate(good):
-            answer = values if isinstance(values, Unscored) else Score(values[at], {self.setting.kind: values[at]})
-            found[n] = answer
-        return found
+        decoded = {image: _decoded(image) for own in wanted for image in own.values()}
+        reasons = [
+            "; ".join(f"{name}: {why}" for name, image in own.items() if isinstance(why := decoded[image], str))
+            for own in wanted
+        ]
+        usable = [n for n, reason in enumerate(reasons) if not reason]
+        values = self._values([edits[n] for n in usable], [wanted[n] for n in usable], decoded) if usable else []
+        answers = iter([values] * len(usable) if isinstance(values, Unscored) else map(self._score, values))
+        return [Unscored(reason) if reason else next(answers) for reason in reasons]
+
+    def _score(self, value: float) -> Score:
+        return Score(value, {self.setting.kind: value})
 
     def _wanted(self, edit: Edit) -> dict[str, Image | None]:
         """The images that the kind looks at, the edit first."""
@@ -69,27 +76,18 @@ class FeatureScorer:
         against = self.setting.against
         return {"edited": edit.edited, against: edit.truth if against == "truth" else edit.source}
 
-    def _values(self, edits: Sequence[Edit], wanted: Sequence[Wanted], decoded: Decoded) -> list[float] | Unscored:
+    def _values(self, edits: Sequence[Edit], wanted: Sequence[dict], decoded: dict) -> list[float] | Unscored:
         """The cosines. Each image is looked at once, however many edits share it."""
-        shown = list(dict.fromkeys(image for own in wanted for image in own.values() if image is not None))
+        shown = list(dict.fromkeys(image for own in wanted for image in own.values()))
         place = {image: n for n, image in enumerate(shown)}
-        rgbs = [rgb for image in shown if not isinstance(rgb := decoded[image], str)]
-        rows = [
-            [place[image] for own in wanted if (image := list(own.values())[side])] for side in range(len(wanted[0]))
-        ]
+        rows = zip(*([place[image] for image in own.values()] for own in wanted), strict=True)
 
         def ask() -> list[float]:
-            found = self.model.images(rgbs)
-            return self._cosines(edits, [found[row] for row in rows]).tolist()
+            found = self.model.images([decoded[image] for image in shown])
+            values: list[float] = self._cosines(edits, [found[list(row)] for row in rows]).tolist()
+            return values
 
-        if self.setting.model == EMBEDDED:
-            return ask()
-        from editjudge.vision.loading import NoMemory, within_memory
-
-        try:
-            return within_memory(self.model, ask)
-        except NoMemory as error:
-            return Unscored(str(error))
+        return ask() if self.setting.model == EMBEDDED else _within_memory(self.model, ask)
 
     def _cosines(self, edits: Sequence[Edit], shown: Sequence[np.ndarray]) -> np.ndarray:
         """shown: features of the edits, and of what they are compared with, (n, d) each."""
@@ -101,18 +99,23 @@ class FeatureScorer:
         return cosine(shown[0] - shown[1], after - before)
 
 
-def _decoded(image: Image) -> np.ndarray | str:
+def _within_memory(model: Any, ask: Callable[[], list[float]]) -> list[float] | Unscored:
+    from editjudge.vision.loading import NoMemory, within_memory
+
+    try:
+        return within_memory(model, ask)
+    except NoMemory as error:
+        return Unscored(str(error))
+
+
+def _decoded(image: Image | None) -> np.ndarray | str:
+    """(H, W, 3) uint8, or why the image cannot be looked at."""
+    if image is None:
+        return "the data has no such image"
     try:
         return images.decode(bytes(image))
     except images.ImageError as error:
         return str(error)
-
-
-def _why(image: Image | None, decoded: Decoded) -> str | None:
-    """Why an image cannot be looked at; None where it can."""
-    if image is None:
-        return "the data has no such image"
-    return found if isinstance(found := decoded[image], str) else None
 
 
 def _captions(edit: Edit) -> tuple[str, str]:
@@ -120,7 +123,7 @@ def _captions(edit: Edit) -> tuple[str, str]:
 
 
 def folder_of(where: str, setting: FeatureSetting) -> Path | None:
-    """The folder of the setting's model, looked into; None for embedded features. ParamsError."""
+    """The folder of the setting's model, checked; None for the built-in one. ParamsError."""
     if setting.model == EMBEDDED:
         return None
     from editjudge.vision import towers
@@ -131,7 +134,7 @@ def folder_of(where: str, setting: FeatureSetting) -> Path | None:
 
 def _model(where: str, setting: FeatureSetting) -> Any:
     if setting.model == EMBEDDED:
-        return EmbeddedDino() if setting.kind == "dino_i" else EmbeddedClip()
+        return HogImages()
     import torch
 
     from editjudge.vision import towers

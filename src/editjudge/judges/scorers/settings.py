@@ -18,24 +18,27 @@ class CheckpointSetting:
 
 
 BASELINES = ("clip_t", "clip_d", "clip_i", "dino_i")
+EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class FeatureSetting:
     """One of ADIEE's four baselines, see features.py.
 
-    model: `embedded`, or a folder or hub id: of CLIP for clip_*, of DINOv2 or DINOv3 for dino_i. against: what clip_i
-    and dino_i compare the edit with: its source, or the true edit where the data has one.
+    model: a folder or hub id, of CLIP for clip_*, of DINOv2 or DINOv3 for dino_i; or, for dino_i, `embedded`. against:
+    what clip_i and dino_i compare the edit with: its source, or the true edit where the data has one.
     """
 
     kind: Literal["clip_t", "clip_d", "clip_i", "dino_i"]
-    model: Text = "embedded"
+    model: Text = EMBEDDED
     against: Literal["source", "truth"] = "source"
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Positive = 16
     device: Text = "auto"
 
     def __post_init__(self) -> None:
+        if self.model == EMBEDDED and self.kind != "dino_i":
+            raise Wrong("model", f"must name a CLIP, a folder or a hub id: none is built in for {self.kind}")
         if self.against == "truth" and self.kind not in ("clip_i", "dino_i"):
             raise Wrong("against", f"cannot be truth: {self.kind} compares an edit with words")
 

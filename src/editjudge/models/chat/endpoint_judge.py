@@ -18,12 +18,12 @@ from editjudge.models.chat.logprobs import essential
 from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling, shown, write_body
 from editjudge.models.chat.settings import EndpointSetting, HttpSetting
 from editjudge.models.endpoint.client import (
-    Answered,
+    CallAnswer,
     CallFailed,
     Completion,
+    Connection,
     Endpoint,
     EndpointError,
-    Line,
     Refused,
     read_completion,
 )
@@ -52,7 +52,7 @@ class EndpointModel:
     ) -> None:
         self.setting, self.form, self.account, self.keep = setting, form, account, keep
         reached = (setting.max_in_flight, setting.per_minute, setting.timeout, setting.connect_timeout, setting.tries)
-        self.endpoint = Endpoint(Line(base_url, key, *reached), account.retries)
+        self.endpoint = Endpoint(Connection(base_url, key, *reached), account.retries)
         self.pictures = Pictures(PixelLimits(setting.min_pixels, setting.max_pixels))
         self.under_way = 0
         self.one_done = asyncio.Event()
@@ -145,7 +145,7 @@ class EndpointModel:
         self.account.asked += 1
         return answer
 
-    async def _ask(self, task: ChatTask) -> Answered[Completion]:
+    async def _ask(self, task: ChatTask) -> CallAnswer[Completion]:
         """The reply to the task's next request, without the options that the endpoint has been found to refuse.
 
         An endpoint refuses an option if it answers the same request without it; other errors may name it by chance.
@@ -183,7 +183,7 @@ class EndpointModel:
                 raise images.ImageError(f"{name}: {error}") from None
         return write_body(chosen, self.form.messages(task.question.instruction), urls)
 
-    def _said(self, came: Answered[Completion]) -> RawReply:
+    def _said(self, came: CallAnswer[Completion]) -> RawReply:
         reply, usage = came.value, None
         if reply.tokens_in is not None and reply.tokens_out is not None:
             usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)

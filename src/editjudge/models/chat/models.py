@@ -215,14 +215,14 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-class _Process:
+class _ModelProcess:
     """Where a process of the pool has its model."""
 
     device: str
 
 
 def _begin(device: str) -> None:
-    _Process.device = device
+    _ModelProcess.device = device
 
 
 def _in_processes(
@@ -271,7 +271,7 @@ def _replies(setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTa
     if setting.workers != 1:
         torch.set_num_threads(1)
     bounds = setting.min_pixels, setting.max_pixels
-    loaded = _loaded(setting.model, setting.dtype, setting.lora, _Process.device, *bounds)
+    loaded = _loaded(setting.model, setting.dtype, setting.lora, _ModelProcess.device, *bounds)
     replies: list[RawReply | str] = []
     for tried, group in groupby(tasks, key=lambda task: len(task.said)):
         same, sampled = list(group), sampling(setting, way, 0, tried)

@@ -87,7 +87,7 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Answered(Generic[T]):
+class CallAnswer(Generic[T]):
     """What an answer was read as. requests: tries that it took; seconds: from the first one, waits included."""
 
     value: T
@@ -96,7 +96,7 @@ class Answered(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Line:
+class Connection:
     """How an endpoint is reached. timeouts: seconds of one try. per_minute, 0: no limit. most_bytes: of a reply."""
 
     base_url: str
@@ -112,7 +112,7 @@ class Line:
 class Endpoint:
     """A session of calls, opened by `async with`; it counts tries that are repeated in `retries`, by kind."""
 
-    def __init__(self, line: Line, retries: Counter[str]) -> None:
+    def __init__(self, line: Connection, retries: Counter[str]) -> None:
         self.line, self.retries = line, retries
         self._slots = asyncio.Semaphore(line.max_in_flight)
         self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
@@ -147,7 +147,7 @@ class Endpoint:
         write: Callable[[], Awaitable[Body]],
         read: Callable[[bytes], T],
         failed: Callable[[str], None] = lambda kind: None,
-    ) -> Answered[T]:
+    ) -> CallAnswer[T]:
         """What `read` makes of the answer to a request, whose body `write` gives anew for each try.
 
         A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, an answer for which `read` raises
@@ -179,7 +179,7 @@ class Endpoint:
         except CallFailed as failure:
             failure.requests = tries
             raise
-        return Answered(value, tries, time.monotonic() - start)
+        return CallAnswer(value, tries, time.monotonic() - start)
 
     async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
         """Status, body and Retry-After of the answer."""
