@@ -278,7 +278,7 @@ def test_replies_are_read_when_they_are_used(
         assert (sent, account.reused, account.cost()["unread"]) == (0, 4, 1)
         assert mended[0].forward.winner == "Image A", "the first reply is readable now"
         assert mended[1] == first[1]
-        shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
+        shutil.copytree(prompts.PACKAGE / "judges/prompts", tmp_path / "judges/prompts")
         monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
         file = tmp_path / "judges/prompts/comparisons/decision.yaml"
         file.write_text(f"# A comment.\n{file.read_text()}")

@@ -156,6 +156,10 @@ def test_the_reason_never_decides(name, winner, reason):
         ("reason_last", '{"winner": "Image B", "reason": "Image A lost the', "Image B"),
         ("reason_last", '{winner: "Tie", reason: "Image A, Image B"}', "Tie"),
         ("reason_last", 'thought {"winner": "Image A"}</think>{"winner": "Tie", "reason": ""}', "Tie"),
+        ("decision", '```json\n{"winner": "Image B"}\n```', "Image B"),
+        ("decision", "{'winner': 'Tie'}", "Tie"),
+        ("decision", '{"winner": "Image A"', "Image A"),
+        ("decision", 'Sure: {"winner": "Image A",}', "Image A"),
     ],
 )
 def test_slips_are_mended(name, text, winner):
@@ -233,19 +237,6 @@ def test_a_cut_reply_is_read_only_once_its_decision_stands(name):
 @pytest.mark.parametrize("winner", WINNERS)
 def test_every_completion_is_read_back(winner):
     assert style("decision").read(completion(winner)) == (winner, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "winner"),
-    [
-        ('```json\n{"winner": "Image B"}\n```', "Image B"),
-        ("{'winner': 'Tie'}", "Tie"),
-        ('{"winner": "Image A"', "Image A"),
-        ('Sure: {"winner": "Image A",}', "Image A"),
-    ],
-)
-def test_slips_of_a_decision_are_mended(text: str, winner: str):
-    assert style("decision").read(text) == (winner, None)
 
 
 @pytest.mark.parametrize(

@@ -223,33 +223,26 @@ def test_real_replies_of_other_judges_are_no_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "gone", "sent"),
+    ("refused", "sent", "words"),
     [
-        (["logprobs", "top_logprobs"], ["logprobs", "top_logprobs"], {}),
-        (["max_tokens"], ["max_tokens"], {"max_completion_tokens": 24}),
-        (["response_format"], ["response_format"], {"max_tokens": 24}),
+        (["logprobs", "top_logprobs"], {}, {}),
+        (["max_tokens"], {"max_completion_tokens": 24}, {}),
+        (["response_format"], {"max_tokens": 24}, {}),
+        (["response_format"], {"max_tokens": 24}, {"refuse_words": "the grammar cannot be compiled"}),
     ],
 )
 def test_options_that_an_endpoint_refuses_are_left_out(
-    tmp_path: Path, refused: list[str], gone: list[str], sent: dict[str, int]
+    tmp_path: Path, refused: list[str], sent: dict[str, int], words: dict[str, str]
 ) -> None:
-    with chat_server(refuse=refused) as server:
+    with chat_server(refuse=refused, **words) as server:
         answers, account = ask(setting(server.url, max_in_flight=2), questions(30), tmp_path / "c")
         body = json.loads(server.log()["last"]["body"])
         assert server.log()["kinds"]["400"] <= 8 * len(refused), "once by each of the questions under way"
     assert all(answer.forward.winner == "Image A" for answer in answers)
-    assert account.this_run()["options_refused"] == gone
-    assert not set(gone) & set(body)
+    assert account.this_run()["options_refused"] == refused
+    assert not set(refused) & set(body)
     assert body | sent == body
     assert (answers[0].forward.p_a is None) == ("logprobs" in refused)
-
-
-def test_a_server_without_structured_replies_is_asked_plainly_whatever_it_says(tmp_path: Path) -> None:
-    with chat_server(refuse=["response_format"], refuse_words="the grammar cannot be compiled") as server:
-        answers, account = ask(setting(server.url, max_in_flight=1), questions(3), tmp_path / "c")
-        assert server.log()["kinds"] == {"400": 4, "200": 6}, "once by each of the questions under way"
-    assert all(answer.forward.winner == "Image A" for answer in answers)
-    assert account.this_run()["options_refused"] == ["response_format"]
 
 
 def test_an_error_that_names_an_option_by_chance_takes_it_from_nobody(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from editjudge.sources import settings as sources
 from editjudge.sources.builtin import photos
 from editjudge.stages import instructions, photo_pool, regions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
 # The published record, as its authors show it; masks and lists are cut there.
 PUBLISHED = {

@@ -17,7 +17,7 @@ from editjudge.core.masks import rle_mask
 from editjudge.photos import locating
 from editjudge.stages import instructions, photo_pool, regions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
 SERVER = ROOT / "tests/helpers/grounding_server.py"
 TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]

@@ -15,7 +15,7 @@ from editjudge.sources.builtin import photos
 from editjudge.stages import photo_pool
 from editjudge.vision import aesthetics
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SECTION = params.load(ROOT / "params.yaml")["photo_pool"]
 
 

@@ -17,6 +17,7 @@ from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import images, records, schemas
 from editjudge.core.main import stage
 from editjudge.judges.protocol import BothOrders, Verdict
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 from editjudge.stages import judge_benchmark, probe_bench, summary
 
@@ -56,7 +57,7 @@ def test_verdicts_stand_in_the_benchmarks_order_and_keep_peoples_label() -> None
 def test_a_failed_item_is_not_asked_but_stays_in_the_denominator() -> None:
     broken = item("b", failed="image 'x.png' is not in pictures", source=b"", a=b"", b=b"")
     items = [item("k"), broken, item("row", failed="field winner: 'x'", verdict=None)]
-    assert [question.key for question in judge_benchmark.questions_of(items)] == ["k"]
+    assert [question.key for question in judge_benchmark.questions_of(items, {}, SlotSetting())] == ["k"]
     rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B)])
     said = [(row["key"], row["winner"], row["reason"]) for row in rows]
     assert said == [("k", A, None), ("b", None, "image 'x.png' is not in pictures")]

@@ -72,9 +72,10 @@ class AdieeSource:
 
     truth: the editor whose edits are the true ones. bad: editors all of whose edits are 0; good: those whose edits are
     0.5 or 1; others: those that only the other rules label. percentile: of the sources' likeness to the truth, 0..100.
-    least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino: embedded, too. worst_damage: what
-    damage (mean colour difference), where it is known, a good edit is below; for the figures alone. sequences: a table
-    of multi-turn edits, with images and instructions, of each of which two images are drawn `draws` times.
+    least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`.
+    worst_damage: where damage (mean colour difference) is known, a good edit is below; for the figures alone.
+    sequences: a table of multi-turn edits, with images and instructions, of each of which two images are drawn `draws`
+    times.
     """
 
     source: Literal["adiee"]

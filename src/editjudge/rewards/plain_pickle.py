@@ -24,12 +24,14 @@ DEEPEST = 16
 BITS = {"1": 1, "L": 8, "LA": 16, "P": 8, "RGB": 24, "RGBA": 32}  # a pixel, by mode
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|U[1-9]\d{0,5}")
 MOST_NUMBERS = 10_000  # of an array
-BUILT_IN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+CONSTANTS: dict[str, Callable[[], Any]] = {
+    **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
+    **{"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple},
+}
 VALUES = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 }
 IMAGES = re.compile(r"PIL\.(Image Image|(PngImagePlugin Png|JpegImagePlugin Jpeg|WebPImagePlugin WebP)ImageFile)")
 NUMPY = {
@@ -52,7 +54,7 @@ class PickledName:
 
 
 @dataclass
-class PickledObject:
+class StandIn:
     """An image, array or dtype that the pickle fills in later. value: what it then is."""
 
     kind: str
@@ -81,18 +83,17 @@ class Reader:
         return plain(self.stack[0])
 
     def step(self, name: str, argument: Any) -> None:
+        """Carries out one opcode."""
         if name in VALUES:
-            self.stack.append(argument)
-        elif name == "BYTEARRAY8":
-            self.stack.append(bytes(argument))
-        elif name in BUILT_IN:
-            self.stack.append(BUILT_IN[name])
-        elif name in EMPTY:
-            self.stack.append(EMPTY[name]())
+            self.stack.append(bytes(argument) if isinstance(argument, bytearray) else argument)
+        elif name in CONSTANTS:
+            self.stack.append(CONSTANTS[name]())
         elif name == "MARK":
             self.marks.append(len(self.stack))
         elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self.put(argument)
+            if argument not in (None, len(self.memo)):  # picklers number what they remember from 0 on
+                raise PickleError(f"what it remembers is not numbered in order: {argument}")
+            self.memo.append(self.stack[-1])
         elif name in ("GET", "BINGET", "LONG_BINGET"):
             self.stack.append(self.memo[argument])
         elif name == "GLOBAL":
@@ -100,39 +101,35 @@ class Reader:
         elif name not in ("PROTO", "FRAME"):
             self.build(name)
 
-    def put(self, index: int | None) -> None:
-        """Picklers number what they remember from 0 on."""
-        if index not in (None, len(self.memo)):
-            raise PickleError(f"what it remembers is not numbered in order: {index}")
-        self.memo.append(self.stack[-1])
-
     def build(self, name: str) -> None:
         """Containers, and the few objects that stand for images and arrays."""
-        if name in ("TUPLE", "LIST"):
-            self.stack.append((tuple if name == "TUPLE" else list)(self.marked()))
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            self.stack.append(tuple(self.pop(int(name[-1]))))
-        elif name in ("APPEND", "APPENDS"):
-            items = self.pop(1) if name == "APPEND" else self.marked()
-            top = self.stack[-1]
-            if not isinstance(top, list):
-                raise refused(f"{name} to a {type(top).__name__}")
-            top.extend(items)
-        elif name in ("SETITEM", "SETITEMS", "DICT"):
-            items = self.pop(2) if name == "SETITEM" else self.marked()
-            if name == "DICT":
+        match name:
+            case "TUPLE" | "LIST":
+                self.stack.append((tuple if name == "TUPLE" else list)(self.marked()))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                self.stack.append(tuple(self.pop(int(name[-1]))))
+            case "APPEND" | "APPENDS":
+                items = self.pop(1) if name == "APPEND" else self.marked()
+                if not isinstance(self.stack[-1], list):
+                    raise refused(f"{name} to a {type(self.stack[-1]).__name__}")
+                self.stack[-1].extend(items)
+            case "DICT":
+                items = self.marked()
                 self.stack.append({})
-            set_items(self.stack[-1], items)
-        elif name == "STACK_GLOBAL":
-            module, word = self.pop(2)
-            self.stack.append(named(f"{module} {word}"))
-        elif name in ("REDUCE", "NEWOBJ"):
-            self.stack.append(self.call(*self.pop(2)))
-        elif name == "BUILD":
-            [state] = self.pop(1)
-            self.fill(self.stack[-1], state)
-        else:
-            raise refused(f"the opcode {name}")
+                set_items(self.stack[-1], items)
+            case "SETITEM" | "SETITEMS":
+                items = self.pop(2) if name == "SETITEM" else self.marked()
+                set_items(self.stack[-1], items)
+            case "STACK_GLOBAL":
+                module, word = self.pop(2)
+                self.stack.append(named(f"{module} {word}"))
+            case "REDUCE" | "NEWOBJ":
+                self.stack.append(self.call(*self.pop(2)))
+            case "BUILD":
+                [state] = self.pop(1)
+                self.fill(self.stack[-1], state)
+            case _:
+                raise refused(f"the opcode {name}")
 
     def pop(self, count: int) -> list[Any]:
         if len(self.stack) - (self.marks[-1] if self.marks else 0) < count:
@@ -153,26 +150,26 @@ class Reader:
             raise refused(f"a call of a {type(function).__name__}")
         match function.kind, given:
             case "image", ():
-                return PickledObject("image")
+                return StandIn("image")
             case "_reconstruct", (PickledName(kind="array"), (0,), _):
-                return PickledObject("array")
+                return StandIn("array")
             case "dtype", (str(code), *_) if DTYPE.fullmatch(code):
-                return PickledObject("dtype", np.dtype(f"<{code}"), filled=True)
-            case "scalar", (PickledObject(kind="dtype", value=dtype), bytes(data)):
+                return StandIn("dtype", np.dtype(f"<{code}"), filled=True)
+            case "scalar", (StandIn(kind="dtype", value=dtype), bytes(data)):
                 return array(dtype, (), data)
-            case "_frombuffer", (bytes(data), PickledObject(kind="dtype", value=dtype), tuple(shape), "C"):
+            case "_frombuffer", (bytes(data), StandIn(kind="dtype", value=dtype), tuple(shape), "C"):
                 return self.show(array(dtype, shape, data))
         raise refused(f"this call of a {function.kind}")
 
     def fill(self, made: Any, state: Any) -> None:
         """The state of an image, array or dtype, as PIL and NumPy write it."""
-        kind = made.kind if isinstance(made, PickledObject) else type(made).__name__
+        kind = made.kind if isinstance(made, StandIn) else type(made).__name__
         match kind, state:
             case "dtype", (3, "<" | "|", None, None, None, *_):
                 return
             case ("image", [_, str(mode), (int(width), int(height)), palette, bytes(data), *_]) if not made.filled:
                 made.value = self.picture(mode, width, height, palette, data)
-            case ("array", (1, tuple(shape), PickledObject(kind="dtype", value=dtype), False, bytes(data))) if (
+            case ("array", (1, tuple(shape), StandIn(kind="dtype", value=dtype), False, bytes(data))) if (
                 not made.filled
             ):
                 made.value = self.show(array(dtype, shape, data))
@@ -272,9 +269,9 @@ def plain(top: Any) -> Any:
             return type(value)(copied(each, depth + 1) for each in value)
         if isinstance(value, dict):
             return {key: copied(each, depth + 1) for key, each in value.items()}
-        if isinstance(value, PickledObject) and value.filled and value.kind != "dtype":
+        if isinstance(value, StandIn) and value.filled and value.kind != "dtype":
             return value.value
-        if isinstance(value, (PickledObject, PickledName)):
+        if isinstance(value, (StandIn, PickledName)):
             raise refused(f"a bare {value.kind}")
         return value
 

@@ -118,16 +118,16 @@ def check_lengths(values: Mapping[str, Sequence[Any] | None]) -> None:
 
 def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | Unscored:
     """An edit whose images are base64 (or data URLs)."""
-    images = []
+    images: dict[str, bytes] = {}
     for name, text in (("source", source), ("edited image", edited)):
         if not text:
             return Unscored(f"no {name}")
         head, comma, data = text.partition(",")
         try:
-            images.append(base64.b64decode(data if comma and head.startswith("data:") else text, validate=True))
+            images[name] = base64.b64decode(data if comma and head.startswith("data:") else text, validate=True)
         except (binascii.Error, ValueError) as error:
             return Unscored(f"an image is not base64: {error}")
-    return Edit(instruction, *images)
+    return Edit(instruction, images["source"], images["edited image"])
 
 
 def with_one_source(instruction: str, sources: Sequence[Any], edited: Any, make: Callable[..., Any]) -> Edit | Unscored:

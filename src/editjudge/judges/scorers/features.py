@@ -63,11 +63,10 @@ class FeatureScorer:
         ]
         usable = [n for n, reason in enumerate(reasons) if not reason]
         values = self._values([edits[n] for n in usable], [wanted[n] for n in usable], decoded) if usable else []
-        answers = iter([values] * len(usable) if isinstance(values, Unscored) else map(self._score, values))
-        return [Unscored(reason) if reason else next(answers) for reason in reasons]
-
-    def _score(self, value: float) -> Score:
-        return Score(value, {self.setting.kind: value})
+        answers: list[Score | Unscored] = [Unscored(reason) for reason in reasons]
+        for at, n in enumerate(usable):
+            answers[n] = values if isinstance(values, Unscored) else Score(values[at], {self.setting.kind: values[at]})
+        return answers
 
     def _wanted(self, edit: Edit) -> dict[str, Image | None]:
         """The images that the kind looks at, the edit first."""

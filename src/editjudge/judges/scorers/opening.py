@@ -17,8 +17,10 @@ CODE = (
     "editjudge.judges.scorers.heads",
     "editjudge.judges.scorers.model",
 )
-BASELINE_CODE = ("editjudge.judges.scorers.features",)
-BASELINE_CODE += tuple(f"editjudge.vision.{name}" for name in ("encoders", "encoders_transformers", "towers"))
+BASELINE_CODE = (
+    "editjudge.judges.scorers.features",
+    *(f"editjudge.vision.{name}" for name in ("encoders", "encoders_transformers", "towers")),
+)
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
 
 
