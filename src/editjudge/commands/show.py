@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from editjudge.core import images, params, records
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
@@ -24,23 +24,19 @@ from editjudge.engine.progress import progress
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
 from editjudge.grounding.settings import read_grounding
-from editjudge.measures.annotation import batch, slot_settings
-from editjudge.measures.annotation.features import FeatureStore
+from editjudge.measures.annotation import batch, direct, seen, slot_settings
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe
-from editjudge.measures.annotation.seen import area_of, difference_of, layers_of
-from editjudge.measures.annotation.slot_settings import SLOTS
-from editjudge.measures.annotation.slots import Models
 from editjudge.report import gallery, page
 from editjudge.report.files import Files
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 from editjudge.report.settings import ReportSetting
 from editjudge.stages import report
 
 Where = Mapping[tuple[str, str], Grounded]
 
 
-def page_of(values: Mapping[str, Any], task: str, keys: Sequence[str], limit: int, folder: Path) -> str:
+def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, folder: Path) -> str:
     """The page of the prompts with these keys, or of the first `limit` ones of the pool; its images go to `folder`.
 
     Raises ParamsError for an unknown task or key, FileError and ContractError for data that is not there.
@@ -60,15 +56,16 @@ def page_of(values: Mapping[str, Any], task: str, keys: Sequence[str], limit: in
         ).found
     setting = slot_settings.read(params.leaf(values, "measures"))
     recipe = slot_settings.configured(recipe, setting)
-    asking = Asking(Models(setting), dict.fromkeys(SLOTS, ""), FeatureStore(Path(), 0.0))
-    pictures = Pictures(folder, read("report", ReportSetting, params.leaf(values, "report")).image_side)
+    asking = direct.asking_of(setting)
+    pictures = PageImages(folder, read("report", ReportSetting, params.leaf(values, "report")).image_side)
     by_key = records.grouped(edits, "key")
     for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
         own = by_key.get(prompt.key, [])
-        prompt.show(*(rows[prompt.key][name] for name in ("instruction", "image", "regions")), pictures)
-        for row in own:
-            report.show_edit(prompt, row, pictures)
-        add_layers(prompt, rows[prompt.key], own, where, recipe, asking, pictures)
+        row = rows[prompt.key]
+        prompt.show(row["instruction"], row["image"], row["regions"], pictures)
+        for edit in own:
+            report.show_edit(prompt, edit, pictures)
+        add_layers(prompt, row, own, where, recipe, asking, pictures)
         prompt.pairs = prompt.pairs or [alone(prompt)]
     data = {"tasks": {task: told}, "images": pictures.rows} | gallery.as_json(prompts)
     return page.render(f"Edits of {task.replace('_', ' ')}", data)
@@ -89,32 +86,29 @@ def _candidates(model: str, task: str) -> Any:
 
 
 def add_layers(
-    prompt: gallery.Prompt,
+    prompt: gallery.GalleryPrompt,
     row: Row,
     candidates: Sequence[Row],
     where: Where,
     recipe: Recipe,
     asking: Asking,
-    pictures: Pictures,
+    pictures: PageImages,
 ) -> None:
     """Asks the models about a prompt's edits; what they see becomes layers of the source and of each edit."""
     edits = {each["model"]: (each["image"], where[prompt.key, each["model"]]) for each in candidates if each["image"]}
     first = next((at for _, at in edits.values()), Grounded())
     given = tuple(batch.Edit(image, at.edited, at.attributes) for image, at in edits.values())
-    looked = batch.looked_at([batch.Prompt(row["image"], first.source, recipe, given, first.masks)], asking)
-    width = images.decode(row["image"]).shape[1]
+    asked = batch.Prompt(row["image"], first.source, recipe, given, first.masks)
+    prompt.layers, looked = seen.seen(asked, asking)
     for model, found in zip(edits, looked, strict=True):
         edit = prompt.edits[model]
-        if isinstance(found, ValueError):
-            edit["reason"] = edit["reason"] or str(found)
-            continue
-        pair, _ = found
-        prompt.layers = layers_of(pair.source, width)
-        edit["layers"] = layers_of(pair.edited, width) | area_of(pair, width)
-        edit["difference"] = pictures.add(difference_of(pair))
+        if isinstance(found, str):
+            edit["reason"] = edit["reason"] or found
+        else:
+            edit["layers"], edit["difference"] = found[0], pictures.add(found[1])
 
 
-def alone(prompt: gallery.Prompt) -> Row:
+def alone(prompt: gallery.GalleryPrompt) -> Row:
     """What stands for the pairs of a prompt that has none, so that its edits are shown."""
     names = list(prompt.edits)
     return {"key": prompt.key, "a": names[0], "b": names[-1], "truth": None, "winner": None, "why": None}

@@ -1,4 +1,4 @@
-"""Why two edits of a prompt are a training pair, or why they are none: plain rows, as the report's gallery shows them."""
+"""Why two edits of a prompt are a training pair, or why not: plain rows, as the report's gallery shows them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import Any
 
 from editjudge.core import images, masks
 from editjudge.core.records import Row
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 
 TRAINING, ARENA = "training", "arena"
 JUDGED = ("judge", "dimension", "forward", "backward", "winner", "p_a", "reason", "p_a_forward", "p_a_backward")
@@ -23,12 +23,12 @@ points, or a point [x, y]."""
 
 
 @dataclass
-class Prompt:
+class GalleryPrompt:
     """A source with an instruction, edits of it by name, and pairs of them.
 
-    kind: TRAINING, ARENA or the name of a benchmark. edits: `image` and `difference` are numbers of `Pictures`, `layers`
-    are an edit's own. pairs: with the names of their edits as `a` and `b`, and judges' verdicts as `judged`. source: its
-    number. layers: of the source, and of each edit that has none of its own.
+    kind: TRAINING, ARENA or the name of a benchmark. edits: in each, `image` and `difference` are numbers of
+    `PageImages`, and `layers` are its own. pairs: each names its edits as `a` and `b`, and has judges' verdicts as
+    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Prompt:
     source: int | None = None
     layers: Layers = field(default_factory=dict)
 
-    def show(self, instruction: str, image: bytes | None, regions: Any, pictures: Pictures) -> None:
+    def show(self, instruction: str, image: bytes | None, regions: Any, pictures: PageImages) -> None:
         """Takes what the prompt's own row says. regions: as in the contracts, with box and mask."""
         boxes, pngs = masks.of_rows(regions)
         self.instruction, self.source = instruction, pictures.add(image)
@@ -82,25 +82,25 @@ def _judged(verdict: Mapping[str, Any], judges: Sequence[str]) -> list[Any]:
     return list((row | {name: CODES.get(verdict[name]) for name in ("forward", "backward", "winner")}).values())
 
 
-def as_json(prompts: Sequence[Prompt]) -> Row:
+def as_json(prompts: Sequence[GalleryPrompt]) -> Row:
     """`prompts`, and the names of the `judges` that stand in them by number."""
     judged = (verdict["judge"] for prompt in prompts for pair in prompt.pairs for verdict in pair.get("judged", ()))
     judges = list(dict.fromkeys(judged))
     return {"judges": judges, "prompts": [prompt.row(judges) for prompt in prompts]}
 
 
-def chosen(prompts: Sequence[Prompt], most: int) -> list[Prompt]:
+def chosen(prompts: Sequence[GalleryPrompt], most: int) -> list[GalleryPrompt]:
     """Whole prompts with `most` pairs in all, the same number of each kind and task as far as they go.
 
     Of a kind and task those come first whose key has the smaller hash. In the order in which they were given.
     """
     if sum(len(prompt.pairs) for prompt in prompts) <= most:
         return list(prompts)
-    by_kind: dict[tuple[str, str], list[Prompt]] = {}
+    by_kind: dict[tuple[str, str], list[GalleryPrompt]] = {}
     for prompt in sorted(prompts, key=lambda prompt: hashlib.sha256(prompt.key.encode()).digest()):
         by_kind.setdefault((prompt.kind, prompt.task), []).append(prompt)
     kept, left = set[int](), most
-    turns: Iterable[tuple[Prompt | None, ...]] = zip_longest(*(each for _, each in sorted(by_kind.items())))
+    turns: Iterable[tuple[GalleryPrompt | None, ...]] = zip_longest(*(each for _, each in sorted(by_kind.items())))
     for prompt in (prompt for turn in turns for prompt in turn if prompt is not None):
         if len(prompt.pairs) <= left:
             kept.add(id(prompt))

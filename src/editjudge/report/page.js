@@ -414,7 +414,7 @@ function views(pair, shown) {
   const known = (name, value, unit = "") => (dash(value) === null ? null : `${name} ${short(value)}${unit}`);
   const view = ([edit, code]) => {
     const row = image(edit.image), name = code ? `Edit ${code}` : `Edit of ${edit.model}`;
-    const said = [edit.tier ? words(edit.tier) : null, known("z", edit.total), known("change", edit.change), known("known damage", edit.damage, " ΔE"), aspect(source, row), code && pair.truth === code ? (pair.why ? "truly better" : "the better one") : null];
+    const said = [edit.tier ? words(edit.tier) : null, dash(edit.total) === null ? null : `z ${show(edit.total, 2)}`, known("change", edit.change), known("known damage", edit.damage, " ΔE"), aspect(source, row), code && pair.truth === code ? (pair.why ? "truly better" : "the better one") : null];
     const head = [make("strong", {}, code ? `${code} ` : ""), own(edit.model), make("span", { class: "soft" }, said.filter(Boolean).join(" · "), row && edit.reason ? [" · ", own(edit.reason)] : null)];
     if (!row) return figure(head, make("span", { class: "none" }, edit.reason ? own(edit.reason) : "no image here"));
     if (!source || mode === "side") return figure(head, stack(picture(row, name), over(edit)));

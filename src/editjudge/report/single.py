@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from editjudge.core.records import Row
 from editjudge.report import gallery, page
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 
 SIDE = 2048  # pixels of the long side from which images are made smaller
 
@@ -24,7 +24,7 @@ def one_pair(
     verdicts. measured: rows with area, measure, direction, and the values of the two edits as `values`. layers: of the
     source and the edits; an edit without its own has the source's. differences: maps of each edit's ΔE to the source.
     """
-    pictures = Pictures(None, SIDE)
+    pictures = PageImages(None, SIDE)
     sides = names if names[0] != names[1] else (f"{names[0]} (A)", f"{names[1]} (B)")
     edits: dict[str, Row] = {
         name: {
@@ -37,7 +37,7 @@ def one_pair(
     }
     pair: Row = {"key": "compared", "a": sides[0], "b": sides[1], "judged": verdicts}
     pair |= dict.fromkeys(("truth", "winner", "why"))
-    prompt = gallery.Prompt("", "", "compared", edits, [pair], instruction, pictures.add(images[0]), layers[0])
+    prompt = gallery.GalleryPrompt("", "", "compared", edits, [pair], instruction, pictures.add(images[0]), layers[0])
     task = {
         "measures": [{name: row[name] for name in ("area", "measure", "direction")} for row in measured],
         "rules": [],

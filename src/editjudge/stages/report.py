@@ -21,7 +21,7 @@ from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import figures, gallery, graph, page
 from editjudge.report.files import Files
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 from editjudge.report.settings import ReportSetting
 from editjudge.stages.graph.arena import of_suite
 
@@ -30,7 +30,7 @@ PLOTS = ("measure_response", "coverage", "train_loss", "train_eval")
 TRAIN_PAIRS = "data/train_pairs.parquet"
 METRICS = ("leaderboard", "candidates", "compare_models", "train_pairs", "filter")
 Items = dict[str, list[Item]]
-Prompts = Sequence[gallery.Prompt]
+Prompts = Sequence[gallery.GalleryPrompt]
 
 
 def metrics_of(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def training_pairs(files: Files) -> list[Row] | None:
 
 def training(
     values: Mapping[str, Any], task: str, trained: Sequence[Row] | None, files: Files
-) -> tuple[list[gallery.Prompt], Row]:
+) -> tuple[list[gallery.GalleryPrompt], Row]:
     """The task's prompts with every two candidates, and what the page knows of its measures and rules."""
     setting = read("train_pairs", rules.PairsSetting, values["train_pairs"])
     _, own = rules_of(values, task)
@@ -101,11 +101,11 @@ def training(
         | {"secondary": [name for name, _ in rule.secondary]}
         for rule in own
     ]
-    prompts = [gallery.Prompt(gallery.TRAINING, task, key, *each) for key, each in found.items()]
+    prompts = [gallery.GalleryPrompt(gallery.TRAINING, task, key, *each) for key, each in found.items()]
     return prompts, {"measures": measures, "rules": shown, "least_change": setting.least_change if own else None}
 
 
-def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list[gallery.Prompt]:
+def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list[gallery.GalleryPrompt]:
     """The items of a benchmark with what each judge said of them; the truth is people's verdict."""
     said = records.grouped(verdicts, "key")
     found = []
@@ -120,11 +120,11 @@ def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list
         pair = {"key": f"{name}.{item.key}", "a": a, "b": b, "truth": truth, "winner": truth, "why": None}
         layers = {"boxes": item.regions or ()}
         pairs = [pair | {"judged": judged}]
-        found.append(gallery.Prompt(name, item.task, item.key, edits, pairs, item.instruction, layers=layers))
+        found.append(gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, layers=layers))
     return found
 
 
-def arena(matches: Sequence[Row]) -> list[gallery.Prompt]:
+def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
     """The prompts of the arena with their matches; the truth is the side that is less damaged, where that is known."""
     prompts = []
     for key, rows in records.grouped(matches, "prompt").items():
@@ -135,13 +135,13 @@ def arena(matches: Sequence[Row]) -> list[gallery.Prompt]:
             a, b = judged[0]["model_a"], judged[0]["model_b"]
             truth = explained.less_damaged(sides[a], sides[b])
             pairs.append({"key": pair, "a": a, "b": b, "truth": truth, "winner": truth, "why": None, "judged": judged})
-        prompts.append(gallery.Prompt(gallery.ARENA, rows[0]["task"], key, edits, pairs))
+        prompts.append(gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs))
     return prompts
 
 
 def prompts_of(values: Mapping[str, Any], items: Items, files: Files) -> tuple[Prompts, dict[str, Row]]:
     """Every prompt with its pairs, without images, and what is known of each task."""
-    found, tasks, trained = list[gallery.Prompt](), {}, training_pairs(files)
+    found, tasks, trained = list[gallery.GalleryPrompt](), {}, training_pairs(files)
     for task in values["tasks"]:
         its, tasks[task] = training(values, task, trained, files)
         found += its
@@ -161,7 +161,7 @@ def items_of(values: Mapping[str, Any], files: Files) -> Items:
     return found
 
 
-def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files: Files, pictures: Pictures) -> None:
+def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files: Files, pictures: PageImages) -> None:
     """Gives the prompts their instructions and images, file by file."""
     by = {(prompt.kind, prompt.task, prompt.key): prompt for prompt in prompts}
     arena = {prompt.key: prompt for prompt in prompts if prompt.kind == gallery.ARENA}
@@ -186,7 +186,7 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
                     edit["image"] = pictures.add(image)
 
 
-def show_edit(prompt: gallery.Prompt | None, row: Mapping[str, Any], pictures: Pictures) -> None:
+def show_edit(prompt: gallery.GalleryPrompt | None, row: Mapping[str, Any], pictures: PageImages) -> None:
     """Gives one of the prompt's edits its image, or the reason why there is none."""
     if prompt is not None and row["model"] in prompt.edits:
         edit = prompt.edits[row["model"]]
@@ -198,7 +198,7 @@ def report(values: dict[str, Any], files: Files, folder: Path) -> str:
     """The page. folder: where its images are written."""
     setting = read("report", ReportSetting, params.leaf(values, "report"))
     shown = results(values, metrics_of(values, files), files)
-    items, pictures = items_of(values, files), Pictures(folder, setting.image_side)
+    items, pictures = items_of(values, files), PageImages(folder, setting.image_side)
     every, tasks = prompts_of(values, items, files)
     prompts = gallery.chosen(every, setting.pairs)
     illustrate(values, prompts, items, files, pictures)

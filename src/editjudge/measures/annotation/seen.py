@@ -6,12 +6,31 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, masks
+from editjudge.measures.annotation import batch
+from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.picture import Pair, Picture
 
 MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
 
 
-def layers_of(picture: Picture, width: int) -> dict[str, list[Any]]:
+Layers = dict[str, list[Any]]
+
+
+def seen(prompt: batch.Prompt, asking: Asking) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
+    """Layers of the prompt's source, and of each edit its own and its map of differences; or why it has none."""
+    width = images.decode(bytes(prompt.source)).shape[1]
+    source, found = Layers(), list[tuple[Layers, bytes] | str]()
+    for looked in batch.looked_at([prompt], asking):
+        if isinstance(looked, ValueError):
+            found.append(str(looked))
+            continue
+        pair, _ = looked
+        source = layers_of(pair.source, width)
+        found.append((layers_of(pair.edited, width) | area_of(pair, width), difference_of(pair)))
+    return source, found
+
+
+def layers_of(picture: Picture, width: int) -> Layers:
     """Boxes, outlines of masks, faces (boxes and landmarks) and joints, as far as the models were asked and answered.
 
     width: of the source as it is stored; models may have seen it smaller, and an edit at the source's shape.
@@ -19,7 +38,7 @@ def layers_of(picture: Picture, width: int) -> dict[str, list[Any]]:
     said = {what: found for what, found in picture.found.items() if not isinstance(found, ValueError)}
     faces, joints = said.get("faces", []), said.get("pose")
     marks = [point for face in faces if face.landmarks is not None for point in face.landmarks]
-    shapes: dict[str, list[Any]] = {
+    shapes: Layers = {
         "boxes": list(picture.boxes),
         "masks": [outline for mask in said.get("masks", []) for outline in masks.outlines(mask)],
         "faces": [*(face.box for face in faces), *marks],
@@ -28,8 +47,8 @@ def layers_of(picture: Picture, width: int) -> dict[str, list[Any]]:
     return {name: _scaled(found, width / picture.rgb.shape[1]) for name, found in shapes.items() if found}
 
 
-def area_of(pair: Pair, width: int) -> dict[str, list[Any]]:
-    """The outline of where the edit is, as the measures take it, as the layer `area`; none where it is the whole image."""
+def area_of(pair: Pair, width: int) -> Layers:
+    """The layer `area`: the outline of where the measures take the edit to be. Empty where that is the whole image."""
     try:
         mask = pair.areas.mask("edit_area")
     except ValueError:
