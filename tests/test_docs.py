@@ -60,7 +60,7 @@ COMMANDS = {
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
     r"python -m editjudge\.commands\.gallery (merge|import) --help$": RUN,
     r"python -m editjudge\.commands\.gallery export": "tests/commands/test_gallery.py",
-    r"python -m editjudge\.commands\.(measure|sheet|thresholds) ": "tests/test_own_edits.py",
+    r"python -m editjudge\.commands\.(measure|show|thresholds) ": "tests/test_own_edits.py",
     r"python -m editjudge\.commands\.export (annotations|grouped) ": "tests/test_own_edits.py",
     r"python -m editjudge\.commands\.export (pairs|dataset) ": "tests/commands/test_export.py",
     r"python -m editjudge\.commands\.curate ": "tests/commands/test_curate.py",

@@ -32,10 +32,6 @@ UNCUT = {
     ("judges", "benchmarks"),
     ("labels", "benchmarks"),
     ("models", "judges"),
-    ("report", "benchmarks"),
-    ("report", "judges"),
-    ("report", "labels"),
-    ("report", "measures"),
     ("rewards", "editors"),
 }
 # Class names that stand twice and are still to be renamed.

@@ -182,9 +182,12 @@ def test_own_models_are_ranked(followed: tuple[Copy, dict[str, str]]) -> None:
     assert ranked[-1]["model"] == "third"
 
 
-def test_sheets_thresholds_and_exports_are_there(followed: tuple[Copy, dict[str, str]]) -> None:
+def test_the_gallery_thresholds_and_exports_are_there(followed: tuple[Copy, dict[str, str]]) -> None:
     copy, _ = followed
-    assert len(list((copy.folder / "work/sheets/subject_add").glob("*.png"))) == 2
+    page = (copy.folder / "work/gallery/subject_add/index.html").read_text()
+    shown = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert len(shown["prompts"]) == 2
+    assert all(edit["layers"]["boxes"] for prompt in shown["prompts"] for edit in prompt["edits"])
     assert len(pd.read_csv(copy.folder / "thresholds.csv")) > 20
     assert (copy.folder / "thresholds.png").is_file()
     annotations = pd.read_parquet(copy.folder / "data/annotations/subject_add.parquet")

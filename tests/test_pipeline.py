@@ -33,7 +33,6 @@ FOLLOWS_PAIRS = {
     "judge_benchmark",
     "compare_models",
     "leaderboard",
-    "examples",
     "summary",
     "report",
 }

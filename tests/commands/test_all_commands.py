@@ -14,7 +14,6 @@ OPTIONS = {
     "candidates": ["--model", "m"],
     "import_gallery": ["--model", "m"],
     "judge_benchmark": ["--benchmark", "b"],
-    "examples": ["--benchmark", "b"],
     "scorer_data": ["--name", "n"],
     "train_scorer": ["--name", "n"],
     "suite": ["--suite", "s"],

@@ -62,10 +62,11 @@ def test_html_is_a_page_of_the_pair_with_its_images(here: Path, monkeypatch: pyt
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     [prompt], [judge] = data["prompts"], data["judges"]
     [pair] = prompt["pairs"]
-    assert (judge, prompt["instruction"], prompt["boxes"]) == ("pixels", "Recolour", [[30, 20, 66, 52]])
+    assert (judge, prompt["instruction"], prompt["layers"]["boxes"]) == ("pixels", "Recolour", [[30, 20, 66, 52]])
+    assert [set(edit["layers"]) >= {"boxes", "area"} for edit in prompt["edits"]] == [True, True]
     assert [edit["model"] for edit in prompt["edits"]] == ["near.png", "far.png"]
     assert pair["judged"][0][2:5] == ["A", "A", "A"]
-    assert [image["file"].partition(",")[0] for image in data["images"]] == ["data:image/png;base64"] * 3
+    assert [image["file"].partition(",")[0] for image in data["images"]] == ["data:image/png;base64"] * 5
     names = [f"{each['area']}.{each['measure']}" for each in data["tasks"][""]["measures"]]
     assert prompt["edits"][0]["values"][names.index("unedit_area.delta_e")] == 0
 

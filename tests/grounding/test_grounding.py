@@ -282,8 +282,8 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
         assert sum(server.log()["kinds"].values()) == asked + 12, "the labels are known"
         run(rows[:2], REPLACE, at(server.url, model="other"), tmp_path / "c")
         assert sum(server.log()["kinds"].values()) == 2 * asked + 12
-        shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
-        for file in (tmp_path / "prompts").glob("*ers/*.yaml"):
+        shutil.copytree(prompts.PACKAGE / "grounding", tmp_path / "grounding")
+        for file in (tmp_path / "grounding").glob("*ers/*.yaml"):
             file.write_text(file.read_text().replace("user: |-\n", "user: |-\n  Think twice.\n"))
         monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
         run(rows[:2], REPLACE, at(server.url), tmp_path / "c")

@@ -158,11 +158,7 @@ def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
             {"backend": "transformers", "model": "m", "max_pixels": 4, "min_pixels": 9},
             "above max_pixels, 4",
         ),
-        (
-            "parser",
-            {"backend": "transformers", "model": "m", "max_pixels": 4},
-            "grounding.parser.max_pixels is unknown",
-        ),
+        ("parser", {"backend": "transformers", "model": "m", "passes": 2}, "grounding.parser.passes must be 1"),
     ],
     ids=range(5),
 )

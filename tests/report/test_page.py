@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from editjudge.report import gallery
 from editjudge.report import page as pages
 from editjudge.report.files import Files
+from editjudge.report.single import one_pair
 from editjudge.stages import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -204,9 +205,44 @@ def test_swipe_and_difference(opened: Page) -> None:
     opened.check("input[value=difference]")
     assert opened.locator(".heatmap").count() == 2
     same = opened.locator(".heatmap").first.screenshot()
-    opened.uncheck("fieldset input[type=checkbox]")
+    opened.uncheck("label:has-text('Boxes') input")
+    opened.uncheck("label:has-text('Masks') input")
     assert opened.locator(".stack svg").count() == 0
     assert same != opened.locator(".heatmap").last.screenshot()
+
+
+def test_all_edits_of_a_prompt_stand_side_by_side(opened: Page) -> None:
+    opened.select_option("#filter-tiers", "elite_over_failure")
+    opened.locator(".card").first.click()
+    opened.check("label:has-text('All 6 edits') input")
+    dialog = opened.locator("dialog")
+    assert dialog.locator(".views figure").count() == 1 + 6, "the source and its edits"
+    ssim = dialog.locator("tbody tr:has-text('ssim ↑ (primary)')").first
+    assert ssim.locator("td").count() == 1 + 6, "the area and a column an edit"
+    assert (ssim.locator(".good").count(), ssim.locator(".bad").count()) == (1, 1)
+    pairs = dialog.locator("h3:has-text('Pairs of this prompt') + .scroll tbody tr")
+    assert pairs.count() == 15
+    assert "It is a training pair." in "".join(pairs.all_inner_texts())
+
+
+def test_each_layer_is_drawn_and_can_be_hidden(browser: Browser, tmp_path: Path, png: Callable[..., bytes]) -> None:
+    seen = {"boxes": [[5, 5, 20, 20]], "masks": [[[5, 5], [20, 5], [12, 20]]], "joints": [[10, 10], [12, 14]]}
+    layers = [seen, seen | {"faces": [[2, 2, 9, 9], [4, 4]], "area": [[[5, 5], [20, 5], [20, 20]]]}, {}]
+    text = one_pair("Redden", [png(0), png(1), png(2)], ("a", "b"), [], [], layers, [png(3), None])
+    (tmp_path / "pair.html").write_text(text, encoding="utf-8")
+    page, told = browser.new_page(), list[str]()
+    page.on("console", lambda message: told.append(message.text))
+    page.goto((tmp_path / "pair.html").as_uri())
+    count = {"boxes": 3, "masks": 3, "area": 1, "faces": 2, "joints": 6}  # b has no layers of its own: the source's
+    assert {name: page.locator(f".stack svg .{name}").count() for name in count} == count
+    page.uncheck("label:has-text('Faces') input")
+    assert page.locator(".stack svg .faces").count() == 0
+    assert page.locator(".stack svg .area").count() == 1
+    page.check("input[value=difference]")
+    assert page.locator(".heatmap").count() == 1, "b has no map of its own"
+    assert "20 ΔE" in page.locator("main").inner_text()
+    page.close()
+    assert told == []
 
 
 @pytest.mark.parametrize("opened", [{"color_scheme": "dark"}], indirect=True)

@@ -118,13 +118,13 @@ def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(
     values["judges"]["mine"] = values["judges"]["base"] | {"model": "models/judge/mine"}
     values["train_judge"]["base"] = str(Path("models/adapter/mine").absolute())
     values["measures"]["clip"] = "./models/tiny_base/../tiny_base/clip"
-    values["imported"] = {"a": {"path": "data/sources/mine"}, "b": {"path": "plots/examples/probe/mine"}}
+    values["imported"] = {"a": {"path": "data/sources/mine"}, "b": {"path": "data/suite_boards/imgedit_probe/mine"}}
     lines = [line for line in found(values, capsys) if not line.endswith("not found")]
     wanted = {
         "judges.mine.model": "models/judge",
         "train_judge.base": "models/adapter",
         "measures.clip": "models/tiny_base",
-        "imported.b.path": "plots/examples/probe",
+        "imported.b.path": "data/suite_boards/imgedit_probe",
     }
     ends = [f" lies in {place}, which a stage makes anew: keep it elsewhere" for place in wanted.values()]
     assert sorted(line.partition(":")[0] for line in lines) == sorted(wanted)

@@ -20,7 +20,8 @@ from editjudge.core.main import guarded
 from editjudge.core.settings import known
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
-from editjudge.measures.annotation import batch, direct, slot_settings
+from editjudge.measures.annotation import batch, direct, seen, slot_settings
+from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report.single import one_pair
@@ -97,6 +98,21 @@ def measure_lines(values: Values) -> Iterator[str]:
         yield f"{name}  A {a:.4f}  B {b:.4f}  {'equal' if gain == 0 else 'Image A' if gain > 0 else 'Image B'}"
 
 
+def measured_rows(values: Values) -> list[dict[str, Any]]:
+    """The measures as a page of the pair takes them."""
+    names = [(*name.rpartition(".")[::2], two) for name, two in values.items()]
+    return [{"area": area, "measure": m, "direction": DIRECTIONS[m], "values": two} for area, m, two in names]
+
+
+def seen_of(question: Question, recipe: Recipe, boxes: batch.Boxes, setting: SlotSetting) -> tuple[list, list]:
+    """What the models that the recipe's measures ask see: layers of the source, A and B, and the edits' differences."""
+    pngs = [bytes(image) for image in question.images.values()]
+    source, found = seen.seen(direct.prompt_of(pngs[0], pngs[1:], recipe, boxes), direct.asking_of(setting))
+    edits = [each if isinstance(each, tuple) else ({}, None) for each in found]
+    layers, differences = map(list, zip(*edits, strict=True))
+    return [source or {"boxes": boxes}, *layers], differences
+
+
 def run(options: argparse.Namespace) -> None:
     """Raises ParamsError before anything is asked, and UserError."""
     values = params.load(options.params)
@@ -123,7 +139,14 @@ def run(options: argparse.Namespace) -> None:
     if figures:
         print("\n".join(measure_lines(figures)))
     if options.html:
-        text = one_pair(question, answers, figures, boxes, (options.a.name, options.b.name))
+        text = one_pair(
+            options.instruction,
+            list(pictures.values()),
+            (options.a.name, options.b.name),
+            [{"judge": name} | answer.columns() for name, answer in answers.items()],
+            measured_rows(figures),
+            *seen_of(question, recipe, boxes, setting),
+        )
         write_bytes(options.html, text.encode())
 
 

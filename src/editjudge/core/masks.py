@@ -85,3 +85,9 @@ def png_mask(data: bytes) -> np.ndarray:
         alpha = np.asarray(ImageOps.exif_transpose(image).getchannel("A")) if "A" in image.getbands() else shown
     level = (shown if alpha.min() == alpha.max() else alpha).astype(np.int64)
     return 2 * level > level.max()
+
+
+def outlines(mask: np.ndarray) -> list[list[list[int]]]:
+    """The outlines of a mask, bool, (H, W), to within a pixel: polygons of points [x, y]."""
+    found, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
+    return [cv2.approxPolyDP(each, 1.0, True)[:, 0].tolist() for each in found]

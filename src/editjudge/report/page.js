@@ -293,11 +293,17 @@ function picture(row, alt, lazy) {
   node.src = row.file;
   return node;
 }
-function marks(prompt, row) {
-  if (!prompt.boxes.length && !prompt.outlines.length) return null;
-  const boxes = prompt.boxes.map(([x0, y0, x1, y1]) => make("rect", { x: x0, y: y0, width: x1 - x0, height: y1 - y0 }));
-  const outlines = prompt.outlines.map((points) => make("polygon", { points: points.map((point) => point.join(",")).join(" ") }));
-  return make("svg", { viewBox: `0 0 ${row.width} ${row.height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, boxes, outlines);
+const LAYERS = { boxes: "Boxes", masks: "Masks", area: "Where the edit is", faces: "Faces", joints: "Joints" };
+const hidden = new Set();
+function shapeOf(name, shape) {
+  // A polygon of points, a box x0, y0, x1, y1 or a point x, y.
+  if (Array.isArray(shape[0])) return make("polygon", { class: name, points: shape.map((point) => point.join(",")).join(" ") });
+  const [x, y, right, bottom] = shape;
+  return shape.length === 4 ? make("rect", { class: name, x, y, width: right - x, height: bottom - y }) : make("path", { class: name, d: `M${x} ${y}h0` });
+}
+function marks(layers, row) {
+  const shapes = Object.keys(LAYERS).filter((name) => !hidden.has(name)).flatMap((name) => (layers[name] || []).map((shape) => shapeOf(name, shape)));
+  return shapes.length ? make("svg", { viewBox: `0 0 ${row.width} ${row.height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, shapes) : null;
 }
 
 // --- one pair
@@ -311,6 +317,7 @@ const WHY = {
   votes: "Dropped: the secondary measures do not vote for the better tier.",
   no_secondary_comparable: "Dropped: both edits have no secondary measure in common.",
   beyond_cap: "Dropped: its task has enough prompts.",
+  stands: "It stands: train_pairs makes it a training pair.",
   failed: "Dropped: an edit failed, or no judge gave a verdict.",
   unasked: "Dropped: no judge was asked.",
   unedited: "Dropped: an edit changed next to nothing.",
@@ -331,24 +338,37 @@ function verdictState(pair) {
   };
 }
 
-function measuresTable(prompt, a, b) {
+const dash = (value) => (value === null || value === undefined ? null : value);
+function measuresTable(prompt, shown, every) {
+  // shown: [edit, what it is called]; every: a column an edit, the best and the worst that count in colour.
   const columns = data.tasks[prompt.task]?.measures || [];
-  if (!columns.length || !a.values || !b.values) return null;
-  const rows = columns.map((each, n) => ({ ...each, a: a.values[n], b: b.values[n], za: a.z?.[n] ?? null, zb: b.z?.[n] ?? null, why: a.missing?.[n] || b.missing?.[n] }))
-    .filter((row) => row.a !== null || row.b !== null || row.why);
-  const better = (row) => {
-    if (row.a === null || row.b === null) return row.why || "not measured";
-    const gain = row.direction * (row.a - row.b);
-    return gain === 0 ? "equal" : gain > 0 ? "A" : "B";
-  };
+  if (!columns.length || !shown.every(([edit]) => edit.values)) return null;
+  const rows = columns.map((each, n) => ({ ...each, values: shown.map(([edit]) => dash(edit.values[n])), z: shown.map(([edit]) => dash(edit.z?.[n])), why: shown.map(([edit]) => edit.missing?.[n]) }))
+    .filter((row) => row.values.some((value) => value !== null) || row.why.some(Boolean));
   const given = [
     { title: "Measure", text: true, cell: (row) => `${row.measure} ${row.direction > 0 ? "↑" : "↓"}${row.role ? ` (${row.role})` : ""}` },
     { title: "Area", text: true, cell: (row) => words(row.area || "image") },
-    { title: "A", cell: (row) => short(row.a) }, { title: "B", cell: (row) => short(row.b) },
   ];
-  if (rows.some((row) => row.za !== null || row.zb !== null)) given.push({ title: "z of A", cell: (row) => show(row.za, 2) }, { title: "z of B", cell: (row) => show(row.zb, 2) });
-  given.push({ title: "Better", text: true, cell: better });
-  return [make("h3", {}, "Measures"), make("p", { class: "note" }, "↑ higher is better, ↓ lower. z: among the prompt's edits, higher is better."), table(given, rows, { label: "Measures" })];
+  const zs = rows.some((row) => row.z.some((value) => value !== null));
+  if (every) {
+    const ends = (row) => { const known = row.z.filter((value) => value !== null); return [Math.min(...known), Math.max(...known)]; };
+    given.push(...shown.map(([, name], n) => ({ title: own(name), cell: (row) => {
+      if (row.values[n] === null) return make("span", { class: "soft" }, own(row.why[n] || "–"));
+      const [worst, best] = ends(row), z = row.z[n];
+      return make("span", { class: z === null || worst === best ? null : z === best ? "good" : z === worst ? "bad" : null }, short(row.values[n]) + (z === null ? "" : ` (${show(z, 2)})`));
+    } })));
+  } else {
+    const better = ({ values: [a, b], direction, why }) => {
+      if (a === null || b === null) return why.find(Boolean) || "not measured";
+      const gain = direction * (a - b);
+      return gain === 0 ? "equal" : gain > 0 ? "A" : "B";
+    };
+    given.push(...["A", "B"].map((title, n) => ({ title, cell: (row) => short(row.values[n]) })));
+    if (zs) given.push(...["A", "B"].map((code, n) => ({ title: `z of ${code}`, cell: (row) => show(row.z[n], 2) })));
+    given.push({ title: "Better", text: true, cell: better });
+  }
+  const note = `↑ higher is better, ↓ lower.${zs ? ` z${every ? " in brackets" : ""}: among the prompt's edits, higher is better.` : ""}${every ? " Green: the best of the edits that count, red: the worst." : ""}`;
+  return [make("h3", {}, "Measures"), make("p", { class: "note" }, note), table(given, rows, { label: "Measures" })];
 }
 
 function ruleOf(pair, prompt, a, b) {
@@ -357,7 +377,8 @@ function ruleOf(pair, prompt, a, b) {
   const lines = [];
   if (a.tier || b.tier) lines.push(`A: ${sure(a) || "no tier"}. B: ${sure(b) || "no tier"}.`);
   lines.push((pair.tiers ? `${words(pair.tiers)}${pair.margin === undefined || pair.margin === null ? "" : `, ahead by ${show(pair.margin, 2)}`}. ` : "") + (WHY[pair.why] || words(pair.why)));
-  const rules = data.tasks[prompt.task]?.rules || [];
+  const { rules = [], least_change: least } = data.tasks[prompt.task] || {};
+  if (least) lines.push(`An edit that changes by less than ${short(least)} ΔE where it must show counts as unedited.`);
   return [make("h3", {}, "Rule"), ...lines.map((line) => make("p", {}, line)),
     ...rules.map((rule) => make("p", { class: "note" }, `${words(rule.area)}: primary ${rule.primary}; elite above z ${rule.elite}, failure at or below ${rule.failure}; votes: ${rule.secondary.join(", ") || "none"}`))];
 }
@@ -378,53 +399,89 @@ function verdictTable(pair) {
   return [make("h3", {}, "Judges"), table(columns, pair.judged, { label: "Judges" })];
 }
 
-let mode = "side", marked = true;
-function views(pair, prompt, a, b) {
-  const source = image(prompt.source);
+let mode = "side", every = false;
+function aspect(source, shown) {
+  // By what factor the edit is wider for its height than the source; whole pixels move it a little.
+  const factor = source && shown ? (shown.width * source.height) / (shown.height * source.width) : 1;
+  return Math.abs(Math.log(factor)) > Math.log(1.02) ? `aspect ratio × ${show(factor, 2)}` : null;
+}
+function views(pair, shown) {
+  // shown: [edit, "A" or "B" or ""].
+  const prompt = pair.prompt, source = image(prompt.source);
   const stack = (children, over) => make("div", { class: "stack", style: source ? { "aspect-ratio": `${source.width} / ${source.height}` } : {} }, children, over);
-  const over = () => (marked && source ? marks(prompt, source) : null);
-  const caption = (name, edit, code) => {
-    const said = [edit.tier ? words(edit.tier) : null, edit.damage === null || edit.damage === undefined ? null : `known damage ${short(edit.damage)} ΔE`, pair.truth === code ? (pair.why ? "truly better" : "the better one") : null];
-    return make("figcaption", {}, make("strong", {}, `${code} `), own(name), make("span", { class: "soft" }, said.filter(Boolean).join(" · ")));
-  };
-  const view = (edit, code) => {
-    const shown = image(edit.image), head = caption(edit.model, edit, code);
-    if (!shown || !source || mode === "side") return make("figure", {}, head, shown ? stack(picture(shown, `Edit ${code}`), over()) : make("span", { class: "none" }, edit.reason ? own(edit.reason) : "no image here"));
+  const over = (edit) => (source ? marks(edit?.layers || prompt.layers, source) : null);
+  const figure = (head, content) => make("figure", {}, make("figcaption", {}, head), content);
+  const known = (name, value, unit = "") => (dash(value) === null ? null : `${name} ${short(value)}${unit}`);
+  const view = ([edit, code]) => {
+    const row = image(edit.image), name = code ? `Edit ${code}` : `Edit of ${edit.model}`;
+    const said = [edit.tier ? words(edit.tier) : null, dash(edit.total) === null ? null : `z ${show(edit.total, 2)}`, known("change", edit.change), known("known damage", edit.damage, " ΔE"), aspect(source, row), code && pair.truth === code ? (pair.why ? "truly better" : "the better one") : null];
+    const head = [make("strong", {}, code ? `${code} ` : ""), own(edit.model), make("span", { class: "soft" }, said.filter(Boolean).join(" · "), row && edit.reason ? [" · ", own(edit.reason)] : null)];
+    if (!row) return figure(head, make("span", { class: "none" }, edit.reason ? own(edit.reason) : "no image here"));
+    if (!source || mode === "side") return figure(head, stack(picture(row, name), over(edit)));
     if (mode === "difference") {
-      const heat = make("div", { class: "heatmap" }, picture(source, ""), make("div", { class: "over" }, picture(shown, "")));
+      const map = image(edit.difference);
+      const heat = map ? make("div", {}, picture(map, "")) : make("div", { class: "heatmap" }, picture(source, ""), make("div", { class: "over" }, picture(row, "")));
       heat.setAttribute("role", "img");
-      heat.setAttribute("aria-label", `Where edit ${code} differs from the source`);
-      return make("figure", {}, head, stack(heat, over()));
+      heat.setAttribute("aria-label", `Where ${name} differs from the source`);
+      return figure(head, stack(heat, over(edit)));
     }
-    const top = make("div", { class: "over" }, picture(shown, `Edit ${code}`));
+    const top = make("div", { class: "over" }, picture(row, name));
     const cut = make("span", { class: "cut" });
-    const slide = make("input", { type: "range", min: 0, max: 100, value: 50, "aria-label": `Edit ${code} up to here, the source beyond`, oninput: () => place() });
+    const slide = make("input", { type: "range", min: 0, max: 100, value: 50, "aria-label": `${name} up to here, the source beyond`, oninput: () => place() });
     const place = () => { top.style.clipPath = `inset(0 ${100 - slide.value}% 0 0)`; cut.style.left = `${slide.value}%`; };
     place();
-    return make("figure", {}, head, stack([picture(source, "Source"), top], [over(), cut, slide].filter(Boolean)));
+    return figure(head, stack([picture(source, "Source"), top], [over(edit), cut, slide].filter(Boolean)));
   };
-  const origin = make("figure", {}, make("figcaption", {}, make("strong", {}, "Source"), make("span", { class: "soft" }, source ? `${source.width} × ${source.height}` : "")), source ? stack(picture(source, "Source"), over()) : make("span", { class: "none" }, "no image here"));
-  return make("div", { class: "views" }, origin, view(a, "A"), view(b, "B"));
+  const origin = figure([make("strong", {}, "Source"), make("span", { class: "soft" }, source ? `${source.width} × ${source.height}` : "")],
+    source ? stack(picture(source, "Source"), over()) : make("span", { class: "none" }, "no image here"));
+  return make("div", { class: "views" }, origin, shown.map(view));
+}
+
+function pairsOf(prompt) {
+  const names = (code, pair) => own(prompt.edits[pair[code]].model);
+  const columns = [
+    { title: "Pair", text: true, cell: (pair) => [names("a", pair), " and ", names("b", pair)] },
+    { title: "Better", text: true, cell: (pair) => (pair.winner === "A" || pair.winner === "B" ? names(pair.winner.toLowerCase(), pair) : side(pair.winner)) },
+    { title: "Ahead by", cell: (pair) => show(pair.margin, 2) },
+    { title: "Tiers", text: true, cell: (pair) => words(pair.tiers || "–") },
+    { title: "What came of it", text: true, long: true, cell: (pair) => WHY[pair.why] || words(pair.why || "–") },
+  ];
+  return [make("h3", {}, "Pairs of this prompt"), table(columns, prompt.pairs, { label: "Pairs of this prompt" })];
 }
 
 function pairView(pair, tools) {
   const prompt = pair.prompt, a = prompt.edits[pair.a], b = prompt.edits[pair.b];
-  const place = make("div");
-  const redraw = () => place.replaceChildren(views(pair, prompt, a, b));
+  const two = a === b ? [[a, "A"]] : [[a, "A"], [b, "B"]];
+  const codes = new Map(two), all = prompt.edits.map((edit) => [edit, codes.get(edit) || ""]);
+  const pictures = make("div"), figures = make("div");
+  const redraw = () => {
+    const shown = every ? all : two;
+    const called = every ? all.map(([edit]) => [edit, edit.model]) : two;
+    pictures.replaceChildren(views(pair, shown));
+    figures.replaceChildren(...[measuresTable(prompt, called, every || two.length < 2), every && pair.why ? pairsOf(prompt) : null].flat().filter(Boolean));
+    ramp.hidden = mode !== "difference";
+  };
   const modes = [["side", "Side by side"], ["swipe", "Swipe"], ["difference", "Difference"]].map(([value, text]) => {
-    const radio = make("input", { type: "radio", name: "mode", value, onchange: () => { mode = value; ramp.hidden = mode !== "difference"; redraw(); } });
+    const radio = make("input", { type: "radio", name: "mode", value, onchange: () => { mode = value; redraw(); } });
     radio.checked = mode === value;
     return make("label", {}, radio, ` ${text}`);
   });
-  const box = make("input", { type: "checkbox", onchange: () => { marked = box.checked; redraw(); } });
-  box.checked = marked;
-  const ramp = make("p", { class: "note" }, "No difference ", make("span", { class: "ramp", "aria-hidden": "true" }), " a quarter of the range or more (red, green and blue together)");
-  ramp.hidden = mode !== "difference";
+  const tick = (text, name, checked, change) => {
+    const box = make("input", { type: "checkbox", onchange: () => { change(box.checked); redraw(); } });
+    box.checked = checked;
+    return make("label", {}, box, name ? make("span", { class: `key ${name}`, "aria-hidden": "true" }) : null, ` ${text}`);
+  };
+  const drawn = Object.keys(LAYERS).filter((name) => [prompt, ...prompt.edits].some((each) => each.layers?.[name]?.length));
+  const layers = drawn.map((name) => tick(LAYERS[name], name, !hidden.has(name), (shown) => (shown ? hidden.delete(name) : hidden.add(name))));
+  const measured = prompt.edits.some((edit) => dash(edit.difference) !== null);
+  const ramp = make("p", { class: "note" }, "No difference ", make("span", { class: "ramp", "aria-hidden": "true" }),
+    measured ? " 20 ΔE or more" : " a quarter of the range or more (red, green and blue together)");
   redraw();
   const where = make("p", { class: "soft who" }, prompt.task ? `${words(prompt.task)} · ` : "", prompt.kind ? `${words(prompt.kind)} · ` : "", own(pair.key));
   return [tools, where, make("p", { class: "instruction", dir: "auto" }, prompt.instruction || "The instruction is not here."),
-    make("fieldset", {}, make("legend", {}, "View"), modes, prompt.boxes.length || prompt.outlines.length ? make("label", {}, box, " Boxes and masks") : null),
-    ramp, place, verdictTable(pair), ruleOf(pair, prompt, a, b), measuresTable(prompt, a, b)].flat().filter(Boolean);
+    make("fieldset", {}, make("legend", {}, "View"), modes, all.length > 2 ? tick(`All ${all.length} edits`, null, every, (shown) => { every = shown; }) : null),
+    layers.length ? make("fieldset", {}, make("legend", {}, "Layers"), layers) : null,
+    ramp, pictures, verdictTable(pair), ruleOf(pair, prompt, a, b), figures].flat().filter(Boolean);
 }
 
 // --- the gallery
@@ -531,9 +588,16 @@ pairs.forEach((pair) => { pair.state = verdictState(pair); });
 
 function start() {
   startTheme();
-  if (!data.results) { $("pair").replaceChildren(...pairView(pairs[0], null)); return; }
-  const results = data.results;
   const put = (id, nodes) => body(id).replaceChildren(...nodes);
+  if (!$("gallery")) { $("pair").replaceChildren(...pairView(pairs[0], null)); return; }
+  const notes = data.shown < data.pairs ? [nothing(`${data.shown} of ${data.pairs} pairs are on this page, the same number of each kind and task as far as they go (report.pairs of params.yaml).`)] : [];
+  put("gallery", gallery(pairs, notes));
+  if (data.results) results(data.results, put);
+  if (data.missing?.length) $("missing").append(make("details", {}, make("summary", {}, `${data.missing.length} files are not here: what they hold is left out`),
+    make("ul", {}, data.missing.map((line) => make("li", {}, line)))));
+  document.querySelectorAll("main > section > h2").forEach((head) => $("nav").append(make("li", {}, make("a", { href: `#${head.parentNode.id}` }, head.textContent))));
+}
+function results(results, put) {
   $("about").textContent = results.about.join(" ");
   put("leaderboard", leaderboard(results.boards));
   put("win-rates", winRates(results.boards));
@@ -544,11 +608,6 @@ function start() {
   put("failed", results.failures.length ? [table([named("stage", "Stage"), named("what", "What"), named("reason", "Reason", { long: true }), column("records", "Records", 0)], results.failures, { sortable: true, label: "What failed" })]
     : [make("p", {}, "Nothing failed, and nothing is without a verdict.")]);
   put("graph", graph(results.graph));
-  const notes = data.shown < data.pairs ? [nothing(`${data.shown} of ${data.pairs} pairs are on this page, the same number of each kind and task as far as they go (report.pairs of params.yaml).`)] : [];
-  put("gallery", gallery(pairs, notes));
-  if (data.missing.length) $("missing").append(make("details", {}, make("summary", {}, `${data.missing.length} files are not here: what they hold is left out`),
-    make("ul", {}, data.missing.map((line) => make("li", {}, line)))));
-  document.querySelectorAll("main > section > h2").forEach((head) => $("nav").append(make("li", {}, make("a", { href: `#${head.parentNode.id}` }, head.textContent))));
 }
 start();
 addEventListener("load", () => charts.forEach((chart) => chart.draw()));

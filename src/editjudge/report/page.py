@@ -14,12 +14,27 @@ import jinja2
 
 FOLDER = Path(__file__).parent
 FILES = ("page.html.jinja", "page.css", "page.js")
+RESULTS = {
+    "leaderboard": "Leaderboard",
+    "win-rates": "Win rates",
+    "judges": "Judges",
+    "training": "Training",
+    "measures": "Measures",
+    "coverage": "Coverage",
+    "failed": "What failed",
+    "graph": "The graph",
+}
+GALLERY = {"gallery": "Gallery"}
 
 
-def render(title: str, data: dict[str, Any], charts: bool = True) -> str:
-    """The page. charts: with the library that draws Vega-Lite specifications (0.9 MB)."""
+def render(title: str, data: dict[str, Any]) -> str:
+    """The page: the graph's `results` above the gallery of `prompts`, the gallery alone, or one pair.
+
+    With results it holds the library that draws Vega-Lite specifications (0.9 MB).
+    """
     template, style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in FILES)
-    scripts = [script, *([chart_script()] if charts else [])]
+    scripts = [script, *([chart_script()] if "results" in data else [])]
+    one = sum(len(prompt["pairs"]) for prompt in data["prompts"]) == 1
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string(template).render(
         title=title,
@@ -27,7 +42,7 @@ def render(title: str, data: dict[str, Any], charts: bool = True) -> str:
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_digest(each)}'" for each in scripts),
         data=embedded(data),
-        single="results" not in data,
+        sections=RESULTS | GALLERY if "results" in data else {} if one else GALLERY,
     )
 
 

@@ -16,7 +16,7 @@ THUMB_BYTES = 2_300_000  # of all small images as the page holds them; what is b
 QUALITY = 90  # of images that are made smaller
 
 
-class Pictures:
+class PageImages:
     """The images of one page, each once; `rows` is what the page knows of them, in order of their numbers.
 
     folder: where whole images are written, as they are up to `side` pixels, larger ones as JPEG of that side. None: the

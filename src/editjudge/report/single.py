@@ -1,44 +1,46 @@
-"""The page of one pair: what judges and measures say of two edits, without the graph."""
+"""The page of one pair, without the graph: what judges and measures say of two edits, and what the models saw."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from editjudge.judges.protocol import BothOrders, Question
-from editjudge.measures.names import DIRECTIONS
+from editjudge.core.records import Row
 from editjudge.report import gallery, page
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 
 SIDE = 2048  # pixels of the long side from which images are made smaller
 
 
 def one_pair(
-    question: Question,
-    answers: Mapping[str, BothOrders],
-    measured: Mapping[str, tuple[float | None, float | None]],
-    boxes: Sequence[Sequence[int]] = (),
-    names: tuple[str, str] = ("a", "b"),
+    instruction: str,
+    images: Sequence[bytes],
+    names: tuple[str, str],
+    verdicts: Sequence[Row],
+    measured: Sequence[Row] = (),
+    layers: Sequence[gallery.Layers] = ({}, {}, {}),
+    differences: Sequence[bytes | None] = (None, None),
 ) -> str:
     """The page, with the images inside of it.
 
-    answers: by judge. measured: the values of A and B by `area.measure`. names: of the two edits.
+    images: the source, A and B. names: of the two edits. verdicts: a row a judge, with the columns of the contract of
+    verdicts. measured: rows with area, measure, direction, and the values of the two edits as `values`. layers: of the
+    source and the edits; an edit without its own has the source's. differences: maps of each edit's ΔE to the source.
     """
-    pictures, judges = Pictures(None, SIDE), list[str]()
-    images = [pictures.add(bytes(each)) for each in (question.source, question.a, question.b)]
+    pictures = PageImages(None, SIDE)
     sides = names if names[0] != names[1] else (f"{names[0]} (A)", f"{names[1]} (B)")
-    edits: dict[str, dict[str, Any]] = {
-        name: {"image": image, "values": [gallery.brief(values[side]) for values in measured.values()]}
-        for side, (name, image) in enumerate(zip(sides, images[1:], strict=True))
+    edits: dict[str, Row] = {
+        name: {
+            "image": pictures.add(images[side + 1]),
+            "difference": pictures.add(differences[side]),
+            "values": [row["values"][side] for row in measured],
+        }
+        | ({"layers": layers[side + 1]} if layers[side + 1] else {})
+        for side, name in enumerate(sides)
     }
-    said = [gallery.judged({"judge": judge} | answer.columns(), judges) for judge, answer in answers.items()]
-    pair: dict[str, Any] = {"key": question.key, "a": sides[0], "b": sides[1], "judged": said}
+    pair: Row = {"key": "compared", "a": sides[0], "b": sides[1], "judged": verdicts}
     pair |= dict.fromkeys(("truth", "winner", "why"))
-    prompt = gallery.Prompt("", "", question.key, edits, [pair], question.instruction, images[0], boxes)
-    measures = [dict(zip(("area", "measure"), _parts(name), strict=True)) for name in measured]
-    task = {"measures": [each | {"direction": DIRECTIONS[each["measure"]]} for each in measures], "rules": []}
-    data = {"tasks": {"": task}, "judges": judges, "prompts": [prompt.row()], "images": pictures.rows}
-    return page.render("Two edits, compared", data, charts=False)
-
-
-def _parts(name: str) -> tuple[str, str]:
-    area, _, measure = name.rpartition(".")
-    return area, measure
+    prompt = gallery.GalleryPrompt("", "", "compared", edits, [pair], instruction, pictures.add(images[0]), layers[0])
+    task = {
+        "measures": [{name: row[name] for name in ("area", "measure", "direction")} for row in measured],
+        "rules": [],
+    }
+    data = {"tasks": {"": task}, "images": pictures.rows} | gallery.as_json([prompt])
+    return page.render("Two edits, compared", data)

@@ -7,28 +7,30 @@ from typing import Any
 
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
-from editjudge.core import params
+from editjudge.core import params, records
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
+from editjudge.core.records import Row
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
 from editjudge.engine.progress import progress
-from editjudge.labels import rules
+from editjudge.labels import explained, rules
 from editjudge.labels.tiers import AreaRule
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import figures, gallery, graph, page
 from editjudge.report.files import Files
-from editjudge.report.pictures import Pictures
+from editjudge.report.pictures import PageImages
 from editjudge.report.settings import ReportSetting
 from editjudge.stages.graph.arena import of_suite
 
 OUT = Path("report")
 PLOTS = ("measure_response", "coverage", "train_loss", "train_eval")
+TRAIN_PAIRS = "data/train_pairs.parquet"
 METRICS = ("leaderboard", "candidates", "compare_models", "train_pairs", "filter")
 Items = dict[str, list[Item]]
-Prompts = Sequence[gallery.Prompt]
+Prompts = Sequence[gallery.GalleryPrompt]
 
 
 def metrics_of(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
@@ -64,50 +66,88 @@ def results(values: Mapping[str, Any], metrics: Mapping[str, Any], files: Files)
     }
 
 
-def rules_of(values: Mapping[str, Any]) -> dict[str, tuple[Recipe, Sequence[AreaRule]]]:
-    """The recipe and the rules of each task; no rules where a VLM judges."""
-    models = slot_settings.read(values["measures"])
-    missing = slot_settings.unconfigured(models)
-    found: dict[str, tuple[Recipe, Sequence[AreaRule]]] = {}
-    for task, folder in values["tasks"].items():
-        recipe = load_recipe(Path(f"pipelines/{folder}/{task}.yaml"))
-        own = () if recipe.judge else rules.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
-        found[task] = (recipe, own)
+def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[AreaRule]]:
+    """The recipe and the rules of a task; no rules where a VLM judges."""
+    recipe = load_recipe(Path(f"pipelines/{values['tasks'][task]}/{task}.yaml"))
+    missing = slot_settings.unconfigured(slot_settings.read(values["measures"]))
+    return recipe, () if recipe.judge else rules.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
+
+
+def training_pairs(files: Files) -> list[Row] | None:
+    """The training pairs of all tasks; None where they are not here."""
+    rows = list(files.rows(TRAIN_PAIRS, "train_pairs"))
+    return None if TRAIN_PAIRS in files.missing else rows
+
+
+def training(
+    values: Mapping[str, Any], task: str, trained: Sequence[Row] | None, files: Files
+) -> tuple[list[gallery.GalleryPrompt], Row]:
+    """The task's prompts with every two candidates, and what the page knows of its measures and rules."""
+    setting = read("train_pairs", rules.PairsSetting, values["train_pairs"])
+    _, own = rules_of(values, task)
+    annotations, verdicts = (
+        list(files.rows(f"data/{name}/{task}.parquet", name)) for name in ("annotations", "pair_verdicts")
+    )
+    its = None if trained is None else [row for row in trained if row["task"] == task]
+    found = explained.explained(annotations, verdicts, its, own, setting)
+    roles = {(rule.area, rule.primary): "primary" for rule in own}
+    roles |= {(rule.area, name): "votes" for rule in own for name, _ in rule.secondary}
+    measures = [
+        {"area": area, "measure": name, "direction": DIRECTIONS[name], "role": roles.get((area, name))}
+        for area, name in explained.columns_of(annotations)
+    ]
+    shown = [
+        {"area": rule.area, "primary": rule.primary, "elite": rule.elite, "failure": rule.failure}
+        | {"secondary": [name for name, _ in rule.secondary]}
+        for rule in own
+    ]
+    prompts = [gallery.GalleryPrompt(gallery.TRAINING, task, key, *each) for key, each in found.items()]
+    return prompts, {"measures": measures, "rules": shown, "least_change": setting.least_change if own else None}
+
+
+def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list[gallery.GalleryPrompt]:
+    """The items of a benchmark with what each judge said of them; the truth is people's verdict."""
+    said = records.grouped(verdicts, "key")
+    found = []
+    for item in items:
+        a, b = item.models or ("A", "B")
+        if a == b:
+            a, b = f"{a} (A)", f"{b} (B)"
+        damages = item.damages or (None, None)
+        edits = {side: {"damage": damage, "reason": item.failed} for side, damage in zip((a, b), damages, strict=True)}
+        judged = said.get(item.key, [])
+        truth = next((row["truth"] for row in judged), None)
+        pair = {"key": f"{name}.{item.key}", "a": a, "b": b, "truth": truth, "winner": truth, "why": None}
+        layers = {"boxes": item.regions or ()}
+        pairs = [pair | {"judged": judged}]
+        found.append(gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, layers=layers))
     return found
 
 
-def task_row(columns: Sequence[tuple[str, str]], own: Sequence[AreaRule]) -> dict[str, Any]:
-    """What the page knows of a task's measures and rules."""
-    roles = {(rule.area, rule.primary): "primary" for rule in own}
-    roles |= {(rule.area, name): "votes" for rule in own for name, _ in rule.secondary}
-    return {
-        "measures": [
-            {"area": area, "measure": name, "direction": DIRECTIONS[name], "role": roles.get((area, name))}
-            for area, name in columns
-        ],
-        "rules": [
-            {"area": rule.area, "primary": rule.primary, "elite": rule.elite, "failure": rule.failure}
-            | {"secondary": [name for name, _ in rule.secondary]}
-            for rule in own
-        ],
-    }
+def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
+    """The prompts of the arena with their matches; the truth is the side that is less damaged, where that is known."""
+    prompts = []
+    for key, rows in records.grouped(matches, "prompt").items():
+        sides = {row[f"model_{side}"]: row[f"damage_{side}"] for row in rows for side in "ab"}
+        edits = {model: {"damage": damage, "reason": None} for model, damage in sides.items()}
+        pairs = []
+        for pair, judged in records.grouped(rows, "key").items():
+            a, b = judged[0]["model_a"], judged[0]["model_b"]
+            truth = explained.less_damaged(sides[a], sides[b])
+            pairs.append({"key": pair, "a": a, "b": b, "truth": truth, "winner": truth, "why": None, "judged": judged})
+        prompts.append(gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs))
+    return prompts
 
 
-def prompts_of(values: Mapping[str, Any], items: Items, files: Files, judges: list[str]) -> tuple[Prompts, dict]:
+def prompts_of(values: Mapping[str, Any], items: Items, files: Files) -> tuple[Prompts, dict[str, Row]]:
     """Every prompt with its pairs, without images, and what is known of each task."""
-    setting = read("train_pairs", rules.PairsSetting, values["train_pairs"])
-    pairs = list(files.rows("data/train_pairs.parquet", "train_pairs"))
-    found, tasks = list[gallery.Prompt](), {}
-    for task, (_, own) in rules_of(values).items():
-        annotations = list(files.rows(f"data/annotations/{task}.parquet", "annotations"))
-        verdicts = list(files.rows(f"data/pair_verdicts/{task}.parquet", "pair_verdicts"))
-        its = [pair for pair in pairs if pair["task"] == task]
-        found += gallery.training(task, annotations, verdicts, its, own, setting, judges)
-        tasks[task] = task_row(gallery.columns_of(annotations), own)
+    found, tasks, trained = list[gallery.GalleryPrompt](), {}, training_pairs(files)
+    for task in values["tasks"]:
+        its, tasks[task] = training(values, task, trained, files)
+        found += its
     for name, listed in items.items():
-        said = list(files.rows(f"data/verdicts/{name}.parquet", "verdicts"))
-        found += gallery.benchmark(name, listed, said, judges)
-    return found + gallery.arena(list(files.rows("data/matches.parquet", "matches")), judges), tasks
+        found += benchmark(name, listed, list(files.rows(f"data/verdicts/{name}.parquet", "verdicts")))
+    return found + arena(list(files.rows("data/matches.parquet", "matches"))), tasks
 
 
 def items_of(values: Mapping[str, Any], files: Files) -> Items:
@@ -121,7 +161,7 @@ def items_of(values: Mapping[str, Any], files: Files) -> Items:
     return found
 
 
-def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files: Files, pictures: Pictures) -> None:
+def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files: Files, pictures: PageImages) -> None:
     """Gives the prompts their instructions and images, file by file."""
     by = {(prompt.kind, prompt.task, prompt.key): prompt for prompt in prompts}
     arena = {prompt.key: prompt for prompt in prompts if prompt.kind == gallery.ARENA}
@@ -131,13 +171,13 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
                 prompt.show(row["instruction"], row["image"], row["regions"], pictures)
         for model in values["editors"]:
             for row in files.rows(f"data/candidates/{model}/{task}.parquet", "candidates"):
-                _edit(by.get((gallery.TRAINING, task, row["key"])), row, pictures)
+                show_edit(by.get((gallery.TRAINING, task, row["key"])), row, pictures)
     for row in files.rows("data/gedit_bench.parquet", "gedit_bench") if arena else ():
         if prompt := arena.get(row["key"]):
             prompt.show(row["instruction"], row["source_image"]["bytes"], row["regions"], pictures)
     for model in [*values["editors"], *of_suite(values.get("imported"), None)] if arena else ():
         for row in files.rows(f"data/gallery/{model}.parquet", "candidates"):
-            _edit(arena.get(row["key"]), row, pictures)
+            show_edit(arena.get(row["key"]), row, pictures)
     for name, listed in items.items():
         for item in listed:
             if prompt := by.get((name, item.task, item.key)):
@@ -146,7 +186,8 @@ def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files:
                     edit["image"] = pictures.add(image)
 
 
-def _edit(prompt: gallery.Prompt | None, row: Mapping[str, Any], pictures: Pictures) -> None:
+def show_edit(prompt: gallery.GalleryPrompt | None, row: Mapping[str, Any], pictures: PageImages) -> None:
+    """Gives one of the prompt's edits its image, or the reason why there is none."""
     if prompt is not None and row["model"] in prompt.edits:
         edit = prompt.edits[row["model"]]
         edit["image"] = pictures.add(row["image"])
@@ -156,23 +197,20 @@ def _edit(prompt: gallery.Prompt | None, row: Mapping[str, Any], pictures: Pictu
 def report(values: dict[str, Any], files: Files, folder: Path) -> str:
     """The page. folder: where its images are written."""
     setting = read("report", ReportSetting, params.leaf(values, "report"))
-    judges: list[str] = []
     shown = results(values, metrics_of(values, files), files)
-    items, pictures = items_of(values, files), Pictures(folder, setting.image_side)
-    every, tasks = prompts_of(values, items, files, judges)
+    items, pictures = items_of(values, files), PageImages(folder, setting.image_side)
+    every, tasks = prompts_of(values, items, files)
     prompts = gallery.chosen(every, setting.pairs)
     illustrate(values, prompts, items, files, pictures)
     data = {
         "results": shown,
         "tasks": tasks,
-        "judges": judges,
-        "prompts": [prompt.row() for prompt in prompts],
         "images": pictures.rows,
         "pairs": sum(len(prompt.pairs) for prompt in every),
         "shown": sum(len(prompt.pairs) for prompt in prompts),
         "missing": files.missing,
     }
-    return page.render("Image edits, compared", data)
+    return page.render("Image edits, compared", data | gallery.as_json(prompts))
 
 
 def run() -> None:

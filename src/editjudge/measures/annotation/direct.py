@@ -57,6 +57,11 @@ def prompt_of(
     return batch.Prompt(source, boxes if where != "edited" else (), recipe, asked, masks)
 
 
+def asking_of(setting: SlotSetting) -> Asking:
+    """The models in this process; nothing that they say is kept."""
+    return Asking(Models(setting), dict.fromkeys(SLOTS, ""), FeatureStore(Path(), 0.0))
+
+
 def values_of(meta: Mapping) -> tuple[dict[str, float | None], dict[str, str]]:
     """The values of one edit by `area.measure`, None where there is none; and why there is none."""
     rows = {f"{row['area']}.{row['measure']}": row for row in meta["measures"]}
@@ -89,8 +94,7 @@ def measure(
     own_boxes = tuple(boxes) or tuple(mask_box(mask) for mask in masks)
     pngs = images.encode_png(source), images.encode_png(edited)
     prompt = prompt_of(pngs[0], pngs[1:], recipe, own_boxes, tuple(map(mask_png, masks)))
-    asking = Asking(Models(setting), dict.fromkeys(SLOTS, ""), FeatureStore(Path(), 0.0))
-    [meta] = batch.measure_group([prompt], asking)
+    [meta] = batch.measure_group([prompt], asking_of(setting))
     if meta["status"] == "failed":
         raise ValueError(meta["reason"])
     return values_of(meta)[0]
