@@ -19,6 +19,7 @@ import pytest
 
 from editjudge.commands import serve
 from editjudge.core import params
+from editjudge.core.settings import section
 from editjudge.models.serve import launch
 from editjudge.models.serve.launch import Checkpoint, Serving, ServingError, running
 
@@ -293,7 +294,7 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
 
 def test_the_setting_is_checked() -> None:
     values = params.load(ROOT / "params.yaml")
-    assert launch.read_serving(values).port == 25930
+    assert section(values, "serve", launch.Serving).port == 25930
     for change, message in (
         ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
         ({"port": "x"}, r"serve\.port must be a whole number"),
@@ -317,7 +318,7 @@ def test_the_setting_is_checked() -> None:
         launch.read_serving({"serve": None})
     values["serve"].pop("port")
     with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
-        launch.read_serving(values)
+        section(values, "serve", launch.Serving)
 
 
 def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

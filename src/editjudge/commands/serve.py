@@ -10,6 +10,7 @@ from typing import Any
 
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
+from editjudge.core.settings import section
 from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.settings import LocalSetting, read_setting
 from editjudge.models.serve import launch
@@ -19,7 +20,7 @@ from editjudge.rewards.reward_settings import read_setting as read_reward_settin
 
 def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
     """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
-    how = launch.read_serving(values)
+    how = section(values, "serve", launch.Serving)
     if judge is None:
         return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
     setting = read_setting(f"judges.{judge}", params.leaf(values, f"judges.{judge}"))
@@ -35,7 +36,7 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
     """The section `serve` with another engine or port, where one is given. ParamsError as `read_serving`."""
     changes = {name: value for name, value in (("engine", engine), ("port", port)) if value is not None}
-    return launch.read_serving({"serve": vars(launch.read_serving(values)) | changes})
+    return launch.read_serving({"serve": vars(section(values, "serve", launch.Serving)) | changes})
 
 
 def reward_setting(values: dict[str, Any], given: argparse.Namespace) -> RewardSetting:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.params import ParamsError, leaf
-from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Whole, Wrong, known, read
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Whole, Wrong, known, read, section
 from editjudge.core.tables import TableError
 from editjudge.sources.names import NAMES
 
@@ -106,15 +106,16 @@ class Filters:
 class Limits:
     """How images are downloaded.
 
-    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one try. attempts: tries of one
-    image in a run. private_hosts: whether loopback, private and link-local addresses may be asked.
+    at_once: rows worked on at a time, those with local images too. megabytes: of one image, on disk too. seconds: of one
+    try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
+    asked.
     """
 
-    at_once: Positive
-    megabytes: Annotated[Real, Field(ge=0.001)]
-    seconds: Annotated[Real, Field(ge=0.001)]
-    attempts: Positive
-    private_hosts: Flag
+    at_once: Positive = 16
+    megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
+    seconds: Annotated[Real, Field(ge=0.001)] = 60.0
+    attempts: Positive = 4
+    private_hosts: Flag = False
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -128,7 +129,7 @@ class RawPairs:
     image_side: Positive
     seed: Count
     filters: Filters
-    downloads: Limits
+    downloads: Limits = Limits()
     sources: Any = None
 
 
@@ -148,7 +149,7 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
 
     A task of ours (`names.NAMES`) may have sources and not be run.
     """
-    section = read("raw_pairs", RawPairs, leaf(values, "raw_pairs"))
+    section = section(values, "raw_pairs", RawPairs)
     every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", dict[Text, Any], section.sources)
     tasks = {**values["tasks"], **NAMES}
     if unknown := [name for name in every if name not in tasks]:

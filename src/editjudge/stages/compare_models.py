@@ -20,7 +20,7 @@ from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.winner import SIGNS
 from editjudge.engine import resume, unfinished
 from editjudge.judges import asking
@@ -28,7 +28,6 @@ from editjudge.judges.measures_judge import Context
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.judges.settings import read_setting
 from editjudge.judges.styles import CONSISTENCY, Dimension
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -213,7 +212,7 @@ def ask_judges(
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
+    models, matches = section(values, "measures", SlotSetting), []
     for judge, account in accounts.items():
         with (
             resume.RecordCache(work("judge", f"{judge}.sqlite")) as cache,
@@ -238,7 +237,7 @@ def check_verdicts(matches: Rows) -> None:
 def run() -> None:
     values = params.load()
     judges = params.leaf(values, "judges")
-    plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
+    plan = section(values, "compare_models", ArenaPlan)
     dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
     accounts = asking.open_accounts({judge: judges[judge] for judge in dimensions})
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))

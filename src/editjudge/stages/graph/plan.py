@@ -15,11 +15,12 @@ from editjudge.benchmarks.suites import suite_rating
 from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
-from editjudge.core.settings import read
+from editjudge.core.settings import read, section
 from editjudge.judges.styles import CONSISTENCY
 from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.settings import NO_KEY
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
@@ -54,7 +55,7 @@ def needs(values: Values) -> Iterator[Need]:
     """Every model and data set of the parameters, under its key; the trained judge is as large as its base."""
     if values["embed"]["backend"] == "qwen3_vl":
         yield Need("embed", values["embed"]["model"])
-    setting = slot_settings.read(values["measures"])
+    setting = section(values, "measures", SlotSetting)
     for slot in sorted(slot_settings.torch_slots(slot_settings.SLOTS, setting)):
         name = getattr(setting, slot)
         yield Need(f"measures.{slot}", setting.insightface["folder"] if slot == "faces" else name)
