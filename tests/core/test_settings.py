@@ -125,9 +125,9 @@ class Both:
     ("given", "line"),
     [
         ({"kind": "remot"}, "b.first.kind is 'remot'; did you mean remote? known: local, served, remote"),
-        ({"kind": ["remote"]}, "b.first.kind is ['remote']; known: "),
+        ({"kind": ["remote"]}, "b.first.kind is ['remote']; did you mean remote? known: "),
         ({}, "b.first.kind is None; known"),
-        (None, "b.first must have fields, `kind` among them, not None"),
+        (None, "b.first must have fields of its own, not None"),
         ({"kind": "served"}, "b.first.model is missing"),
         ({"kind": "served", "model": ""}, "b.first.model must be a text, not ''"),
         ({"kind": "local", "modle": "m"}, "b.first.model is missing"),

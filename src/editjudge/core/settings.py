@@ -29,7 +29,7 @@ WORDS = {
     "sequence_str": "a list",
     "is_instance_of": "a list",
 }
-MAPPINGS = ("dataclass_type", "dict_type", "mapping_type")  # of errors: a mapping was expected
+MAPPINGS = ("dataclass_type", "dict_type", "mapping_type", "model_attributes_type")  # of errors: a mapping was expected
 BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "multiple_of": "a multiple of"}
 
 
@@ -136,8 +136,6 @@ def _line(where: str, kind: Any, error: Any) -> str:
 
 def _untagged(key: str, kinds: list[Any], given: Any, field: str) -> str:
     """What is wrong with a mapping whose `field` chooses none of the kinds."""
-    if not isinstance(given, Mapping):
-        return f"{key} must have fields, `{field}` among them, not {given!r:.200}"
     names = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
     return f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), names)}"
 
@@ -184,4 +182,4 @@ def _members(kind: Any) -> list[Any]:
 
 def _fields(kind: Any) -> Mapping[str, Any]:
     """The fields of a class of settings; of another type none."""
-    return kind.__pydantic_fields__ if is_dataclass(kind) else {}
+    return getattr(kind, "__pydantic_fields__", {})

@@ -58,7 +58,7 @@ def needs(values: Values) -> Iterator[Need]:
     setting = section(values, "measures", SlotSetting)
     for slot in sorted(slot_settings.torch_slots(slot_settings.SLOTS, setting)):
         name = getattr(setting, slot)
-        yield Need(f"measures.{slot}", setting.insightface["folder"] if slot == "faces" else name)
+        yield Need(f"measures.{slot}", setting.insightface.folder if slot == "faces" else name)
     for where, given in _entries(values):
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
@@ -208,7 +208,7 @@ def work(values: Values) -> list[str]:
     images = pool + (arena or 0) + sum(suite_cases(each) or 0 for each in (values.get("suites") or {}).values())
     for name, given in values["editors"].items():
         price = given.get("price")
-        money = f"money {images * price:,.2f}" if price else "its price is not set" if given["kind"] == "api" else ""
+        money = f"money {images * price:,.2f}" if price else "its price is not set" if given.get("kind") == "api" else ""
         rows.append((f"images of {name}", f"{images:,}", f"hours {UNKNOWN}; {money}".removesuffix("; ")))
     for name, count in questions(values).items():
         hours = UNKNOWN if count is None else f"{count * rate['seconds'] / 3600:,.1f}"
