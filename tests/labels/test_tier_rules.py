@@ -96,11 +96,11 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
 
 def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[str, Any]) -> None:
     assert train_judge.read_setting(paper).learning_rate == 2e-6
-    assert launch.read_serving(paper).engine == "vllm"
-    for section, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
+    assert section(paper, "serve", launch.Serving).engine == "vllm"
+    for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():
             backend = {"measures": "measures", "editreward": "scorer"}.get(name, "served")
-            assert isinstance(settings.read_setting(f"{section}.{name}", given), settings.BACKENDS[backend])
+            assert isinstance(settings.read_setting(f"{where}.{name}", given), settings.BACKENDS[backend])
 
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))

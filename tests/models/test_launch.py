@@ -44,7 +44,7 @@ http.server.HTTPServer((address[0], int(address[1])), Handler).serve_forever()
 def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
     """The committed setting with vLLM, on a free port, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    committed = launch.read_serving(params.load(ROOT / "params.yaml"))
+    committed = section(params.load(ROOT / "params.yaml"), "serve", Serving)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return replace(committed, engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
 
@@ -163,10 +163,10 @@ def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> No
     wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
     assert [line for line in wanted if line.startswith("torch")]
     assert not [line for line in [*wanted, *(ROOT / "constraints.txt").read_text().splitlines()] if "vllm" in line]
-    assert ".vllm/" in params.load(ROOT / "params.yaml")["serve"]["program"]
+    assert ".vllm/" in Serving().program
 
 
-ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]
+ENGINE = ROOT / Serving().program
 
 
 def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Path, vllm: Install) -> None:
@@ -313,12 +313,10 @@ def test_the_setting_is_checked() -> None:
         ({"engine": "vllm", "data_parallel": 8, "devices": [0, 1]}, r"serve\.devices names 2 GPUs: 8 are needed"),
     ):
         with pytest.raises(params.ParamsError, match=message):
-            launch.read_serving(values | {"serve": values["serve"] | change})
+            section(values | {"serve": values["serve"] | change}, "serve", Serving)
     with pytest.raises(params.ParamsError, match=r"serve must have"):
-        launch.read_serving({"serve": None})
-    values["serve"].pop("port")
-    with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
-        section(values, "serve", launch.Serving)
+        section({"serve": None}, "serve", Serving)
+    assert section({"serve": {}}, "serve", Serving) == Serving()
 
 
 def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

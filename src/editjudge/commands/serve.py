@@ -10,12 +10,11 @@ from typing import Any
 
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
-from editjudge.core.settings import section
+from editjudge.core.settings import read, section
 from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.settings import LocalSetting, read_setting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
-from editjudge.rewards.reward_settings import read_setting as read_reward_setting
 
 
 def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
@@ -34,17 +33,17 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
 
 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
-    """The section `serve` with another engine or port, where one is given. ParamsError as `read_serving`."""
+    """The section `serve` with another engine or port, where one is given. ParamsError as `section`."""
     changes = {name: value for name, value in (("engine", engine), ("port", port)) if value is not None}
-    return launch.read_serving({"serve": vars(section(values, "serve", launch.Serving)) | changes})
+    return read("serve", launch.Serving, vars(section(values, "serve", launch.Serving)) | changes)
 
 
 def reward_setting(values: dict[str, Any], given: argparse.Namespace) -> RewardSetting:
     """The section `reward_service` with what the command line says instead. ParamsError."""
-    how = vars(read_reward_setting(values))
+    how = vars(section(values, "reward_service", RewardSetting))
     changes = {name: value for name in ("host", "port", "batch_size") if (value := getattr(given, name)) is not None}
     pickles = given.allow_pickle or how["allow_pickle"]
-    return read_reward_setting({"reward_service": how | changes | {"allow_pickle": pickles}})
+    return read("reward_service", RewardSetting, how | changes | {"allow_pickle": pickles})
 
 
 def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:

@@ -2,13 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import params
-from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, section
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -52,7 +52,3 @@ class RewardSetting:
         if (folder := Path(self.sources)).is_dir():
             return folder
         raise params.ParamsError(f"reward_service.sources: no folder {folder}")
-
-
-def read_setting(values: dict[str, Any]) -> RewardSetting:
-    return section(values, "reward_service", RewardSetting)

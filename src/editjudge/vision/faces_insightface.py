@@ -37,7 +37,7 @@ DENSE_3D, POINTS_3D = 3309, 68  # 1k3d68 gives 1,103 points of three coordinates
 
 
 def check(where: str, setting: InsightFaceSetting, device: str) -> None:
-    """ParamsError for what `check_files` and InsightFaces refuse: each file is loaded, on the CPU whatever the device."""
+    """ParamsError for what `check_files` and InsightFaces refuse: each file is loaded, on the CPU in any case."""
     _providers(where, device)
     check_files(where, setting)
     InsightFaces(where, setting)

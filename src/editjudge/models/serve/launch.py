@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
-from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, section
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 
 LAST_LINES = 15
 LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
@@ -98,10 +98,6 @@ class Running:
     model: str
     process: subprocess.Popen
     log: Path
-
-
-def read_serving(values: dict[str, Any]) -> Serving:
-    return section(values, "serve", Serving)
 
 
 @contextmanager

@@ -81,9 +81,9 @@ def needs(values: Values) -> Iterator[Need]:
 
 def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     """The entries that may name a model."""
-    for section in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
-        for name, given in params.leaf(dict(values), section).items():
-            yield f"{section}.{name}", given
+    for where in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
+        for name, given in params.leaf(values, where).items():
+            yield f"{where}.{name}", given
     for section in ("photo_pool", "regions", "instructions"):
         for name, given in (values.get(section) or {}).items():
             if isinstance(given, Mapping):
@@ -99,8 +99,8 @@ def _data(values: Values) -> Iterator[tuple[str, Values]]:
     if records.get("records", "graph") != "graph":
         yield "instructions", {"path": records["records"], "images": records["images"]}
     yield "gedit_bench", values["gedit_bench"]
-    for section in ("imported", "benchmarks", "suites", "scorer_data"):
-        yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())
+    for where in ("imported", "benchmarks", "suites", "scorer_data"):
+        yield from ((f"{where}.{name}", given) for name, given in (values.get(where) or {}).items())
 
 
 def questions(values: Values) -> dict[str, int | None]:
@@ -208,7 +208,9 @@ def work(values: Values) -> list[str]:
     images = pool + (arena or 0) + sum(suite_cases(each) or 0 for each in (values.get("suites") or {}).values())
     for name, given in values["editors"].items():
         price = given.get("price")
-        money = f"money {images * price:,.2f}" if price else "its price is not set" if given.get("kind") == "api" else ""
+        money = (
+            f"money {images * price:,.2f}" if price else "its price is not set" if given.get("kind") == "api" else ""
+        )
         rows.append((f"images of {name}", f"{images:,}", f"hours {UNKNOWN}; {money}".removesuffix("; ")))
     for name, count in questions(values).items():
         hours = UNKNOWN if count is None else f"{count * rate['seconds'] / 3600:,.1f}"
