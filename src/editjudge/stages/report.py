@@ -5,20 +5,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import params, records
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.records import Row
-from editjudge.core.settings import read, section
+from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine.progress import progress
 from editjudge.labels import explained, rules
 from editjudge.labels.tiers import AreaRule
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import figures, gallery, graph, page
 from editjudge.report.files import Files

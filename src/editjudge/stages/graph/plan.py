@@ -84,10 +84,10 @@ def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     for where in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
         for name, given in params.leaf(values, where).items():
             yield f"{where}.{name}", given
-    for section in ("photo_pool", "regions", "instructions"):
-        for name, given in (values.get(section) or {}).items():
+    for where in ("photo_pool", "regions", "instructions"):
+        for name, given in (values.get(where) or {}).items():
             if isinstance(given, Mapping):
-                yield f"{section}.{name}", given
+                yield f"{where}.{name}", given
 
 
 def _data(values: Values) -> Iterator[tuple[str, Values]]:
