@@ -16,10 +16,12 @@ from ruamel.yaml import YAML
 from editjudge.commands import profile
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import section
 from editjudge.editors import settings as editors
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.stages.graph import plan
 from editjudge.stages.graph.check import Check
+from editjudge.training.settings import TrainJudgeSetting
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())
@@ -62,8 +64,8 @@ def test_the_papers_profile_is_whole() -> None:
     sources = [source for own in values["raw_pairs"]["sources"].values() for source in own.values()]
     assert "probe" not in {source["format"] for source in sources}
     assert min(source["most"] for source in sources if "most" in source) >= values["filter"]["sample_num"] == 1500
-    training = values["train_judge"]
-    assert (training["augmentation"], training["launch"]["processes"]) == ("none", 0), "0: one for each GPU"
+    training = section(values, "train_judge", TrainJudgeSetting)
+    assert (training.augmentation, training.launch.processes) == ("none", 0), "0: one for each GPU"
     assert "@" in values["measures"]["clip"], "its main revision has no safetensors"
     asked = [*values["judges"].values(), *values["pairwise"]["judges"].values()]
     assert {given["prompt"] for given in asked if hub.is_id(given.get("model", ""))} == {"decision"}
@@ -85,7 +87,8 @@ def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() ->
     assert kinds[0] == kinds[1], "an editor of each pipeline class, and one behind an API"
     paper, rehearsal = leaves(paper), leaves(rehearsal)
     assert {key[0] for key in set(paper) - set(rehearsal)} == {"editors"}
-    assert {key[-1] for key in set(rehearsal) - set(paper)} == {"rule", "pixels", "multiple"}
+    numbers = {"private_hosts", "log_every", "pixels", "multiple"}
+    assert {key[-1] for key in set(rehearsal) - set(paper)} == numbers | {"rule"}
     words = {key[-1] for key, value in rehearsal.items() if isinstance(value, str) and value != paper.get(key)}
     assert words == {"engine", "rule"}
 

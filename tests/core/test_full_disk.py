@@ -8,7 +8,8 @@ BEGIN = """
 import os
 from pathlib import Path
 import numpy as np
-from editjudge.core import records, resume
+from editjudge.core import records
+from editjudge.engine import resume
 from editjudge.core.main import guarded
 from editjudge.stages import embed
 

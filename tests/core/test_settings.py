@@ -13,7 +13,21 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import main
 from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Wrong, read, read_kind
+from editjudge.core.settings import (
+    FORBID,
+    Amount,
+    Count,
+    FileName,
+    Flag,
+    ModelName,
+    Positive,
+    Real,
+    Text,
+    Wrong,
+    named,
+    read,
+    section,
+)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -85,18 +99,65 @@ def test_numbers_are_read_as_dvc_writes_them(written: Any) -> None:
     assert read("j", Judge, {"model": "m", "rate": written}).rate == 2e-6
 
 
-def test_a_kind_is_chosen_by_a_field_that_its_class_need_not_have() -> None:
-    kinds = {"judge": Judge, "price": Price}
-    assert read_kind("x", "kind", kinds, {"kind": "price", "euros": 2}) == Price(euros=2.0)
-    for given, line in (
-        ({"kind": "jugde"}, "x.kind is 'jugde'; did you mean judge? known: judge, price"),
-        ({"kind": ["judge"]}, "x.kind is ['judge']; "),
-        ({}, "x.kind is None; known"),
-        (None, "x must have fields, `kind` among them, not None"),
-    ):
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Local:
+    kind: Literal["local", "served"]
+    model: ModelName
+    lora: FileName | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Remote:
+    kind: Literal["remote"] = "remote"
+    parts: Mapping[str, Price] = field(default_factory=dict)
+
+
+Either = Annotated[Local | Remote, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Both:
+    first: Either
+    others: Mapping[str, Either] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"kind": "remot"}, "b.first.kind is 'remot'; did you mean remote? known: local, served, remote"),
+        ({"kind": ["remote"]}, "b.first.kind is ['remote']; did you mean remote? known: "),
+        ({}, "b.first.kind is None; known"),
+        (None, "b.first must have fields of its own, not None"),
+        ({"kind": "served"}, "b.first.model is missing"),
+        ({"kind": "served", "model": ""}, "b.first.model must be a text, not ''"),
+        ({"kind": "local", "modle": "m"}, "b.first.model is missing"),
+        ({"kind": "remote", "model": "m"}, "b.first.model is unknown; known: kind, parts"),
+        ({"kind": "remote", "parts": {"a": {"b": 1}}}, "b.first.parts.a.b is unknown; known: euros"),
+    ],
+)
+def test_a_field_chooses_the_class_of_a_mapping(given: Any, line: str) -> None:
+    for values, where in (({"first": given}, "b.first"), (GOOD | {"others": {"kind": given}}, "b.others.kind")):
         with pytest.raises(ParamsError) as error:
-            read_kind("x", "kind", kinds, given)
-        assert str(error.value).startswith(line)
+            read("b", Both, values)
+        assert str(error.value).startswith(line.replace("b.first", where))
+
+
+GOOD = {"first": {"kind": "local", "model": "m", "lora": "f"}}
+
+
+def test_what_a_setting_names_is_found_at_any_depth() -> None:
+    both = section({"x": {"b": GOOD | {"others": {"a": GOOD["first"], "c": {"kind": "remote"}}}}}, "x.b", Both)
+    assert list(named("", both)) == [
+        ("first.model", "model", "m"),
+        ("first.lora", "file", "f"),
+        ("others.a.model", "model", "m"),
+        ("others.a.lora", "file", "f"),
+    ]
+
+
+def test_a_key_that_is_not_there_is_named_with_its_neighbours() -> None:
+    with pytest.raises(ParamsError, match=r"^params.yaml has no key 'j.bose'; j: did you mean base\? known: base$"):
+        section({"j": {"base": {}}}, "j.bose", Judge)
 
 
 @pytest.mark.parametrize(

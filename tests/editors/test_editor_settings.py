@@ -25,7 +25,7 @@ def read(entry: Any, **others: Any) -> settings.Setting:
 
 
 def test_each_kind_has_its_setting() -> None:
-    assert read(LEAKY) == ProceduralSetting("leaky", 1.5, 14)
+    assert read(LEAKY) == ProceduralSetting(kind="leaky", amount=1.5, seed=14)
     assert isinstance(read(KONTEXT), DiffusersSetting)
     assert isinstance(read(API), ApiSetting)
 
@@ -40,8 +40,8 @@ def test_the_committed_table_can_be_read() -> None:
     [
         (LEAKY | {"kind": "perfect"}, r"editors\.m\.kind is 'perfect'; known: precise, .*diffusers, api"),
         ({"amount": 1.0}, r"editors\.m\.kind is None"),
-        ("leaky", r"editors\.m must have fields, `kind` among them"),
-        (None, r"editors\.m must have fields, `kind` among them"),
+        ("leaky", r"editors\.m must have fields of its own"),
+        (None, r"editors\.m must have fields of its own"),
         (LEAKY | {"kind": ["leaky"]}, r"editors\.m\.kind is \['leaky'\]"),
         (LEAKY | {"amount": -1.0}, r"editors\.m\.amount must be at least 0"),
         (LEAKY | {"strength": 1}, r"editors\.m\.strength is unknown"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import editjudge  # noqa: F401  (first: it makes arithmetic portable)
+from editjudge.measures.annotation.slot_settings import SlotSetting
 
 os.environ |= {"HF_HUB_OFFLINE": "1"}
 
@@ -30,7 +31,7 @@ from tiny_base import INSTRUCTIONS, SIZES
 
 from editjudge.benchmarks import report
 from editjudge.core import images, params
-from editjudge.core.settings import read
+from editjudge.core.settings import read, section
 from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
@@ -163,7 +164,7 @@ def benchmark() -> Rows:
 
 def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     """The measures of some edits of a pair, in this process."""
-    its, models = recipe(pair["task"]), slot_settings.read(settings()["measures"])
+    its, models = recipe(pair["task"]), section(settings(), "measures", SlotSetting)
     used = slot_settings.used(its, models)
     models = slots.resolved(used, models)
     asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
@@ -200,7 +201,7 @@ def response() -> Any:
 def training_pairs() -> Rows:
     """Of all prompts, by measures; the thresholds are those of params.yaml."""
     setting, rows = vars(read("train_pairs", PairsSetting, settings()["train_pairs"])), []
-    missing = slot_settings.unconfigured(slot_settings.read(settings()["measures"]))
+    missing = slot_settings.unconfigured(section(settings(), "measures", SlotSetting))
     instructions = {(pair["task"], pair["key"]): pair["instruction"] for pair in raw_pairs()}
     rows_of = annotations()
     sums = {(r["task"], r["key"], r["model"]): (r["source_sha256"], r["edit_sha256"]) for r in rows_of}

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from editjudge.core import images, masks, params, records
+from editjudge.core.settings import section
 from editjudge.labels.rules import read_rules
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +136,7 @@ def _annotation(row: records.Row, edit: records.Row, rng: np.random.Generator) -
 def _pairs(annotations: list[records.Row], rows: list[records.Row]) -> list[records.Row]:
     given = values()
     recipe = load_recipe(ROOT / f"pipelines/{given['tasks'][TASK]}/{TASK}.yaml")
-    missing = slot_settings.unconfigured(slot_settings.read(given["measures"]))
+    missing = slot_settings.unconfigured(section(given, "measures", SlotSetting))
     rules = read_rules(recipe, given["train_pairs"]["thresholds"], missing)
     chosen, _ = train_pairs.choose(annotations, given["train_pairs"], TASK, rules)
     sums = {(TASK, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in annotations}

@@ -99,12 +99,10 @@ def test_an_unknown_style_or_dimension(bad):
 
 
 def test_a_prompt_of_ones_own_is_read_and_what_is_wrong_in_it_is_named(tmp_path, monkeypatch):
-    shutil.copytree(prompts.PACKAGE / "prompts", tmp_path / "prompts")
+    shutil.copytree(prompts.PACKAGE / "judges/prompts", tmp_path / "judges/prompts")
     monkeypatch.setattr(prompts, "PACKAGE", tmp_path)
-    mine, text = (
-        tmp_path / "judges/prompts/comparisons/mine.yaml",
-        (tmp_path / "judges/prompts/comparisons/decision.yaml").read_text(),
-    )
+    folder = tmp_path / "judges/prompts/comparisons"
+    mine, text = folder / "mine.yaml", (folder / "decision.yaml").read_text()
     mine.write_text(text.replace("Decide at once.", "Look at {a} last."))
     assert "Look at [image] last." in texts(style("mine").messages("x")).replace("\n", " ").replace("at[", "at [")
     for old, new, wrong in [

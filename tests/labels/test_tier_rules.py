@@ -11,12 +11,14 @@ from ruamel.yaml import YAML
 
 from editjudge.commands import profile
 from editjudge.core import params
+from editjudge.core.settings import section
 from editjudge.grounding import settings as grounding_settings
 from editjudge.judges import settings
 from editjudge.labels import rules as tier_rules
 from editjudge.labels.tiers import AreaRule
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.serve import launch
 from editjudge.stages import train_judge
 
@@ -84,7 +86,7 @@ def rule(area: str, primary: str, direction: int, elite: float, failure: float, 
 
 
 def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[str, Any]) -> None:
-    assert slot_settings.unconfigured(slot_settings.read(paper["measures"])) == {}
+    assert slot_settings.unconfigured(section(paper, "measures", SlotSetting)) == {}
     grounding = grounding_settings.read_grounding(paper["grounding"])
     assert grounding.parser is not None
     assert grounding.parser.model == "Qwen/Qwen3-4B-Instruct-2507"
@@ -94,11 +96,11 @@ def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[
 
 def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[str, Any]) -> None:
     assert train_judge.read_setting(paper).learning_rate == 2e-6
-    assert launch.read_serving(paper).engine == "vllm"
-    for section, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
+    assert section(paper, "serve", launch.Serving).engine == "vllm"
+    for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():
             backend = {"measures": "measures", "editreward": "scorer"}.get(name, "served")
-            assert isinstance(settings.read_setting(f"{section}.{name}", given), settings.BACKENDS[backend])
+            assert isinstance(settings.read_setting(f"{where}.{name}", given), settings.BACKENDS[backend])
 
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
@@ -110,7 +112,7 @@ def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) ->
 @pytest.mark.parametrize("task", sorted(RECIPES))
 def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
     thresholds = params.load(ROOT / "params.yaml")["train_pairs"]["thresholds"]
-    laptop = slot_settings.unconfigured(slot_settings.read(params.load(ROOT / "params.yaml")["measures"]))
+    laptop = slot_settings.unconfigured(section(params.load(ROOT / "params.yaml"), "measures", SlotSetting))
     assert "lpips" in laptop
     rules = tier_rules.read_rules(RECIPES[task], thresholds, laptop)
     assert rules

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from editjudge.core import code, images, params, records, regions, schemas
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.grounding.grounded import Grounded
@@ -246,13 +247,13 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
 
 
 def test_settings_that_are_wrong_are_named() -> None:
-    assert slot_settings.read({}) == SlotSetting()
+    assert read("measures", SlotSetting, {}) == SlotSetting()
     for given, message in (
         ({"faces": "haar"}, r"measures\.faces must be lbp, insightface or none"),
         ({"insightface": None}, r"measures\.insightface must have fields of its own, not None"),
     ):
         with pytest.raises(ParamsError, match=message):
-            slot_settings.read(given)
+            read("measures", SlotSetting, given)
 
 
 def test_other_weights_in_the_same_place_are_another_version_and_other_models_settings_none(tmp_path: Path) -> None:
@@ -445,7 +446,7 @@ def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> Non
 
 def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
     given = {"clip": tiny.clip, "slots": {"clip": {"dtype": "bfloat16", "batch_size": 3}, "depth": {"device": "cpu:0"}}}
-    setting = slot_settings.read(given)
+    setting = read("measures", SlotSetting, given)
     clip = Models(setting).clip
     assert (clip.model.dtype, clip.batch_size, clip.device) == (torch.bfloat16, 3, "cpu")
     assert (setting.of("depth", "device"), setting.of("depth", "dtype")) == ("cpu:0", "float32")
@@ -457,7 +458,7 @@ def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
         ({"clip": {"device": "auto"}}, r"measures\.slots\.clip\.device cannot be auto: name one, such as cuda:1"),
     ):
         with pytest.raises(ParamsError, match=said):
-            slot_settings.read({"slots": wrong})
+            read("measures", SlotSetting, {"slots": wrong})
 
 
 def test_processes_that_feed_one_with_the_models_give_the_same_values(

@@ -19,6 +19,7 @@ import pytest
 
 from editjudge.commands import serve
 from editjudge.core import params
+from editjudge.core.settings import section
 from editjudge.models.serve import launch
 from editjudge.models.serve.launch import Checkpoint, Serving, ServingError, running
 
@@ -43,7 +44,7 @@ http.server.HTTPServer((address[0], int(address[1])), Handler).serve_forever()
 def how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serving:
     """The committed setting with vLLM, on a free port, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    committed = launch.read_serving(params.load(ROOT / "params.yaml"))
+    committed = section(params.load(ROOT / "params.yaml"), "serve", Serving)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return replace(committed, engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
 
@@ -162,10 +163,10 @@ def test_vllm_is_beside_torch_and_transformers_in_no_environment_of_ours() -> No
     wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
     assert [line for line in wanted if line.startswith("torch")]
     assert not [line for line in [*wanted, *(ROOT / "constraints.txt").read_text().splitlines()] if "vllm" in line]
-    assert ".vllm/" in params.load(ROOT / "params.yaml")["serve"]["program"]
+    assert ".vllm/" in Serving().program
 
 
-ENGINE = ROOT / params.load(ROOT / "params.yaml")["serve"]["program"]
+ENGINE = ROOT / Serving().program
 
 
 def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Path, vllm: Install) -> None:
@@ -293,7 +294,7 @@ def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Ser
 
 def test_the_setting_is_checked() -> None:
     values = params.load(ROOT / "params.yaml")
-    assert launch.read_serving(values).port == 25930
+    assert section(values, "serve", launch.Serving).port == 25930
     for change, message in (
         ({"engine": "ollama"}, r"serve\.engine must be transformers or vllm, not 'ollama'"),
         ({"port": "x"}, r"serve\.port must be a whole number"),
@@ -312,12 +313,10 @@ def test_the_setting_is_checked() -> None:
         ({"engine": "vllm", "data_parallel": 8, "devices": [0, 1]}, r"serve\.devices names 2 GPUs: 8 are needed"),
     ):
         with pytest.raises(params.ParamsError, match=message):
-            launch.read_serving(values | {"serve": values["serve"] | change})
+            section(values | {"serve": values["serve"] | change}, "serve", Serving)
     with pytest.raises(params.ParamsError, match=r"serve must have"):
-        launch.read_serving({"serve": None})
-    values["serve"].pop("port")
-    with pytest.raises(params.ParamsError, match=r"serve\.port is missing"):
-        launch.read_serving(values)
+        section({"serve": None}, "serve", Serving)
+    assert section({"serve": {}}, "serve", Serving) == Serving()
 
 
 def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,11 @@ from pixel_scorer import SETTING, PixelScorer, Running, until
 
 from editjudge.core import params
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read, section
 from editjudge.engine import limits
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.rewards import reward_client
-from editjudge.rewards.reward_settings import read_setting
+from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 
 BROKEN = picture(1)[:40]
@@ -445,7 +446,7 @@ def test_the_reward_of_one_number_is_the_one_that_is_chosen(running: Running) ->
 )
 def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ParamsError, match=words):
-        RewardService(PixelScorer(), "pixels", read_setting({"reward_service": SETTING | change}))
+        RewardService(PixelScorer(), "pixels", read("reward_service", RewardSetting, SETTING | change))
 
 
 def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +459,7 @@ def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: p
 
 
 def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
-    committed = read_setting(params.load(ROOT / "params.yaml"))
+    committed = section(params.load(ROOT / "params.yaml"), "reward_service", RewardSetting)
     assert set(vars(committed)) == set(SETTING)
     assert (committed.allow_pickle, committed.host) == (False, "127.0.0.1")
 

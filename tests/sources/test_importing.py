@@ -686,7 +686,7 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
 @pytest.mark.parametrize(
     ("sources", "error"),
     [
-        ({"no_task": {}}, r"sources\.no_task is unknown; known: "),
+        ({"no_task": {"a": {"format": "probe"}}}, r"sources\.no_task is unknown; known: "),
         (["a"], r"sources must have fields"),
         ({"color_alter": {}}, r"color_alter must "),
         ({"color_alter": {"a": None}}, r"color_alter\.a must have fields"),

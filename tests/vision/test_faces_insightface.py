@@ -20,9 +20,10 @@ from tiny_people import (
 )
 
 from editjudge.core import params
+from editjudge.core.settings import read
 from editjudge.measures import identity
 from editjudge.vision import faces_insightface
-from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed, read
+from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def crowd(rng: np.random.Generator) -> np.ndarray:
 
 
 def setting(folder: Path, /, **changes: object) -> InsightFaceSetting:
-    return read("measures.faces", {"folder": str(folder), "side": 64} | changes)
+    return read("measures.faces", InsightFaceSetting, {"folder": str(folder), "side": 64} | changes)
 
 
 def test_faces_are_found_where_the_squares_are(folder: Path, crowd: np.ndarray) -> None:

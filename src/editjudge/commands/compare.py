@@ -17,7 +17,7 @@ from editjudge.core import images, params
 from editjudge.core.errors import UserError
 from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
-from editjudge.core.settings import known
+from editjudge.core.settings import known, section
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Context, Question, mirrored
 from editjudge.measures.annotation import batch, direct, seen, slot_settings
@@ -59,7 +59,7 @@ def compare_files(
     judges = params.leaf(values, "judges")
     if judge not in judges:
         raise params.ParamsError(f"no judge {judge!r}; {known(judge, judges)}")
-    setting = slot_settings.read(params.leaf(values, "measures"))
+    setting = section(values, "measures", SlotSetting)
     context = None
     if task is not None:
         context = Context(slot_settings.configured(direct.recipe_of(task), setting), tuple(boxes), setting)
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> None:
     for name in chosen:
         if name not in judges:
             raise params.ParamsError(f"--judge {name}: {known(name, judges)}")
-    setting = slot_settings.read(params.leaf(values, "measures"))
+    setting = section(values, "measures", SlotSetting)
     by_task = options.task is not None
     recipe = direct.recipe_of(options.task) if by_task else direct.recipe_for(options.measures, bool(boxes))
     recipe = slot_settings.configured(recipe, setting)

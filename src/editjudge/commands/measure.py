@@ -21,6 +21,7 @@ from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
 from editjudge.core.masks import of_rows
 from editjudge.core.records import Row, in_groups
+from editjudge.core.settings import section
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.given import Given
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out.suffix not in WRITERS:
         raise TableError(f"--out {options.out}: {', '.join(WRITERS)} expected")
     given = params.load(options.params) if options.params.is_file() else {}
-    setting = slot_settings.read(given["measures"]) if "measures" in given else SlotSetting()
+    setting = section(given, "measures", SlotSetting) if "measures" in given else SlotSetting()
     by_name = options.task is None
     regions = Regions(options.boxes, options.masks)
     recipe = direct.recipe_for(options.measures, bool(options.boxes or options.masks)) if by_name else None

@@ -10,17 +10,17 @@ from typing import Any
 
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
+from editjudge.core.settings import read, section
 from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.settings import read_setting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
-from editjudge.rewards.reward_settings import read_setting as read_reward_setting
 
 
 def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
     """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
-    how = launch.read_serving(values)
+    how = section(values, "serve", launch.Serving)
     if judge is None:
         return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
     setting = read_setting(f"judges.{judge}", params.leaf(values, f"judges.{judge}"))
@@ -34,17 +34,17 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
 
 
 def changed(values: dict[str, Any], engine: str | None, port: int | None) -> launch.Serving:
-    """The section `serve` with another engine or port, where one is given. ParamsError as `read_serving`."""
+    """The section `serve` with another engine or port, where one is given. ParamsError as `section`."""
     changes = {name: value for name, value in (("engine", engine), ("port", port)) if value is not None}
-    return launch.read_serving({"serve": vars(launch.read_serving(values)) | changes})
+    return read("serve", launch.Serving, vars(section(values, "serve", launch.Serving)) | changes)
 
 
 def reward_setting(values: dict[str, Any], given: argparse.Namespace) -> RewardSetting:
     """The section `reward_service` with what the command line says instead. ParamsError."""
-    how = vars(read_reward_setting(values))
+    how = vars(section(values, "reward_service", RewardSetting))
     changes = {name: value for name in ("host", "port", "batch_size") if (value := getattr(given, name)) is not None}
     pickles = given.allow_pickle or how["allow_pickle"]
-    return read_reward_setting({"reward_service": how | changes | {"allow_pickle": pickles}})
+    return read("reward_service", RewardSetting, how | changes | {"allow_pickle": pickles})
 
 
 def serve_scorer(values: dict[str, Any], given: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from editjudge.core.files import work, write_bytes
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.records import Row
-from editjudge.core.settings import known, read
+from editjudge.core.settings import known, section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.grounding.grounded import Grounded
@@ -27,6 +27,7 @@ from editjudge.grounding.settings import read_grounding
 from editjudge.measures.annotation import batch, direct, seen, slot_settings
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.report import gallery, page
 from editjudge.report.files import Files
 from editjudge.report.pictures import PageImages
@@ -54,10 +55,10 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
         where = ground(
             list(rows.values()), edits, recipe, read_grounding(params.leaf(values, "grounding")), cache
         ).found
-    setting = slot_settings.read(params.leaf(values, "measures"))
+    setting = section(values, "measures", SlotSetting)
     recipe = slot_settings.configured(recipe, setting)
     asking = direct.asking_of(setting)
-    pictures = PageImages(folder, read("report", ReportSetting, params.leaf(values, "report")).image_side)
+    pictures = PageImages(folder, section(values, "report", ReportSetting).image_side)
     by_key = records.grouped(edits, "key")
     for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
         own = by_key.get(prompt.key, [])

@@ -1,6 +1,7 @@
-"""Reads params.yaml. Its sections are read by `settings.read`, as the dataclasses of the rooms that use them."""
+"""Reads params.yaml. Its sections are read by `settings.section`, as the dataclasses of the rooms that use them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,19 @@ def _check_form(path: Path, events: Iterable[Any]) -> None:
             raise ParamsError(f"{path}:{event.start_mark.line + 1}: lists or mappings {why}")
 
 
-def leaf(values: dict[str, Any], key: str) -> Any:
-    """The value at a dotted key, such as `filter.sample_num`. Raises ParamsError that names the key."""
+def leaf(values: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key, such as `filter.sample_num`. ParamsError: no such key, with those that are there."""
     node: Any = values
-    for part in key.split("."):
-        if not isinstance(node, dict) or part not in node:
-            raise ParamsError(f"params.yaml has no key {key!r}")
+    for number, part in enumerate(key.split(".")):
+        if not isinstance(node, Mapping) or part not in node:
+            around = ".".join(key.split(".")[:number])
+            where = f"; {around}: {known(part, list(node))}" if around and isinstance(node, Mapping) else ""
+            raise ParamsError(f"params.yaml has no key {key!r}{where}")
         node = node[part]
     return node
+
+
+def known(word: Any, names: Collection[str]) -> str:
+    """The names that there are, the nearest to `word` before them."""
+    near = get_close_matches(str(word), names, 1)
+    return f"{f'did you mean {near[0]}? ' if near else ''}known: {', '.join(names)}"

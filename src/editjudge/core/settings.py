@@ -1,19 +1,19 @@
 """Sections of params.yaml as pydantic dataclasses: the one reader of all rooms, and the types that fields have.
 
 A class of settings is frozen and forbids unknown fields (`@dataclass(frozen=True, config=FORBID)`); what holds between
-two fields it checks in `__post_init__`, raising Wrong.
+two fields it checks in `__post_init__`, raising Wrong. Classes of which one is chosen by a field are a discriminated
+union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from difflib import get_close_matches
-from types import NoneType
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, overload
 
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
-from editjudge.core.params import ParamsError
+from editjudge.core.params import ParamsError, known, leaf
 
 T = TypeVar("T")
 FORBID = ConfigDict(extra="forbid")
@@ -29,6 +29,7 @@ WORDS = {
     "sequence_str": "a list",
     "is_instance_of": "a list",
 }
+MAPPINGS = ("dataclass_type", "dict_type", "mapping_type", "model_attributes_type")  # of errors: a mapping was expected
 BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "multiple_of": "a multiple of"}
 
 
@@ -36,7 +37,15 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and DOTLESS.fullmatch(value) else value
 
 
+class Names(NamedTuple):
+    """What a text field names, as a mark in its type: a file or folder, or a model, which may be a hub id."""
+
+    what: Literal["file", "model"]
+
+
 Text: TypeAlias = Annotated[str, Strict(), Field(min_length=1)]
+FileName: TypeAlias = Annotated[Text, Names("file")]
+ModelName: TypeAlias = Annotated[Text, Names("model")]
 Flag: TypeAlias = Annotated[bool, Strict()]
 Whole: TypeAlias = Annotated[int, Strict()]
 Count: TypeAlias = Annotated[Whole, Field(ge=0)]
@@ -54,8 +63,12 @@ class Wrong(ValueError):
         self.field = field
 
 
-def read(where: str, kind: type[T], given: Any) -> T:
-    """The section `where` as a `kind`, a class of settings or a type such as dict[str, int].
+@overload
+def read(where: str, kind: type[T], given: Any) -> T: ...
+@overload
+def read(where: str, kind: Any, given: Any) -> Any: ...
+def read(where: str, kind: Any, given: Any) -> Any:
+    """The section `where` as a `kind`: a class of settings, a union of them, or a type such as dict[str, int].
 
     Raises ParamsError with a line for each field that is wrong, missing or unknown.
     """
@@ -63,6 +76,15 @@ def read(where: str, kind: type[T], given: Any) -> T:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
         raise ParamsError(*(_line(where, kind, each) for each in error.errors())) from None
+
+
+@overload
+def section(values: Mapping[str, Any], key: str, kind: type[T]) -> T: ...
+@overload
+def section(values: Mapping[str, Any], key: str, kind: Any) -> Any: ...
+def section(values: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """The setting at a dotted key of the parameters, such as `filter` or `judges.base`. ParamsError as `read`."""
+    return read(key, kind, leaf(values, key))
 
 
 def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> Any:
@@ -75,23 +97,36 @@ def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> 
     name = given.get(field)
     if not isinstance(name, str) or name not in kinds:
         raise ParamsError(f"{where}.{field} is {name!r}; {known(name, kinds)}")
-    named = field in _fields(kinds[name], ())
-    return read(where, kinds[name], {key: value for key, value in given.items() if named or key != field})
+    own = field in _fields(kinds[name])
+    return read(where, kinds[name], {key: value for key, value in given.items() if own or key != field})
 
 
-def known(word: Any, names: Collection[str]) -> str:
-    """The names that there are, the nearest to `word` before them."""
-    near = get_close_matches(str(word), names, 1)
-    return f"{f'did you mean {near[0]}? ' if near else ''}known: {', '.join(names)}"
+def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "model"], str]]:
+    """Every file and model that a setting names, at any depth: its key, what it is, and its name."""
+    if isinstance(setting, Mapping):
+        for name, each in setting.items():
+            yield from named(f"{where}.{name}" if where else str(name), each)
+    elif is_dataclass(setting):
+        for name, field in _fields(type(setting)).items():
+            key, value = f"{where}.{name}" if where else name, getattr(setting, name)
+            marks = [*field.metadata, *(mark for each in get_args(field.annotation) for mark in get_args(each)[1:])]
+            for mark in marks if isinstance(value, str) else ():
+                if isinstance(mark, Names):
+                    yield key, mark.what, value
+            yield from named(key, value)
 
 
 def _line(where: str, kind: Any, error: Any) -> str:
-    place, cause = tuple(part for part in error["loc"] if part != "[key]"), error.get("ctx", {}).get("error")
-    key = ".".join(map(str, (where, *place)))
+    """What one error of pydantic says, behind the dotted name of its key."""
+    keys, owners, kinds = _keys(kind, error["loc"])
+    key, limits = ".".join(map(str, (where, *keys))), error.get("ctx", {})
+    cause = limits.get("error")
     if error["type"] in ("unexpected_keyword_argument", "invalid_key"):
-        return f"{key} is unknown; {known(place[-1], list(_fields(kind, place[:-1])))}"
+        return f"{key} is unknown; {known(keys[-1], list(_fields(owners[0])))}"
     if error["type"] == "missing":
         return f"{key} is missing"
+    if error["type"].startswith("union_tag"):
+        return _untagged(key, kinds, error["input"], limits["discriminator"].strip("'"))
     if isinstance(cause, Wrong):
         return f"{key}.{cause.field} {cause}"
     if cause is not None:
@@ -99,9 +134,15 @@ def _line(where: str, kind: Any, error: Any) -> str:
     return f"{key} {_allowed(error)}, not {error['input']!r:.200}"
 
 
+def _untagged(key: str, kinds: list[Any], given: Any, field: str) -> str:
+    """What is wrong with a mapping whose `field` chooses none of the kinds."""
+    names = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
+    return f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), names)}"
+
+
 def _allowed(error: Any) -> str:
     kind, limits = error["type"], error.get("ctx", {})
-    if kind in ("dataclass_type", "dict_type", "mapping_type"):
+    if kind in MAPPINGS:
         return "must have fields of its own"
     if kind in WORDS:
         return f"must be {WORDS[kind]}"
@@ -111,12 +152,34 @@ def _allowed(error: Any) -> str:
     return f"must be {bound}" if bound else re.sub(r"^\w+ should", "must", str(error["msg"]))
 
 
-def _fields(kind: Any, place: tuple[str | int, ...]) -> Mapping[str, Any]:
-    """The fields of the class of settings at a place below `kind`."""
-    for part in (*place, None):
-        while get_origin(kind) is Annotated or NoneType in get_args(kind):
-            kind = next(each for each in get_args(kind) if each is not NoneType)
-        if part is not None:
-            kind = _fields(kind, ())[str(part)].annotation if is_dataclass(kind) else get_args(kind)[-1]
-    fields: Mapping[str, Any] = kind.__pydantic_fields__
-    return fields
+def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
+    """The keys of a place, the types that have the last one, and the types that it may have.
+
+    Where a field chooses among classes, pydantic puts its value between the keys.
+    """
+    keys, owners, kinds = list[str | int](), list[Any](), _members(kind)
+    for part in (part for part in place if part != "[key]"):
+        if len(kinds) > 1:
+            kinds = [
+                next(each for each in kinds if any(part in get_args(f.annotation) for f in _fields(each).values()))
+            ]
+            continue
+        keys.append(part)
+        owners, field = kinds, _fields(kinds[0]).get(str(part))
+        inside = field.annotation if field else (get_args(kinds[0]) or (Any,))[-1]
+        kinds = _members(inside)
+    return keys, owners, kinds
+
+
+def _members(kind: Any) -> list[Any]:
+    """The types that a type stands for, without its marks and None."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [member for each in get_args(kind) if each is not NoneType for member in _members(each)]
+    return [kind]
+
+
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """The fields of a class of settings; of another type none."""
+    return getattr(kind, "__pydantic_fields__", {})

@@ -5,24 +5,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic.dataclasses import dataclass
-
 from editjudge.core.errors import UserError
-from editjudge.core.settings import FORBID, Share, read
+from editjudge.core.settings import Share, read
 
 Stage: TypeAlias = Literal["raw_pairs", "candidates", "annotate", "judge_benchmark", "compare_models", "rate"]
-
-
-@dataclass(frozen=True, config=FORBID)
-class Shares:
-    """The section `unfinished`: of each stage the share that may be missing, 0..1."""
-
-    raw_pairs: Share = 0.05
-    candidates: Share = 0.05
-    annotate: Share = 0.05
-    judge_benchmark: Share = 0.05
-    compare_models: Share = 0.05
-    rate: Share = 0.05
+# Section `unfinished`: the share of a stage's results that may be missing, 0 to 1; `default`: of stages without one.
+Shares: TypeAlias = dict[Stage | Literal["default"], Share]
+DEFAULT = 0.05
 
 
 class Unfinished(UserError, RuntimeError):
@@ -49,7 +38,8 @@ def check(values: Mapping[str, Any], stage: Stage, item: str, gaps: Sequence[Gap
 
     values: all parameters. item: the stage as DVC names it, such as annotate@color_alter.
     """
-    share = getattr(read("unfinished", Shares, values.get("unfinished") or {}), stage)
+    shares = read("unfinished", Shares, values.get("unfinished") or {})
+    share = shares.get(stage, shares.get("default", DEFAULT))
     gaps = [gap for gap in gaps if gap.kinds.total()]
     told = "; ".join(gap.told() for gap in gaps)
     if any(gap.kinds.total() > share * gap.total for gap in gaps):

@@ -18,12 +18,14 @@ from editjudge.measures.names import AREAS, KINDS
 
 SECTION = "train_pairs.thresholds"
 NONE = "none"  # in place of the primary measure: the area does not count
+DEFAULT = "default"  # in place of a task: what its areas leave out
 Z = Annotated[Real, Field(ge=-100, le=100)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class AreaSetting:
-    """One area of one task, as params.yaml has it, with its comments. primary: a measure or NONE."""
+    """One area of one task. primary: a measure or NONE. elite, failure: the z above which a candidate is elite, and at
+    or below which it has failed. secondary: the measures that vote."""
 
     primary: Text
     elite: Z
@@ -37,7 +39,7 @@ class AreaSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PairsSetting:
-    """Section `train_pairs` of params.yaml; what each field means is said there."""
+    """Section `train_pairs` of params.yaml. thresholds: by task and area, see AreaSetting."""
 
     mode: Literal["head_tail", "three_tiers"]
     margin: Amount
@@ -50,7 +52,8 @@ class PairsSetting:
 def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
     """The rules of the recipe's task.
 
-    thresholds: the section `train_pairs.thresholds`. missing: measures that are not configured, and why.
+    thresholds: the section `train_pairs.thresholds`; an area has the fields of DEFAULT's that it leaves out. missing:
+    measures that are not configured, and why.
     ParamsError names the field: of a task without thresholds, an unknown measure or area, thresholds in the wrong
     order, a measure that the recipe does not take there, and a primary measure that is not configured.
     """
@@ -58,7 +61,11 @@ def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> t
     given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
     if not (isinstance(given, Mapping) and given):
         raise ParamsError(f"{where} is missing: the task's recipe, {_file(recipe)}, has measures")
-    rules = (_rule(f"{where}.{area}", area, each, recipe, missing) for area, each in given.items())
+    default = thresholds.get(DEFAULT) or {}
+    whole = {
+        area: {**default.get(area, {}), **each} if isinstance(each, Mapping) else each for area, each in given.items()
+    }
+    rules = (_rule(f"{where}.{area}", area, each, recipe, missing) for area, each in whole.items())
     counted = tuple(rule for rule in rules if rule is not None)
     if not counted:
         raise ParamsError(f"{where}: no area counts; give one of them a primary measure")

@@ -20,12 +20,13 @@ from editjudge.core import params, records
 from editjudge.core.files import replacing
 from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.engine.progress import progress
 from editjudge.labels import rules as tier_rules
 from editjudge.labels import tiers
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 
 QUANTILES = np.round(np.arange(0.05, 1.0, 0.05), 2)
 SIDES = ("failure", "elite")
@@ -123,8 +124,8 @@ def draw(rows: Sequence[records.Row], out: Path) -> None:
 def run(options: argparse.Namespace) -> None:
     """The command. Raises ParamsError and ContractError."""
     values = params.load()
-    setting = read("train_pairs", tier_rules.PairsSetting, params.leaf(values, "train_pairs"))
-    missing = slot_settings.unconfigured(slot_settings.read(params.leaf(values, "measures")))
+    setting = section(values, "train_pairs", tier_rules.PairsSetting)
+    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     tasks = params.leaf(values, "tasks")
     recipes = [load_recipe(Path(f"pipelines/{tasks[t]}/{t}.yaml")) for t in options.task or tasks if t in tasks]
     measured = [recipe for recipe in recipes if recipe.judge is None]

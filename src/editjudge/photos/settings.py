@@ -35,7 +35,7 @@ class PoolFilters:
 
     side_above: Count
     aesthetic_above: Real
-    near_bits: Annotated[Whole, Field(ge=-1, le=15)]
+    near_bits: Annotated[Whole, Field(ge=-1, le=15)] = 4
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -135,12 +135,12 @@ class Instructions:
     """
 
     records: Text
-    images: Text
+    images: Text = "none"
     side: Count
     types: Annotated[tuple[Type, ...], Field(min_length=1)]
     per_photo: Count
     dialogues: Count
-    turns_most: Annotated[Whole, Field(ge=2, le=3)]
+    turns_most: Annotated[Whole, Field(ge=2, le=3)] = 3
     seed: Count
     test_share: Share
     objects: ObjectThresholds

@@ -1,29 +1,39 @@
-"""How a scorer is served: the section `reward_service` of params.yaml, whose comments say what the fields mean."""
+"""How a scorer is served: the section `reward_service` of params.yaml."""
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import params
-from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
+from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text
 
 
 @dataclass(frozen=True, config=FORBID)
 class RewardSetting:
-    host: Text
-    port: Annotated[Count, Field(le=65_535)]
-    batch_size: Positive
-    gathering: Annotated[Real, Field(ge=0, le=1)]
-    most_waiting: Positive
-    most_megabytes: Annotated[Positive, Field(le=4096)]
-    stop_seconds: Annotated[Positive, Field(le=3600)]
-    reward: Text
-    api_key_env: Text
-    sources: Text
-    allow_pickle: Flag
+    """The section `reward_service` of params.yaml.
+
+    port: 0: a free one. batch_size: edits scored together, at most. gathering: seconds that the first edit of a batch
+    waits for others. most_waiting: edits that wait; a request beyond is told to come back (503). most_megabytes: of a
+    request. stop_seconds: in which requests are still answered once the service is told to stop. reward: what trainers
+    get that take one number: overall, calibrated, or a dimension's name. api_key_env: the environment variable with the
+    key that requests must have, or none. sources: folder of the source images that prompts name, for trainers that send
+    none. allow_pickle: read the pickles of Edit-R1, flow_grpo, EditScore and verl-omni; nothing in them is run.
+    """
+
+    host: Text = "127.0.0.1"
+    port: Annotated[Count, Field(le=65_535)] = 25940
+    batch_size: Positive = 32
+    gathering: Annotated[Real, Field(ge=0, le=1)] = 0.005
+    most_waiting: Positive = 1024
+    most_megabytes: Annotated[Positive, Field(le=4096)] = 128
+    stop_seconds: Annotated[Positive, Field(le=3600)] = 60
+    reward: Text = "overall"
+    api_key_env: Text = "none"
+    sources: Text = "none"
+    allow_pickle: Flag = False
 
     @property
     def key(self) -> str | None:
@@ -42,7 +52,3 @@ class RewardSetting:
         if (folder := Path(self.sources)).is_dir():
             return folder
         raise params.ParamsError(f"reward_service.sources: no folder {folder}")
-
-
-def read_setting(values: dict[str, Any]) -> RewardSetting:
-    return read("reward_service", RewardSetting, params.leaf(values, "reward_service"))

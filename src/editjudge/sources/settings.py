@@ -2,14 +2,15 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.params import ParamsError, leaf
-from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, Whole, Wrong, known, read
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Count, FileName, Flag, Positive, Real, Text, Whole, Wrong, known, section
 from editjudge.core.tables import TableError
 from editjudge.sources.names import NAMES
 
@@ -34,9 +35,9 @@ class Source:
     """
 
     format: Text
-    path: Text | None = None
+    path: FileName | None = None
     files: Annotated[Text, AfterValidator(_glob)] | None = None
-    images: Text | None = None
+    images: FileName | None = None
     names: Annotated[tuple[Any, ...], Field(min_length=1)] | None = None
     instruction: Text | None = None
     image: Text | None = None
@@ -106,30 +107,44 @@ class Filters:
 class Limits:
     """How images are downloaded.
 
-    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one try. attempts: tries of one
-    image in a run. private_hosts: whether loopback, private and link-local addresses may be asked.
+    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one
+    try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
+    asked.
     """
 
-    at_once: Positive
-    megabytes: Annotated[Real, Field(ge=0.001)]
-    seconds: Annotated[Real, Field(ge=0.001)]
-    attempts: Positive
-    private_hosts: Flag
+    at_once: Positive = 16
+    megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
+    seconds: Annotated[Real, Field(ge=0.001)] = 60.0
+    attempts: Positive = 4
+    private_hosts: Flag = False
+
+
+def _probe_set(sources: Any) -> Any:
+    """`probe` in place of a table: the probe set alone, of all tasks or of one."""
+    if sources is None or sources == PROBE:
+        return {}
+    if not isinstance(sources, Mapping):
+        return sources
+    return {task: {PROBE: {"format": PROBE}} if given == PROBE else given for task, given in sources.items()}
+
+
+OfTask: TypeAlias = Annotated[Mapping[Name, Source], Field(min_length=1)]
+Sources: TypeAlias = Annotated[Mapping[Text, OfTask], BeforeValidator(_probe_set)]
 
 
 @dataclass(frozen=True, config=FORBID)
 class RawPairs:
     """Section `raw_pairs` of params.yaml. per_task, image_side, seed: of the probe set's pairs.
 
-    sources: by task; None: the probe set for all.
+    sources: by task, by name; a task without them has the probe set.
     """
 
     per_task: Positive
     image_side: Positive
     seed: Count
     filters: Filters
-    downloads: Limits
-    sources: Any = None
+    downloads: Limits = Limits()
+    sources: Sources = field(default_factory=dict)
 
 
 @plain_dataclass(frozen=True)
@@ -148,17 +163,12 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
 
     A task of ours (`names.NAMES`) may have sources and not be run.
     """
-    section = read("raw_pairs", RawPairs, leaf(values, "raw_pairs"))
-    every = {} if section.sources in (None, PROBE) else read("raw_pairs.sources", dict[Text, Any], section.sources)
-    tasks = {**values["tasks"], **NAMES}
-    if unknown := [name for name in every if name not in tasks]:
+    setting = section(values, "raw_pairs", RawPairs)
+    tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats]
+    if unknown := [name for name in setting.sources if name not in tasks]:
         raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
-    where, wanted = f"raw_pairs.sources.{task}", every.get(task, PROBE)
-    wanted = {PROBE: {"format": PROBE}} if wanted == PROBE else wanted
-    named: Any = Annotated[Mapping[Name, Source], Field(min_length=1)]
-    sources: Mapping[str, Source] = read(where, named, wanted)
-    wrong = {name: source.format for name, source in sources.items() if source.format not in (PROBE, *formats)}
+    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: Source(format=PROBE)})
+    wrong = {name: source.format for name, source in sources.items() if source.format not in names}
     if wrong:
-        names = [PROBE, *formats]
         raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
-    return Plan(task, sources, section.filters, section.downloads, section)
+    return Plan(task, sources, setting.filters, setting.downloads, setting)

@@ -15,6 +15,7 @@ from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
+from editjudge.core.settings import section
 from editjudge.engine import resume, unfinished
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
@@ -144,7 +145,7 @@ def memory_gap(rows: Rows) -> unfinished.Gap:
 def run(task: str) -> None:
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
-    setting = slot_settings.read(params.leaf(values, "measures"))
+    setting = section(values, "measures", SlotSetting)
     grounding = read_grounding(params.leaf(values, "grounding"))
     slots.check(slot_settings.used(recipe, setting), setting)
     judges = params.leaf(values, "pairwise.judges")

@@ -11,7 +11,7 @@ import torch
 
 from editjudge.core import params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.probe import base_samples, looks
 from editjudge.qwen import tiny
 from editjudge.sources.builtin import photos
@@ -23,7 +23,7 @@ OUT = Path("models/tiny_base")
 
 def run() -> None:
     torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
-    setting = read("base_model", BaseModelSetting, params.leaf(params.load(), "base_model"))
+    setting = section(params.load(), "base_model", BaseModelSetting)
     sizes = setting.sizes
     samples = base_samples.Pool(sorted(photos.BASE), sizes.image_size, setting.pool, sizes.seed)
     unseen = base_samples.Pool(sorted(photos.TRAIN), sizes.image_size, setting.pool // 10, sizes.seed + 1, easiest=0.8)

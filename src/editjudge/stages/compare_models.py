@@ -19,13 +19,12 @@ import pandas as pd
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.winner import SIGNS
 from editjudge.engine import unfinished
 from editjudge.judges import asking
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.judges.settings import read_setting
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -211,7 +210,7 @@ def ask_judges(
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
     tasks = values["tasks"]
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models, matches = slot_settings.read(params.leaf(dict(values), "measures")), []
+    models, matches = section(values, "measures", SlotSetting), []
     for judge, opened in judges.items():
         with opened:
             for name in dimensions[judge]:
@@ -233,7 +232,7 @@ def check_verdicts(matches: Rows) -> None:
 def run() -> None:
     values = params.load()
     judges = params.leaf(values, "judges")
-    plan = read("compare_models", ArenaPlan, params.leaf(values, "compare_models"))
+    plan = section(values, "compare_models", ArenaPlan)
     dimensions = asked_about(judges, read_panel(params.leaf(values, "arena"), judges))
     opened = asking.open_judges({judge: judges[judge] for judge in dimensions})
     accounts = {judge: each.account for judge, each in opened.items()}

@@ -20,7 +20,7 @@ from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import held, replacing, work
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.sources.selection import embedders
@@ -116,7 +116,7 @@ def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embe
 
 def run() -> None:
     values = params.load()
-    setting = vars(read("embed", EmbedSetting, params.leaf(values, "embed")))
+    setting = vars(section(values, "embed", EmbedSetting))
     counts = Counter(computed=0, reused=0)
     model = functools.cache(lambda: embedders.MODELS[setting["backend"]](setting))
     for task in params.leaf(values, "tasks"):

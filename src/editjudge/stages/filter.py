@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.sources.selection.coreset import k_center_greedy
 from editjudge.sources.selection.coreset_coverage import Coverage, coverage, random_coverage
 from editjudge.sources.selection.coreset_torch import products_for
@@ -116,7 +116,7 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
 
 def run() -> None:
     values = params.load()
-    setting = read("filter", FilterSetting, params.leaf(values, "filter"))
+    setting = section(values, "filter", FilterSetting)
     tasks = params.leaf(values, "tasks")
     kept = {task: keep(task, setting) for task in tasks}
     records.write_details(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})

@@ -11,7 +11,7 @@ from typing import Any
 from editjudge.core import images, own_regions, params, reading, records
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.tables import RowError, TableError
 from editjudge.engine import progress
 from editjudge.sources.builtin import scenes
@@ -31,7 +31,7 @@ FIELDS = {
 
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
     """The probe set's prompts of every task that it has."""
-    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
+    side = section(values, "raw_pairs", RawPairs).image_side
     for task in (task for task in params.leaf(values, "tasks") if task in scenes.EDITS):
         for pair in scenes.make_pairs(task, "benchmark", setting.per_task, side, setting.seed):
             yield {name: pair[name] for name in COLUMNS} | {"source_image": {"bytes": pair["image"], "path": None}}
@@ -88,7 +88,7 @@ def _field(record: reading.Record, names: tuple[str, ...]) -> str:
 
 def run() -> None:
     values = params.load()
-    setting = read("gedit_bench", ArenaSetting, params.leaf(values, "gedit_bench"))
+    setting = section(values, "gedit_bench", ArenaSetting)
     published = bool(setting.path or setting.hub)
     rows = published_prompts(setting) if published else probe_prompts(values, setting)
     with (

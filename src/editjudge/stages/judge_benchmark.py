@@ -16,11 +16,10 @@ from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.reading import Setting
-from editjudge.core.settings import known
+from editjudge.core.settings import known, section
 from editjudge.engine import unfinished
 from editjudge.judges import asking
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
-from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -149,7 +148,7 @@ def run(name: str) -> None:
     values = params.load()
     setting = params.leaf(values, f"benchmarks.{name}")
     judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
-    models = slot_settings.read(params.leaf(values, "measures"))
+    models = section(values, "measures", SlotSetting)
     tasks = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
     opened = asking.open_judges(judges)

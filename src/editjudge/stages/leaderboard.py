@@ -23,7 +23,7 @@ from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
-from editjudge.core.settings import known, read
+from editjudge.core.settings import known, read, section
 from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import NONE, LeaderboardSetting, read_panel
@@ -221,7 +221,7 @@ def stage() -> None:
     """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv (of visual
     consistency, and overall), and the overall board in data/leaderboard as Markdown, CSV and JSON."""
     values = params.load()
-    setting = vars(read("leaderboard", LeaderboardSetting, params.leaf(values, "leaderboard")))
+    setting = vars(section(values, "leaderboard", LeaderboardSetting))
     table = pd.DataFrame(records.read(Path("data/matches.parquet"), "matches"))
     if table.empty:
         raise FileError("data/matches.parquet: there is no match: no two models have images of the same prompt")

@@ -16,7 +16,7 @@ import numpy as np
 from editjudge.core import images, params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.editors.procedural import edits as procedural
 from editjudge.engine import resume
 from editjudge.engine.workers import spread
@@ -125,11 +125,11 @@ def measure(
 
 def run() -> None:
     values = params.load()
-    setting = read("measure_response", MeasureResponseSetting, params.leaf(values, "measure_response"))
-    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
+    setting = section(values, "measure_response", MeasureResponseSetting)
+    side = section(values, "raw_pairs", RawPairs).image_side
     tasks: dict[str, str] = params.leaf(values, "tasks")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models = slot_settings.read(params.leaf(values, "measures"))
+    models = section(values, "measures", SlotSetting)
     measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
     for task in measured_tasks:
         slots.check(slot_settings.used(recipes[task], models), models)

@@ -8,7 +8,7 @@ import numpy as np
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.winner import SIDES
 from editjudge.editors.procedural import edits as procedural
 from editjudge.engine import workers
@@ -54,8 +54,8 @@ def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
 
 def run() -> None:
     values = params.load()
-    setting = read("probe_bench", ProbeBenchSetting, params.leaf(values, "probe_bench"))
-    side = read("raw_pairs", RawPairs, params.leaf(values, "raw_pairs")).image_side
+    setting = section(values, "probe_bench", ProbeBenchSetting)
+    side = section(values, "raw_pairs", RawPairs).image_side
     prompts = [
         prompt
         for task in params.leaf(values, "tasks")

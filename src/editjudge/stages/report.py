@@ -11,13 +11,14 @@ from editjudge.core import params, records
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
 from editjudge.core.records import Row
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine.progress import progress
 from editjudge.labels import explained, rules
 from editjudge.labels.tiers import AreaRule
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.report import figures, gallery, graph, page
 from editjudge.report.files import Files
@@ -69,7 +70,7 @@ def results(values: Mapping[str, Any], metrics: Mapping[str, Any], files: Files)
 def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[AreaRule]]:
     """The recipe and the rules of a task; no rules where a VLM judges."""
     recipe = load_recipe(Path(f"pipelines/{values['tasks'][task]}/{task}.yaml"))
-    missing = slot_settings.unconfigured(slot_settings.read(values["measures"]))
+    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     return recipe, () if recipe.judge else rules.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
 
 
@@ -83,7 +84,7 @@ def training(
     values: Mapping[str, Any], task: str, trained: Sequence[Row] | None, files: Files
 ) -> tuple[list[gallery.GalleryPrompt], Row]:
     """The task's prompts with every two candidates, and what the page knows of its measures and rules."""
-    setting = read("train_pairs", rules.PairsSetting, values["train_pairs"])
+    setting = section(values, "train_pairs", rules.PairsSetting)
     _, own = rules_of(values, task)
     annotations, verdicts = (
         list(files.rows(f"data/{name}/{task}.parquet", name)) for name in ("annotations", "pair_verdicts")
@@ -196,7 +197,7 @@ def show_edit(prompt: gallery.GalleryPrompt | None, row: Mapping[str, Any], pict
 
 def report(values: dict[str, Any], files: Files, folder: Path) -> str:
     """The page. folder: where its images are written."""
-    setting = read("report", ReportSetting, params.leaf(values, "report"))
+    setting = section(values, "report", ReportSetting)
     shown = results(values, metrics_of(values, files), files)
     items, pictures = items_of(values, files), PageImages(folder, setting.image_side)
     every, tasks = prompts_of(values, items, files)

@@ -18,6 +18,7 @@ import numpy as np
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
+from editjudge.core.settings import section
 from editjudge.editors.procedural import edits as procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee_data, editreward_data, ratings_data, rows, scored
@@ -25,6 +26,7 @@ from editjudge.labels import rules as tier_rules
 from editjudge.labels.data_settings import AnnotationsSource, ProbeRatingsSource, ProbeSource, read_source
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 
 
@@ -152,7 +154,7 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
     """Pairs of the pipeline's annotations, by the rules of train_pairs. ParamsError: a task has no measures."""
     values, dropped = params.load(), Counter[str]()
     pairs = params.leaf(values, "train_pairs")
-    missing = slot_settings.unconfigured(slot_settings.read(params.leaf(values, "measures")))
+    missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     for task in setting.tasks:
         recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
         if recipe.judge is not None:

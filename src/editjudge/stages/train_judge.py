@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core import hub, params, records
 from editjudge.core.files import work
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
 from editjudge.training.pictures import Pictures, faulty, names_of, sums_of
@@ -40,7 +40,7 @@ CODE = (
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
-    return read("train_judge", TrainJudgeSetting, params.leaf(values, "train_judge"))
+    return section(values, "train_judge", TrainJudgeSetting)
 
 
 def prepare(pairs: list[records.Row], run: Path, skip_failed: bool) -> None:

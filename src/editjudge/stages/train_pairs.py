@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from editjudge.core import keys, params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import read, section
 from editjudge.engine import resume
 from editjudge.labels import rules as tier_rules
 from editjudge.labels import tiers
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 
 Rows = list[records.Row]
 Damages: TypeAlias = Mapping[tuple[str, str], float | None]  # by prompt and model
@@ -249,7 +250,7 @@ def run() -> None:
     values = params.load()
     tasks, setting = params.leaf(values, "tasks"), params.leaf(values, "train_pairs")
     recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models = slot_settings.read(params.leaf(values, "measures"))
+    models = section(values, "measures", SlotSetting)
     every, tallies = choose_all(recipes, setting, slot_settings.unconfigured(models)), {}
     with records.RowWriter(Path("data/train_pairs.parquet"), "train_pairs") as out:
         for task, chosen, counts in every:

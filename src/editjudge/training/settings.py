@@ -40,51 +40,67 @@ class BaseModelSetting:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LaunchSetting:
-    """Section `launch` of a training."""
+    """Section `launch` of a training: its processes.
 
-    launcher: Literal["torchrun", "deepspeed"]
-    nodes: Annotated[Positive, Field(le=4096)]
-    processes: Annotated[Count, Field(le=4096)]
-    address: Text
-    port: Annotated[Count, Field(le=65_535)]
-    hostfile: Text
+    launcher: torchrun is started on each of several nodes, which share the repository's folder, with the node's number
+    in PET_NODE_RANK, 0 being that of `address`; deepspeed once, with DeepSpeed's `hostfile` of the nodes. processes: on
+    each node; 0: one for each GPU, or one; on the CPU where there are fewer GPUs.
+    """
+
+    launcher: Literal["torchrun", "deepspeed"] = "torchrun"
+    nodes: Annotated[Positive, Field(le=4096)] = 1
+    processes: Annotated[Count, Field(le=4096)] = 1
+    address: Text = "localhost"
+    port: Annotated[Count, Field(le=65_535)] = 29400
+    hostfile: Text = "hostfile"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TrainingSetting:
-    """How a judge or a scorer is trained; the comments of section `train_judge` say what the fields mean."""
+    """How a judge or a scorer is trained.
+
+    base: a folder or hub id. max_steps: takes the place of epochs where it is above 0. global_batch: pairs of one step,
+    of all processes together: the same number gives the same training. batch_size: pairs that a process works on at a
+    time, at most; how often follows from global_batch. held_out_share: of the prompts, by the hash of their names: they
+    choose the weights that are kept; test_share: of others, which only measure. augmentation: mirror turns a row's
+    images alike, at random, which makes "left", "above" and text wrong. min_pixels, max_pixels: images are resized to
+    between these; 0: as the base's processor does. log_every, eval_every, save_every: steps; a killed training goes on
+    from the last saved checkpoint, of which keep_checkpoints are kept. skip_failed: leave pairs out whose images cannot
+    be used, and list them; else stop and name them. workers: processes that decode images, for each of the training's.
+    liger: Liger's kernels, on a GPU. deepspeed: a file of configs/deepspeed.
+    """
 
     where: ClassVar[str] = "train_judge"
 
     base: Text
     lora_rank: Annotated[Count, Field(le=4096)]
-    lora_alpha: Annotated[Positive, Field(le=65_536)]
-    lora_dropout: Part
     learning_rate: Amount
-    epochs: Amount
     max_steps: Annotated[Whole, Field(ge=-1)]
     global_batch: Annotated[Positive, Field(le=65_536)]
     batch_size: Annotated[Positive, Field(le=65_536)]
-    warmup_share: Part
-    weight_decay: Amount
     held_out_share: Part
-    test_share: Part
-    augmentation: Literal["none", "mirror"]
-    min_pixels: Count
-    max_pixels: Count
-    log_every: Positive
     eval_every: Positive
     save_every: Positive
-    keep_checkpoints: Annotated[Whole, Field(ge=2)]  # the last one may be half-written
-    skip_failed: Flag
-    workers: Count
-    bf16: Flag
-    gradient_checkpointing: Flag
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"]
-    liger: Flag
-    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"]
     seed: Count
-    launch: LaunchSetting
+    lora_alpha: Annotated[Positive, Field(le=65_536)] = 32
+    lora_dropout: Part = 0.0
+    epochs: Amount = 1.0
+    warmup_share: Part = 0.05
+    weight_decay: Amount = 0.1
+    test_share: Part = 0.0
+    augmentation: Literal["none", "mirror"] = "none"
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+    log_every: Positive = 10
+    keep_checkpoints: Annotated[Whole, Field(ge=2)] = 2  # the last one may be half-written
+    skip_failed: Flag = False
+    workers: Count = 0
+    bf16: Flag = False
+    gradient_checkpointing: Flag = False
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
+    liger: Flag = False
+    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"] = "none"
+    launch: LaunchSetting = LaunchSetting()
 
     def __post_init__(self) -> None:
         if self.save_every % self.log_every:
@@ -115,40 +131,34 @@ class TrainJudgeSetting(TrainingSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class SingleEditsSetting(TrainingSetting):
-    """What entries of section `train_scorer` share. lora_rank: 0: all parameters. What has a default here is as most
-    trainings have it."""
+    """Fields that entries of section `train_scorer` share. lora_rank: 0: all parameters are trained."""
 
     where: ClassVar[str] = "train_scorer"
 
     data: Text
 
-    augmentation: Literal["none", "mirror"] = "none"
-    min_pixels: Count = 0
-    max_pixels: Count = 0
-    skip_failed: Flag = False
-    workers: Count = 0
-    bf16: Flag = False
-    gradient_checkpointing: Flag = False
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
-    liger: Flag = False
-    keep_checkpoints: Annotated[Whole, Field(ge=2)] = 2
-    launch: LaunchSetting = LaunchSetting(
-        launcher="torchrun", nodes=1, processes=1, address="localhost", port=29400, hostfile="hostfile"
-    )
-
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TrainScorerSetting(SingleEditsSetting):
-    """An entry of section `train_scorer` with a head, whose comments say what the fields mean."""
+    """An entry of section `train_scorer` with a head.
+
+    dimensions: of its scores, those that are learnt, in their order. prompt: brief (one look for all dimensions),
+    rubric (each dimension by itself) or score (ADIEE's sentences). token: the added one, whose hidden state the head
+    reads. head: gaussian (a mean and a standard deviation) or score (a mean); head_sizes: of its inner layers; head_shared:
+    one for all dimensions. aggregation: how the dimensions become one score. loss: regression is to the scores less
+    `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the edit as a whole)
+    or both. score_weight, language_weight: of that loss, and of the loss of the reply's words. calibration: training
+    edits, at most, that the calibrated value is read from.
+    """
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]
     prompt: Text
-    token: Annotated[Text, Field(pattern=r"^<\|\w+\|>$")]
+    token: Annotated[Text, Field(pattern=r"^<\|\w+\|>$")] = "<|Reward|>"
     head: Literal["gaussian", "score"]
     head_sizes: tuple[Positive, ...]
     head_dropout: Part
-    head_shared: Flag
-    aggregation: Literal["min", "mean", "sum"]
+    head_shared: Flag = False
+    aggregation: Literal["min", "mean", "sum"] = "mean"
     loss: Literal["uncertainty", "bradley_terry", "bradley_terry_ties", "regression"]
     learn: Literal["each", "overall", "both"]
     offset: Real = 0.0
@@ -176,7 +186,6 @@ class TrainRaterSetting(SingleEditsSetting):
     rubrics: Text
     most: Count = 0
     distance_weight: Amount = 0.0
-    deepspeed: Literal["none", "zero2", "zero2_offload", "zero3", "zero3_offload"] = "none"
 
 
 def read_training(where: str, given: Any) -> TrainScorerSetting | TrainRaterSetting:

@@ -5,7 +5,7 @@ landmarks. The files are read as published; how images are fed and outputs read 
 The published weights are for non-commercial research.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 from editjudge.core.params import ParamsError
 from editjudge.vision import shapes
 from editjudge.vision.faces import Face
-from editjudge.vision.faces_settings import NONE, InsightFaceSetting, read
+from editjudge.vision.faces_settings import NONE, InsightFaceSetting, check_files
 
 NO_MODEL = (
     errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoSuchFile,
@@ -36,10 +36,11 @@ POINTS_2D = 106
 DENSE_3D, POINTS_3D = 3309, 68  # 1k3d68 gives 1,103 points of three coordinates, the last 68 of them the landmarks
 
 
-def check(where: str, given: Mapping[str, Any], device: str) -> None:
-    """ParamsError for what `read` and InsightFaces refuse: each file is loaded, on the CPU whatever the device."""
+def check(where: str, setting: InsightFaceSetting, device: str) -> None:
+    """ParamsError for what `check_files` and InsightFaces refuse: each file is loaded, on the CPU in any case."""
     _providers(where, device)
-    InsightFaces(where, read(where, given))
+    check_files(where, setting)
+    InsightFaces(where, setting)
 
 
 class InsightFaces:

@@ -1,13 +1,11 @@
 """Section `measures.insightface` of params.yaml, which is read without onnxruntime."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import settings
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, Positive, Share, Text
 
@@ -21,7 +19,7 @@ class InsightFaceSetting:
     face. overlap: faces that overlap more are one. batch_size: crops that the recognizer is given at a time.
     """
 
-    folder: Text
+    folder: Text = "models/insightface/buffalo_l"
     detector: Text = "det_10g.onnx"
     recognizer: Text = "w600k_r50.onnx"
     landmarks: Text = "2d106det.onnx"
@@ -31,9 +29,8 @@ class InsightFaceSetting:
     batch_size: Annotated[Positive, Field(le=4096)] = 32
 
 
-def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
-    """The setting of the params section `where`. ParamsError names the field that is wrong or whose file is missing."""
-    setting = settings.read(where, InsightFaceSetting, given)
+def check_files(where: str, setting: InsightFaceSetting) -> None:
+    """ParamsError for a file of the params section `where` that is not there."""
     for field in ("detector", "recognizer", "landmarks"):
         name = getattr(setting, field)
         if name == NONE and field == "landmarks":
@@ -45,4 +42,3 @@ def read(where: str, given: Mapping[str, Any]) -> InsightFaceSetting:
                 f"{where}.{field}: no file {Path(setting.folder) / name}; give a folder with insightface's ONNX files,"
                 " such as buffalo_l"
             )
-    return setting

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Count, Real, Text, Wrong
+from editjudge.core.settings import FORBID, Count, ModelName, Real, Text, Wrong
 from editjudge.editors.asked import Ask
 
 AS_PUBLISHED = "auto"
@@ -87,7 +87,7 @@ class DiffusersSetting:
     """An editing model. The comments of configs/editors.yaml say what the fields mean."""
 
     kind: Literal["diffusers"] = "diffusers"
-    model: Text
+    model: ModelName
     seed: Annotated[Count, Field(le=2**63 - 1)]
     data: Arguments
     benchmark: Arguments

@@ -8,15 +8,15 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.settings import FORBID, Amount, Count, Real
 
 
-@dataclass(frozen=True, config=FORBID)
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProceduralSetting:
-    """kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit, 0 or more.
+    """kind: how it works (`edits`). amount: the damage it aims at, mean ΔE outside the edit, 0 or more.
 
     workers: processes; 0: one on each core. timeout: seconds that one edit may take.
     """
 
     kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
-    amount: Amount
+    amount: Amount = 0.0
     seed: Count
     workers: Count = 0
     timeout: Annotated[Real, Field(ge=0.1)] = 600.0

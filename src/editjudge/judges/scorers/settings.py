@@ -12,8 +12,8 @@ class CheckpointSetting:
     """A trained scorer. model: its folder. device: auto takes a GPU where there is one."""
 
     model: Text
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Positive
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_size: Positive = 32
     device: Text = "auto"
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import settings
-from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
+from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Text, Wrong
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.names import KINDS, Slot
+from editjudge.vision.faces_settings import InsightFaceSetting
 from editjudge.vision.folders import Precision
 
 NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
@@ -50,15 +50,15 @@ class SlotSetting:
     prompts: Images = 1
     workers: Annotated[Count, Field(le=4096)] = 0
     features_gigabytes: Annotated[Real, Field(ge=0, le=1e6)] = 0.0
-    clip: Text = NONE
-    dinov3: Text = NONE
-    segmenter: Text = GRABCUT
-    lpips: Text = NONE
-    depth: Text = NONE
+    clip: ModelName = NONE
+    dinov3: ModelName = NONE
+    segmenter: ModelName = GRABCUT
+    lpips: FileName = NONE
+    depth: ModelName = NONE
     faces: Literal["lbp", "insightface", "none"] = "lbp"
-    parsing: Text = NONE
-    pose: Text = NONE
-    insightface: Mapping[str, Any] = field(default_factory=dict)
+    parsing: ModelName = NONE
+    pose: ModelName = NONE
+    insightface: InsightFaceSetting = InsightFaceSetting()
     slots: Mapping[Slot, OwnSetting] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,14 +82,9 @@ class SlotSetting:
         return None if own is None else own.device
 
 
-def read(given: Any) -> SlotSetting:
-    """The section `measures`. ParamsError names the field that is wrong, missing or unknown."""
-    return settings.read("measures", SlotSetting, given)
-
-
 def lacking(name: str, setting: SlotSetting) -> tuple[Slot, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
-    landmarks = setting.faces == INSIGHTFACE and setting.insightface.get("landmarks") != NONE  # the cascade finds none
+    landmarks = setting.faces == INSIGHTFACE and setting.insightface.landmarks != NONE  # the cascade finds none
     if name == "face_geometry_L2_distance" and not landmarks:
         return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)

@@ -84,7 +84,7 @@ def _version(slot: Slot, setting: SlotSetting) -> str:
     """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
     options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
     if slot == "faces":
-        options = sorted((name, value) for name, value in setting.insightface.items() if name != "folder")
+        options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
     return weights_version(_weights(slot, setting), options)
 
 
@@ -101,7 +101,8 @@ def _weights(slot: Slot, setting: SlotSetting) -> Path:
     """The folder or file of a slot's weights, looked into. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
-        return Path(faces_settings.read("measures.insightface", setting.insightface).folder)
+        faces_settings.check_files("measures.insightface", setting.insightface)
+        return Path(setting.insightface.folder)
     return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, ARCHITECTURES[slot])
 
 
@@ -199,8 +200,8 @@ class Models:
             return LbpFaces()
         from editjudge.vision.faces_insightface import InsightFaces
 
-        setting = faces_settings.read("measures.insightface", self.setting.insightface)
-        return InsightFaces("measures.insightface", setting, self._device("faces"))
+        faces_settings.check_files("measures.insightface", self.setting.insightface)
+        return InsightFaces("measures.insightface", self.setting.insightface, self._device("faces"))
 
     @cached_property
     def parsing(self) -> "FaceParser":

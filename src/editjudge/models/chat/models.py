@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from editjudge.core import hub, params
+from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
@@ -33,7 +34,7 @@ from editjudge.models.chat.settings import (
     TransformersSetting,
 )
 from editjudge.models.endpoint.spending import Account, Usage
-from editjudge.models.serve.launch import Checkpoint, Running, read_serving, running
+from editjudge.models.serve.launch import Checkpoint, Running, Serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
@@ -115,7 +116,7 @@ class Model:
     def _server(self) -> Running:
         setting = cast(ServedSetting, self.setting)
         checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size, setting.lora)
-        return self._started.enter_context(running(checkpoint, read_serving(params.load())))
+        return self._started.enter_context(running(checkpoint, section(params.load(), "serve", Serving)))
 
     @functools.cached_property
     def _pool(self) -> ProcessPoolExecutor:
@@ -163,7 +164,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
         parts += [weights_hash(Path(setting.model)), setting.dtype]
         parts += [weights_hash(Path(setting.lora))] if setting.lora else []
     if isinstance(setting, ServedSetting):
-        how = read_serving(params.load())
+        how = section(params.load(), "serve", Serving)
         parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
         parts += [resume.code_version(LOCAL_CODE)]

@@ -52,8 +52,8 @@ class LocalSetting(ChatModelSetting):
     """
 
     adapter: Text = NONE
-    dtype: Literal["float32", "bfloat16"]
-    batch_size: Annotated[Positive, Field(le=10_000)]
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    batch_size: Annotated[Positive, Field(le=10_000)] = 32
     workers: Count = 1
 
     @property

@@ -22,10 +22,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 from tqdm import tqdm
 
-from editjudge.core import params
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
-from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, read
+from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 
 LAST_LINES = 15
 LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
@@ -52,25 +51,34 @@ class Checkpoint:
 
 @settings_class(frozen=True, config=FORBID)
 class Serving:
-    """How: the section `serve` of params.yaml, whose comments say what the fields mean."""
+    """The section `serve` of params.yaml: how a checkpoint is served.
 
-    engine: Literal["transformers", "vllm"]
-    program: Text
-    host: Text
-    port: Annotated[Count, Field(le=65_535)]
-    dtype: Literal["float32", "bfloat16"]
-    tensor_parallel: Annotated[Positive, Field(le=1024)]
-    data_parallel: Annotated[Positive, Field(le=1024)]
-    devices: Sequence[Count]
-    gpu_memory_utilization: Annotated[Real, Field(gt=0, le=1)]
-    max_model_len: Annotated[Positive, Field(le=10_000_000)]
-    max_num_seqs: Annotated[Positive, Field(le=10_000)]
-    images: Annotated[Positive, Field(le=1000)]
-    min_pixels: Count
-    max_pixels: Count
-    arguments: Sequence[Text]
-    start_seconds: Annotated[Real, Field(ge=0.1, le=86_400)]
-    stop_seconds: Annotated[Real, Field(ge=0, le=86_400)]
+    engine: transformers is the embedded server. program: of vLLM, what `make vllm` makes, or a name on the PATH. port:
+    0: a free one. dtype: of a checkpoint that has no setting of its own. tensor_parallel: GPUs of each copy of the
+    model; data_parallel: copies of it (the embedded server has one). devices: numbers of the GPUs that it may use, of
+    those that the stage sees; none: all. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most.
+    max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most.
+    min_pixels, max_pixels: vLLM resizes images to between these; 0: the checkpoint's. start_seconds: until it must be
+    healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine.
+    """
+
+    engine: Literal["transformers", "vllm"] = "transformers"
+    program: Text = ".vllm/bin/vllm"
+    host: Text = "127.0.0.1"
+    port: Annotated[Count, Field(le=65_535)] = 25930
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    tensor_parallel: Annotated[Positive, Field(le=1024)] = 1
+    data_parallel: Annotated[Positive, Field(le=1024)] = 1
+    devices: Sequence[Count] = ()
+    gpu_memory_utilization: Annotated[Real, Field(gt=0, le=1)] = 0.9
+    max_model_len: Annotated[Positive, Field(le=10_000_000)] = 48_000
+    max_num_seqs: Annotated[Positive, Field(le=10_000)] = 32
+    images: Annotated[Positive, Field(le=1000)] = 3
+    min_pixels: Count = 0
+    max_pixels: Count = 0
+    arguments: Sequence[Text] = ()
+    start_seconds: Annotated[Real, Field(ge=0.1, le=86_400)] = 900.0
+    stop_seconds: Annotated[Real, Field(ge=0, le=86_400)] = 15.0
 
     def __post_init__(self) -> None:
         if not (self.min_pixels == self.max_pixels == 0 or 0 < self.min_pixels <= self.max_pixels):
@@ -90,10 +98,6 @@ class Running:
     model: str
     process: subprocess.Popen
     log: Path
-
-
-def read_serving(values: dict[str, Any]) -> Serving:
-    return read("serve", Serving, params.leaf(values, "serve"))
 
 
 @contextmanager

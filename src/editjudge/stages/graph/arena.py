@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, known
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, known
 from editjudge.judges.protocol import Dimension
 
 NONE = "none"  # no anchor
@@ -28,7 +28,7 @@ class ImportedSetting:
     suite: of whose cases they are edits, in the place of the arena's prompts.
     """
 
-    path: Text
+    path: FileName
     suite: Text | None = None
 
 
@@ -48,7 +48,7 @@ class ArenaPlan:
     rounds: Positive
     seed: Count
     least_share: Share
-    few_images: Literal["keep", "leave_out"]
+    few_images: Literal["keep", "leave_out"] = "keep"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -61,7 +61,7 @@ from editjudge.training.settings import (
 from editjudge.vision import faces_settings
 
 T = TypeVar("T")
-SECTIONS: dict[str, type] = {
+SECTIONS: dict[str, Any] = {
     "embed": EmbedSetting,
     "filter": FilterSetting,
     "measures": SlotSetting,
@@ -219,7 +219,7 @@ class Check:
         for slot in slot_settings.torch_slots(slot_settings.SLOTS, measures) - {"faces"} if measures else ():
             self.there(f"measures.{slot}", getattr(measures, slot), local=slot == "lpips")
         if measures and measures.faces == slot_settings.INSIGHTFACE:
-            self.attempt("measures", faces_settings.read, "measures.insightface", measures.insightface)
+            self.attempt("measures", faces_settings.check_files, "measures.insightface", measures.insightface)
 
     def thresholds(self, recipes: list[Recipe], found: Mapping[str, Any]) -> None:
         """Every task that measures decide has thresholds for measures that are configured."""

@@ -15,11 +15,12 @@ from editjudge.benchmarks.suites import suite_rating
 from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.main import guarded
-from editjudge.core.settings import read
+from editjudge.core.settings import read, section
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.settings import NO_KEY
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
@@ -54,10 +55,10 @@ def needs(values: Values) -> Iterator[Need]:
     """Every model and data set of the parameters, under its key; the trained judge is as large as its base."""
     if values["embed"]["backend"] == "qwen3_vl":
         yield Need("embed", values["embed"]["model"])
-    setting = slot_settings.read(values["measures"])
+    setting = section(values, "measures", SlotSetting)
     for slot in sorted(slot_settings.torch_slots(slot_settings.SLOTS, setting)):
         name = getattr(setting, slot)
-        yield Need(f"measures.{slot}", setting.insightface["folder"] if slot == "faces" else name)
+        yield Need(f"measures.{slot}", setting.insightface.folder if slot == "faces" else name)
     for where, given in _entries(values):
         if "base_url" in given:
             yield Need(where, given["model"], given["base_url"], given.get("api_key_env", NO_KEY))
@@ -80,13 +81,13 @@ def needs(values: Values) -> Iterator[Need]:
 
 def _entries(values: Values) -> Iterator[tuple[str, Values]]:
     """The entries that may name a model."""
-    for section in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
-        for name, given in params.leaf(dict(values), section).items():
-            yield f"{section}.{name}", given
-    for section in ("photo_pool", "regions", "instructions"):
-        for name, given in (values.get(section) or {}).items():
+    for where in ("grounding", "editors", "pairwise.judges", "judges", "raters"):
+        for name, given in params.leaf(values, where).items():
+            yield f"{where}.{name}", given
+    for where in ("photo_pool", "regions", "instructions"):
+        for name, given in (values.get(where) or {}).items():
             if isinstance(given, Mapping):
-                yield f"{section}.{name}", given
+                yield f"{where}.{name}", given
 
 
 def _data(values: Values) -> Iterator[tuple[str, Values]]:
@@ -98,8 +99,8 @@ def _data(values: Values) -> Iterator[tuple[str, Values]]:
     if records.get("records", "graph") != "graph":
         yield "instructions", {"path": records["records"], "images": records["images"]}
     yield "gedit_bench", values["gedit_bench"]
-    for section in ("imported", "benchmarks", "suites", "scorer_data"):
-        yield from ((f"{section}.{name}", given) for name, given in (values.get(section) or {}).items())
+    for where in ("imported", "benchmarks", "suites", "scorer_data"):
+        yield from ((f"{where}.{name}", given) for name, given in (values.get(where) or {}).items())
 
 
 def questions(values: Values) -> dict[str, int | None]:
@@ -207,7 +208,9 @@ def work(values: Values) -> list[str]:
     images = pool + (arena or 0) + sum(suite_cases(each) or 0 for each in (values.get("suites") or {}).values())
     for name, given in values["editors"].items():
         price = given.get("price")
-        money = f"money {images * price:,.2f}" if price else "its price is not set" if given["kind"] == "api" else ""
+        money = (
+            f"money {images * price:,.2f}" if price else "its price is not set" if given.get("kind") == "api" else ""
+        )
         rows.append((f"images of {name}", f"{images:,}", f"hours {UNKNOWN}; {money}".removesuffix("; ")))
     for name, count in questions(values).items():
         hours = UNKNOWN if count is None else f"{count * rate['seconds'] / 3600:,.1f}"
