@@ -41,7 +41,7 @@ from editjudge.models.weights import merge
 from editjudge.models.weights import tensors as merge_tensors
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.qwen import tiny
-from editjudge.training.lora import lora
+from editjudge.training.lesson import lora
 
 Nets = dict[str, Qwen3VLForConditionalGeneration]
 Bases = dict[str, Path]
