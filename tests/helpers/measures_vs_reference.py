@@ -297,7 +297,7 @@ def lpips_model(seed: int) -> Models:
         file = Path(folder) / "lpips.safetensors"
         save_file(lpips_weights(seed), file)
         models = Models(SlotSetting(lpips=str(file)))
-        assert models.lpips.weights  # loaded while the file is there
+        assert models.model("lpips").weights  # loaded while the file is there
         return models
 
 

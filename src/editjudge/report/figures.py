@@ -235,12 +235,12 @@ def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
 
 
 def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
-    if curve := plots.get("learning_curve"):
+    for name in (name for name in plots if name.startswith("learning_curve/")):
         x = {"x": axis("pairs", title="training pairs")}
         y = {"y": axis("accuracy", title="benchmark accuracy", zero=False)}
         layers = [layer(BAND, x, ends("y")), layer(LINE, x, y)]
         note = "Accuracy on the benchmark by the number of training pairs, with the 95 % interval over photos."
-        yield figure("Learning curve", note, curve, layer=layers, height=220)
+        yield figure(f"Learning curve, {name.partition('/')[2]}", note, plots[name], layer=layers, height=220)
     loss = [{"step": row["step"], "loss": row["loss"], "of": "training"} for row in plots.get("train_loss", ())]
     loss += [{"step": row["step"], "loss": row["eval_loss"], "of": "held out"} for row in plots.get("train_eval", ())]
     if loss:
