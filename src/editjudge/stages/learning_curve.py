@@ -21,13 +21,13 @@ from editjudge.benchmarks.preferences import forms
 from editjudge.core import hub, params, records
 from editjudge.core.errors import UserError
 from editjudge.core.main import stage
-from editjudge.core.settings import read
+from editjudge.core.settings import section
 from editjudge.core.winner import OTHER_SIDE
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.statistics import clustered
-from editjudge.training.settings import CurveSetting
+from editjudge.training.settings import CurveSetting, MergeSetting, TrainJudgeSetting
 
 PAIRS = Path("data/train_pairs.parquet")
 JUDGE = "pvc_judge"
@@ -43,21 +43,22 @@ def part_of(pairs: Sequence[records.Row], share: float, swapped: bool) -> list[r
 
 def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder: Path) -> Path:
     """Trains on the pairs in `folder`, and returns the merged judge. UserError: the training failed."""
-    setting = params.leaf(values, "train_judge")
-    steps = {"max_steps": max(1, round(share * setting["max_steps"]))} if setting["max_steps"] > 0 else {}
+    setting = section(values, "train_judge", TrainJudgeSetting)
+    steps = {"max_steps": max(1, round(share * setting.max_steps))} if setting.max_steps > 0 else {}
     (folder / "data").mkdir()
     (folder / "models").mkdir()
     for name in ("data/pools", "data/candidates", "data/code", "configs"):
         (folder / name).symlink_to(Path(name).resolve())
-    base = hub.checkpoint("train_judge.base", setting["base"])
+    base = hub.checkpoint("train_judge.base", setting.base)
     records.write(folder / PAIRS, pairs, "train_pairs")
-    changed = values | {"train_judge": setting | steps | {"base": str(base.resolve())}}
+    changed = values | {"train_judge": values["train_judge"] | steps | {"base": str(base.resolve())}}
     (folder / "params.yaml").write_text(yaml.safe_dump(changed))
     source = str(Path(__file__).parents[2])
     command = [sys.executable, "-m", "editjudge.stages.train_judge"]
     if subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": source}).returncode:
         raise UserError("the training failed")
-    merge_adapter(base, folder / "models/adapter", folder / "models/judge", values["merge_judge"]["dtype"])
+    dtype = section(values, "merge_judge", MergeSetting).dtype
+    merge_adapter(base, folder / "models/adapter", folder / "models/judge", dtype)
     return folder / "models/judge"
 
 
@@ -94,8 +95,7 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
 
 def run(name: str) -> None:
     values = params.load()
-    where = f"learning_curve.{name}"
-    setting = read(where, CurveSetting, params.leaf(values, where))
+    setting = section(values, f"learning_curve.{name}", CurveSetting)
     records.write_csv(Path(f"plots/learning_curve/{name}.csv"), rows(values, setting.shares, setting.swapped))
 
 
