@@ -29,7 +29,7 @@ def all_pairs(outcomes, prompts=None):
     """The matches of all pairs on the first so many prompts."""
     used = outcomes[:prompts]
     prompt, pair = (x.ravel() for x in np.indices(used.shape))
-    return matches_of(choosing.Answers(prompt, pair, used.ravel().astype(float)), outcomes)
+    return matches_of(choosing.MatchAnswers(prompt, pair, used.ravel().astype(float)), outcomes)
 
 
 def matches_of(answers, outcomes):

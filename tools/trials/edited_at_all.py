@@ -49,7 +49,7 @@ Shown = Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]  # what it is, 
 
 def half(rgb: np.ndarray) -> np.ndarray:
     small = picture.shrunk(rgb, max(rgb.shape) // 2)[0]
-    return picture.fitted(small, picture.Picture(rgb, []))
+    return picture.fitted(small, picture.SeenImage(rgb, []))
 
 
 def speck(rgb: np.ndarray, region: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -67,7 +67,7 @@ def probe(task: str, folder: str) -> Shown:
     for pair in scenes.make_pairs(task, "train", PROMPTS, SIDE, 1):
         rng = np.random.default_rng([7, *pair["key"].encode()])
         source, edit = images.decode(pair["image"]), edits.parse_edit(pair["edit"])
-        own = picture.Picture(source, [region["box"] for region in pair["regions"]])
+        own = picture.SeenImage(source, [region["box"] for region in pair["regions"]])
         region = picture.Areas(own, ()).mask(recipe.changed_area)
         scene = edits.carry_out(source, edit)
         yield "clean", source, scene.clean, region
@@ -86,7 +86,7 @@ def real(folder: Path) -> Shown:
         source, edited = (picture.shrunk(images.decode((folder / name).read_bytes()), 1024)[0] for name in names)
         whole = np.ones(source.shape[:2], bool)
         drifted = images.from_lab(images.to_lab(half(source)) + np.float32([2, 3, -2]))
-        yield "real", source, picture.fitted(edited, picture.Picture(source, [])), whole
+        yield "real", source, picture.fitted(edited, picture.SeenImage(source, [])), whole
         yield "real, jpeg 60", source, images.jpeg_roundtrip(source, 60), whole
         yield "real, half", source, half(source), whole
         yield "real, made anew", source, images.jpeg_roundtrip(drifted, 70), whole

@@ -99,10 +99,10 @@ def answered(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def all_pairs(outcomes: np.ndarray, models: int) -> ratings.Matches:
     prompt, pair = (x.ravel() for x in np.indices(outcomes.shape))
-    return to_matches(choosing.Answers(prompt, pair, outcomes.ravel().astype(float)), models)
+    return to_matches(choosing.MatchAnswers(prompt, pair, outcomes.ravel().astype(float)), models)
 
 
-def to_matches(answers: choosing.Answers, models: int) -> ratings.Matches:
+def to_matches(answers: choosing.MatchAnswers, models: int) -> ratings.Matches:
     return choosing.to_matches(answers, pairs_of(models), [f"m{k:02d}" for k in range(models)])
 
 
@@ -410,7 +410,7 @@ def chosen_once(seed: int, spread: float, image: float, sharpness: float) -> lis
     fit = chosen(outcomes, int(0.4 * outcomes.size), models, seed)
     at_random = rng.permutation(outcomes.size)[: int(0.4 * outcomes.size)]
     prompt, pair = np.unravel_index(at_random, outcomes.shape)
-    blind = to_matches(choosing.Answers(prompt, pair, outcomes[prompt, pair].astype(float)), models)
+    blind = to_matches(choosing.MatchAnswers(prompt, pair, outcomes[prompt, pair].astype(float)), models)
     tau = stats.kendalltau(ratings.fit(full).abilities, ratings.fit(fit).abilities).statistic
     fewer = choosing.width(all_pairs(outcomes[:48], models))
     some = choosing.width(chosen(outcomes, int(0.4 * outcomes[:48].size), models, seed)) / fewer
