@@ -36,11 +36,8 @@ TWICE = {
     "Candidate",
     "Edit",
     "Limits",
-    "Line",
-    "Picture",
     "Pictures",
     "Prompt",
-    "Question",
     "_Process",
 }
 # Rooms of the old house that others still empty.
