@@ -7,7 +7,7 @@ import grimp
 import pytest
 
 from editjudge.core import params
-from editjudge.editors import settings
+from editjudge.editors import making, settings
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.procedural.settings import ProceduralSetting
@@ -93,7 +93,7 @@ def test_the_fields_that_make_nothing_anew_exist() -> None:
 
 
 def test_the_code_of_each_kind_is_its_own() -> None:
-    assert len({settings.code(read(entry)) for entry in ENTRIES.values()}) == 3
+    assert len({making.code(read(entry)) for entry in ENTRIES.values()}) == 3
 
 
 def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
