@@ -17,8 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable)
-from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.core import portable
+
+# ruff: noqa: E402
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 os.environ |= {"HF_HUB_OFFLINE": "1"}
 
@@ -49,6 +51,7 @@ from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
 from editjudge.photos.settings import read_instructions
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
