@@ -26,7 +26,7 @@ from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models
 from editjudge.models.chat.chat_model import ChatModel
 from editjudge.models.chat.forms import ChatForm
-from editjudge.models.chat.settings import EndpointSetting, ServedSetting, TransformersSetting
+from editjudge.models.chat.settings import EndpointSetting, ServedSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
 ROOT = Path(__file__).parents[2]

@@ -24,6 +24,7 @@ from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
+from editjudge.models.chat import logprobs
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
 from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling
 from editjudge.models.chat.settings import (
@@ -34,7 +35,6 @@ from editjudge.models.chat.settings import (
     ServedSetting,
     TransformersSetting,
 )
-from editjudge.models.chat import logprobs
 from editjudge.models.endpoint import pictures
 from editjudge.models.endpoint.spending import Account, Usage
 from editjudge.models.serve.launch import Checkpoint, Running, Serving, running

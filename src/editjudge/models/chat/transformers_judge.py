@@ -100,7 +100,9 @@ class LocalModel:
         return {"token": piece.decode(errors="replace"), "bytes": list(piece)}
 
 
-def replies(setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask], device: str) -> list[RawReply | str]:
+def replies(
+    setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask], device: str
+) -> list[RawReply | str]:
     """The first replies to tasks, or the next ones to those that have some, by the setting's model on the device."""
     if setting.workers != 1:
         torch.set_num_threads(1)
