@@ -10,9 +10,9 @@ from editjudge.editors import making, outcomes
 from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.grounding import detecting
 from editjudge.judges.scorers import features, opening
-from editjudge.judges.settings import EndpointSetting, TransformersSetting
 from editjudge.measures.annotation import batch
 from editjudge.models.chat import logprobs, models
+from editjudge.models.chat.settings import EndpointSetting, TransformersSetting
 from editjudge.models.endpoint import pictures
 from editjudge.photos import locating
 from editjudge.photos import models as photo_models
@@ -70,8 +70,8 @@ def test_every_exception_is_a_module_with_a_reason() -> None:
 def test_transparency_laid_on_black_makes_other_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept p(A) outlived that change once: the modules were listed by hand, without core.images."""
     (tmp_path / "config.json").write_text("{}")
-    here = TransformersSetting(model=str(tmp_path), rule="agreement", dtype="float32", batch_size=4)
-    there = EndpointSetting(base_url="http://127.0.0.1:1/v1", model="m", rule="agreement", api_key_env="none")
+    here = TransformersSetting(model=str(tmp_path), dtype="float32", batch_size=4)
+    there = EndpointSetting(base_url="http://127.0.0.1:1/v1", model="m", api_key_env="none")
     before = [models.model_of(here), models.model_of(there)]
     code.identity.cache_clear()
     changed("editjudge.core.images", monkeypatch)
