@@ -43,7 +43,6 @@ from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel
@@ -52,7 +51,6 @@ from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
 from editjudge.photos.settings import read_instructions
-from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
