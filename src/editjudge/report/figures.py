@@ -1,6 +1,6 @@
-"""The results as the page shows them: tables, and charts as Vega-Lite specifications, from metrics and plot files.
+"""Tables and charts (Vega-Lite specifications) of the report, from metrics and plot files.
 
-What is not there is left out: the page says so in its place.
+A missing file leaves its table or chart empty, and the page says which stage writes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "mat
 
 
 def figure(title: str, note: str, rows: Rows, **spec: Any) -> Row:
-    """A chart. note: what it says, also for those who do not see it. rows: its data, which are a table, too."""
+    """A chart. note: what it shows, read aloud by screen readers too. rows: its data, also shown as a table."""
     return {"title": title, "note": note, "spec": {"data": {"values": list(rows)}, **spec}}
 
 
@@ -34,7 +34,7 @@ def layer(mark: Any, *encodings: Row) -> Row:
 
 
 def ends(channel: str) -> Row:
-    """From a row's `low` to its `high`."""
+    """An interval along a channel (x or y), from a row's `low` to its `high`."""
     return {channel: axis("low"), f"{channel}2": {"field": "high"}}
 
 
@@ -42,7 +42,7 @@ def ends(channel: str) -> Row:
 
 
 def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
-    """The overall board, and each judge's of a dimension: the models, by dimension and task where there are such."""
+    """The overall board and one for each judge and dimension, each as a whole, by dimension and by task."""
     together, judges = ((leaderboard or {}).get(name) for name in ("overall", "judges"))
     named = [("all dimensions", together)] if together else []
     named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
@@ -69,7 +69,7 @@ def _best_first(board: Mapping[str, Any]) -> Row | None:
 
 
 def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
-    """What the page is of, in sentences."""
+    """Sentences that say what the page covers."""
     found = []
     boards = (metrics["leaderboard"] or {}).get("judges", ())
     if boards:
@@ -99,7 +99,7 @@ def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
 
 
 def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Of each benchmark: a row a judge, and what papers print of benchmarks of its form."""
+    """For each benchmark: a row for each judge, and the accuracies that papers print for benchmarks of its form."""
     published = params.load(PUBLISHED)
     return [
         {
@@ -120,7 +120,7 @@ def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def chance(report: Mapping[str, Any]) -> float | None:
-    """The accuracy of a guess among the verdicts that people gave; both good and both bad are a Tie."""
+    """The accuracy of guessing among the verdicts that people gave; "Both good" and "Both bad" count as a Tie."""
     given = {row["verdict"] for row in report["benchmark"][0]["verdicts"]}
     sides = len(given & {"Image A", "Image B"}) + bool(given - {"Image A", "Image B"})
     return 1 / sides if sides else None
@@ -147,7 +147,7 @@ def _estimate(of: Mapping[str, Any], name: str, ends: str = "") -> Row:
 
 
 def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[Row]:
-    """Each trained judge less the judge that is its base, `base` being train_judge's, on every benchmark."""
+    """On every benchmark, each trained judge's accuracy less that of its untrained base. base: of `train_judge`."""
     untrained = {name for name, given in judges.items() if given.get("model") == base and not given.get("adapter")}
     trained = {name for name, given in judges.items() if str(given.get("model")).startswith("models/judge")}
     trained |= {name for name, given in judges.items() if given.get("adapter") not in (None, "none")}
@@ -275,7 +275,7 @@ def coverage_charts(rows: Rows) -> Iterator[Row]:
 
 
 def failures(metrics: Mapping[str, Any]) -> list[Row]:
-    """A row for each stage, kind and reason of what has no result; none where nothing failed."""
+    """A row for each stage and reason why records have no result."""
 
     def rows(stage: str, what: str, reasons: Rows, counted: str) -> list[Row]:
         """what: what failed, or the field of the reasons that says so."""
@@ -304,7 +304,7 @@ def failures(metrics: Mapping[str, Any]) -> list[Row]:
 
 
 def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
-    """Of each task: training pairs, the share that names the truly better edit, and why two edits were no pair."""
+    """For each task: training pairs, the share whose label is true, and why other pairs of edits were dropped."""
     if not train_pairs:
         return []
     reasons = sorted({name for row in train_pairs["per_task"] for name in row if name.startswith("dropped_")})
