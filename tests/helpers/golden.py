@@ -43,6 +43,7 @@ from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel
