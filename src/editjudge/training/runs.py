@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.core import hub, records
+from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, work, write_bytes
-from editjudge.core.main import guarded
+from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.workers import import_ahead
 from editjudge.training.pictures import PictureFiles, faulty
@@ -102,7 +102,7 @@ def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], 
     contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     versions = [version(name) for name in LIBRARIES]
-    return resume.fingerprint(contents, matters, processes, resume.code_version((module,)), versions)[:16]
+    return resume.fingerprint(contents, matters, processes, code.identity(module), versions)[:16]
 
 
 def started(launch: LaunchSetting) -> LaunchSetting:
@@ -229,10 +229,10 @@ def main(stage: str, description: str | None, job_of: Callable[..., TrainingJob]
     given = vars(parser.parse_args())
     run = given.pop("worker")
     if run is None:
-        guarded(stage, lambda: carry_out(job_of(*given.values())))
+        as_stage(stage, lambda: carry_out(job_of(*given.values())))
     else:
         os.environ.update(ENVIRONMENT)
-        guarded(stage, lambda: be_worker(job_of(*given.values()), run))
+        as_stage(stage, lambda: be_worker(job_of(*given.values()), run))
 
 
 def be_worker(job: TrainingJob, run: Path) -> None:

@@ -3,9 +3,9 @@
 A record has the reply's text, the probabilities of its tokens and its cost. Its name is the fingerprint of the request:
 the model, the chat, the images and the sampling. Replies are read when they are used, so that another reader, rule or
 margin asks nothing again. How an endpoint was reached (address, key, waits, tries) is not part of the name. A model in
-a folder is identified by its weights and precision, in this process also by the code that computes; if it is served, by
-the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name only: other
-weights behind the same name need an entry of their own in params.yaml.
+a folder is identified by its weights and precision, in this process also by all code that computes; if it is served, by
+the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name and the code
+that prepares images: other weights behind the same name need an entry of their own in params.yaml.
 """
 
 import functools
@@ -14,15 +14,17 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from editjudge.core import hub, params
+from editjudge.core.code import identity
 from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
+from editjudge.models.chat import logprobs
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
 from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling
 from editjudge.models.chat.settings import (
@@ -33,18 +35,17 @@ from editjudge.models.chat.settings import (
     ServedSetting,
     TransformersSetting,
 )
+from editjudge.models.endpoint import pictures
 from editjudge.models.endpoint.spending import Account, Usage
 from editjudge.models.serve.launch import Checkpoint, Running, Serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 if TYPE_CHECKING:  # they load the HTTP client and torch
-    from editjudge.models.chat.chat_model import ChatModel
     from editjudge.models.chat.endpoint_judge import Keep
 
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 HASH = 12  # characters of a model's weights in its name
 LOCAL = "editjudge.models.chat.transformers_judge"
-LOCAL_CODE = (LOCAL, *(f"editjudge.models.chat.{name}" for name in ("chat_model", "checkpoint", "processor")))
 
 
 Setting = TypeVar("Setting", bound=ChatModelSetting)
@@ -156,8 +157,8 @@ def tasks_of(
 def model_of(setting: ChatModelSetting) -> list[Any]:
     """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
     parts: list[Any] = []
-    if isinstance(setting, HttpSetting):
-        parts += [setting.min_pixels, setting.max_pixels]
+    if isinstance(setting, HttpSetting):  # of the code only what is sent, and what is kept of a reply
+        parts += [setting.min_pixels, setting.max_pixels, identity(pictures.__name__, logprobs.__name__)]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
     if isinstance(setting, LocalSetting):
@@ -167,7 +168,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
         how = section(params.load(), "serve", Serving)
         parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
-        parts += [resume.code_version(LOCAL_CODE)]
+        parts += [identity(LOCAL)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
 
@@ -265,36 +266,9 @@ def _in_processes(
 
 def _replies(setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
     """In a process: the replies to a chunk, by a model that has seen no other."""
-    import torch
+    from editjudge.models.chat import transformers_judge
 
-    from editjudge.models.chat.transformers_judge import LocalModel
-
-    if setting.workers != 1:
-        torch.set_num_threads(1)
-    bounds = setting.min_pixels, setting.max_pixels
-    loaded = _loaded(setting.model, setting.dtype, setting.lora, _ModelProcess.device, *bounds)
-    replies: list[RawReply | str] = []
-    for tried, group in groupby(tasks, key=lambda task: len(task.said)):
-        same, sampled = list(group), sampling(setting, way, 0, tried)
-        how = (sampled["temperature"], sampled.get("seed", setting.seed))
-        model = LocalModel(loaded.model, loaded.processor, way, setting.batch_size, *how)
-        replies += model.ask_many([task.question for task in same], [task.number for task in same])
-    return replies
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(
-    model: str, dtype: Literal["float32", "bfloat16"], adapter: str | None, device: str, least: int, most: int
-) -> "ChatModel":
-    from editjudge.models.chat.chat_model import load
-
-    loaded = load(model, dtype, adapter, device)
-    images = loaded.processor.image_processor
-    longest = most or images.size["longest_edge"]
-    images.size = type(images.size)(
-        shortest_edge=min(least or images.size["shortest_edge"], longest), longest_edge=longest
-    )
-    return loaded
+    return transformers_judge.replies(setting, way, tasks, _ModelProcess.device)
 
 
 def name_of(setting: ChatModelSetting) -> str:
