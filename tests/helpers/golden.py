@@ -149,7 +149,7 @@ def picks() -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
-    amount = settings()["probe_bench"]["amounts"][kind]
+    amount = AMOUNTS[kind]
     made = []
     for pair in raw_pairs():
         source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
@@ -160,7 +160,7 @@ def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
 @functools.cache
 def benchmark() -> Rows:
     setting = settings()["probe_bench"]
-    made = [probe_bench.make_pair(p, setting["amounts"], setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
+    made = [probe_bench.make_pair(p, dict(AMOUNTS), setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
     return [pair for pair in made if pair]
 
 
