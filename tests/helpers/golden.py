@@ -51,7 +51,7 @@ from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
-from editjudge.photos.settings import read_instructions
+from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
@@ -118,7 +118,7 @@ def raw_pairs(role: str = "train") -> Rows:
 
 def photograph_edits() -> Any:
     """Two of the probe's photos: their scores, their records, and the edits that templates write."""
-    setting, found = read_instructions(settings()["instructions"] | {"side": SIDE}), []
+    setting, found = read("instructions", Instructions, settings()["instructions"] | {"side": SIDE}), []
     for name in ("chelsea", "flower"):
         rgb = photos.load(name)
         height, width = rgb.shape[:2]

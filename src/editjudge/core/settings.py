@@ -109,7 +109,7 @@ def read_what_is_right(where: str, kind: Any, given: Any, lines: list[str]) -> A
     """
     if get_origin(kind) is Annotated:
         marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, BeforeValidator)]
-        given = functools.reduce(lambda value, mark: mark.func(value), marks, given)  # type: ignore[call-arg, arg-type]
+        given = functools.reduce(lambda value, mark: mark.func(value), marks, given)  # type: ignore[call-arg]
     [member, *others] = _members(kind)
     if get_origin(member) in (dict, Mapping) and isinstance(given, Mapping) and not others:
         names, inside = get_args(member)
@@ -137,7 +137,8 @@ def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "mode
             for mark in marks if isinstance(value, str) else ():
                 if isinstance(mark, Names):
                     yield key, mark.what, value
-            yield from named(key, value)
+            # In the file the fields of a judge's model stand beside the judge's own.
+            yield from named(where if name == "model" else key, value)
 
 
 def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong, read
+from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, read
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
 
@@ -46,7 +46,7 @@ class TrainingSetting:
 
     where: ClassVar[str] = "train_judge"
 
-    base: Text
+    base: ModelName
     lora_rank: Annotated[Count, Field(le=4096)]
     learning_rate: Amount
     max_steps: Annotated[Whole, Field(ge=-1)]

@@ -1,6 +1,7 @@
 """All of params.yaml as one tree: the class of settings of every section."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import PlainValidator
@@ -11,11 +12,11 @@ from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core.settings import FORBID, Text
 from editjudge.editors.settings import Editors
 from editjudge.engine.unfinished import Shares
-from editjudge.grounding.settings import read_grounding
-from editjudge.judges import raters, scorers
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings as judges
+from editjudge.judges.scorers.settings import ScorerEntry
 from editjudge.judges.styles import Dimension
-from editjudge.labels.data_settings import read_source
+from editjudge.labels.data_settings import LabelSource
 from editjudge.labels.rules import PairsSetting
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.serve.launch import Serving
@@ -26,7 +27,7 @@ from editjudge.sources.builtin.settings import MeasureResponseSetting, ProbeBenc
 from editjudge.sources.selection.settings import EmbedSetting, FilterSetting
 from editjudge.sources.settings import RawPairs
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting
-from editjudge.training.settings import BaseModelSetting, MergeSetting, TrainJudgeSetting, read_training
+from editjudge.training.settings import CurveSetting, MergeSetting, TrainJudgeSetting, read_training
 
 
 def _by(reader: Callable[[str, Any], Any]) -> PlainValidator:
@@ -50,7 +51,7 @@ class Params:
 
     tasks: Mapping[Text, Text]
     photo_pool: photos.PhotoPool
-    regions: photos.Regions
+    regions: photos.RegionsSetting
     instructions: photos.Instructions
     raw_pairs: RawPairs
     embed: EmbedSetting
@@ -60,19 +61,19 @@ class Params:
     suites: Mapping[Text, SuiteSetting]
     measures: SlotSetting
     pairwise: PairwiseSetting
-    grounding: Annotated[Any, _by(read_grounding)]
+    grounding: GroundingSetting
     train_pairs: PairsSetting
     measure_response: MeasureResponseSetting
     probe_bench: ProbeBenchSetting
     gedit_bench: ArenaSetting
-    base_model: BaseModelSetting
     train_judge: TrainJudgeSetting
+    learning_curve: CurveSetting
     merge_judge: MergeSetting
-    scorer_data: Mapping[Text, Annotated[Any, _by(read_source)]]
+    scorer_data: Mapping[Text, LabelSource]
     train_scorer: Mapping[Text, Annotated[Any, _by(read_training)]]
-    scorers: Mapping[Text, Annotated[Any, _by(scorers.settings.read_setting)]]
+    scorers: Mapping[Text, ScorerEntry]
     judges: Mapping[Text, Judge]
-    raters: Mapping[Text, Annotated[Any, _by(raters.read_rater)]]
+    raters: Mapping[Text, Annotated[Any, _by(judges.read_rater)]]
     serve: Serving
     reward_service: RewardSetting
     arena: Mapping[Dimension, Text]
@@ -81,3 +82,6 @@ class Params:
     leaderboard: LeaderboardSetting
     report: ReportSetting
     unfinished: Shares
+
+
+SECTIONS: dict[str, Any] = {field.name: field.type for field in fields(Params)}
