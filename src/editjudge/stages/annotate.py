@@ -148,8 +148,7 @@ def run(task: str) -> None:
     setting = section(values, "measures", SlotSetting)
     grounding = section(values, "grounding", GroundingSetting)
     slots.check(slot_settings.used(recipe, setting), setting)
-    judges = params.leaf(values, "pairwise.judges")
-    opened = pairwise.open_judges(recipe, judges)
+    opened = pairwise.open_judges(recipe, params.leaf(values, "pairwise.judges"))
     accounts = {name: judge.account for name, judge in opened.items()}
     files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]
     prompts = list(records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"))

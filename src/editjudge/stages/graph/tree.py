@@ -67,7 +67,7 @@ class Params:
     probe_bench: ProbeBenchSetting
     gedit_bench: ArenaSetting
     train_judge: TrainJudgeSetting
-    learning_curve: CurveSetting
+    learning_curve: Mapping[Text, CurveSetting]
     merge_judge: MergeSetting
     scorer_data: Mapping[Text, LabelSource]
     train_scorer: Mapping[Text, Annotated[Any, _by(read_training)]]
