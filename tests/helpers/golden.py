@@ -53,6 +53,7 @@ from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
 from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
+from editjudge.sources.builtin.settings import AMOUNTS
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
 from editjudge.sources.selection.settings import FilterSetting

@@ -24,6 +24,7 @@ from editjudge.photos.settings import (
     ClipSetting,
     DinoSetting,
     Instructions,
+    LaionSetting,
     RegionsSetting,
     Sam2Setting,
 )
