@@ -27,7 +27,7 @@ from editjudge.models.endpoint.client import (
     Refused,
     read_completion,
 )
-from editjudge.models.endpoint.pictures import Pictures, PixelLimits
+from editjudge.models.endpoint.pictures import DataUrls, PixelLimits
 from editjudge.models.endpoint.spending import Account, Usage
 
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
@@ -53,7 +53,7 @@ class EndpointModel:
         self.setting, self.form, self.account, self.keep = setting, form, account, keep
         reached = (setting.max_in_flight, setting.per_minute, setting.timeout, setting.connect_timeout, setting.tries)
         self.endpoint = Endpoint(Connection(base_url, key, *reached), account.retries)
-        self.pictures = Pictures(PixelLimits(setting.min_pixels, setting.max_pixels))
+        self.pictures = DataUrls(PixelLimits(setting.min_pixels, setting.max_pixels))
         self.under_way = 0
         self.one_done = asyncio.Event()
         self.failed_in_a_row = 0
