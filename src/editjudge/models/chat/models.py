@@ -170,7 +170,7 @@ def _in_processes(asking: Asking, tasks: Sequence[ChatTask], pool: ProcessPoolEx
     """The tasks with their answers. Each chunk of CHUNK is answered by itself, so that the number of processes changes
     no reply."""
     start, account, done = time.monotonic(), asking.account, list[ChatTask]()
-    ask = functools.partial(_replies, asking.setting, asking.form)
+    ask = functools.partial(_replies, cast(TransformersSetting, asking.setting), asking.form)
     while size := min(ROUND, account.left(), len(tasks) - len(done)):
         part = list(tasks[len(done) : len(done) + size])
         pending = list(range(size))
