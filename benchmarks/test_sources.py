@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from editjudge.core.record import RowError
+
 from editjudge.core.records import RowWriter, TableWriter
 from editjudge.sources import formats, importing, settings
 from editjudge.sources.duplicates import Seen

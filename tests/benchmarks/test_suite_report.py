@@ -5,19 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from suite_files import rating
 
 from editjudge.benchmarks import drift
 from editjudge.benchmarks.suites import imgedit, suite_report
+from editjudge.benchmarks.suites.suite import figures_of
 from editjudge.statistics import clustered
 
 NAMES = ("adherence", "quality", "preservation")
-
-
-def rating(key: str, scores: Any, type_: str = "add", **fields: Any) -> dict[str, Any]:
-    listed = None if scores is None else [{"dimension": d, "score": float(s)} for d, s in scores.items()]
-    row = {"key": key, "type": type_, "origin": f"photo {key}", "model": "m", "rater": "r", "judge": "j", "run": 0}
-    row |= {"language": None, "intersection": None, "asked": None, "reply": "x"}
-    return row | {"scores": listed, "reason": "broken" if listed is None else None} | fields
 
 
 def basic(*numbers: int) -> dict[str, int]:
@@ -34,26 +29,19 @@ def random_rows(count: int, runs: int = 1) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def figures(board: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {each["figure"]: each for each in board["figures"]}
-
-
-def test_figures_are_the_public_scripts_and_the_cap_stands_beside() -> None:
+def test_intervals_hold_their_figures_and_unscored_ratings_are_counted() -> None:
     rows = random_rows(60)
     [told] = suite_report.summary("imgedit_basic", rows)
     [model] = told["models"]
-    readings = [imgedit.Reading(row["key"], row["type"], suite_report.scores_of(row)) for row in rows]
-    public = imgedit.basic(readings)
     for board, kind in zip(model["boards"], ("published", "capped"), strict=True):
         assert board["scores"] == kind
-        assert figures(board)["score"]["mean"] == public[kind]["overall"]
-        for each, ours in zip(public[kind]["types"], board["types"], strict=True):
-            assert {f["figure"]: f["mean"] for f in ours["figures"]} == {n: each[n] for n in ("score", *NAMES)}
-            low, high = ours["figures"][0]["low"], ours["figures"][0]["high"]
-            assert 1 <= low <= each["score"] + 0.005 <= high + 0.01 <= 5.01
+        for each in board["types"]:
+            score = figures_of(each)["score"]
+            assert 1 <= score["low"] <= score["mean"] + 0.005 <= score["high"] + 0.01 <= 5.01
     read = [(row["scores"][1]["score"], row["origin"]) for row in rows if row["scores"]]
     ends = clustered.mean(*zip(*read, strict=True), 4.0).ends()
-    assert figures(model["boards"][0])["quality"] | ends == pytest.approx(figures(model["boards"][0])["quality"])
+    quality = figures_of(model["boards"][0])["quality"]
+    assert quality | ends == pytest.approx(quality)
     assert model["unscored"] == sum(row["scores"] is None for row in rows)
     assert model["reasons"] == [{"reason": "broken", "ratings": model["unscored"]}]
 
@@ -72,7 +60,7 @@ def test_the_interval_of_one_type_is_that_of_a_mean_over_photos() -> None:
 def test_runs_are_averaged_with_their_spread() -> None:
     rows = [rating("a", basic(n, n, n), run=run) for run, n in enumerate((3, 5))]
     [model] = suite_report.summary("photos", rows)[0]["models"]
-    score = figures(model["boards"][0])["score"]
+    score = figures_of(model["boards"][0])["score"]
     assert (score["mean"], score["spread"]) == (4.0, pytest.approx(math.sqrt(2)))
     assert (model["ratings"], model["cases"]) == (2, 1)
     rows += [rating("b", basic(1, 1, 1), run=run) for run in range(2)] + [
@@ -80,14 +68,8 @@ def test_runs_are_averaged_with_their_spread() -> None:
     ]
     [model] = suite_report.summary("photos", rows)[0]["models"]
     ends = clustered.mean([4.0, 1.0, 2.0], list("abc"), 4.0).within(1.0, 5.0).ends()
-    score = figures(model["boards"][0])["score"]
+    score = figures_of(model["boards"][0])["score"]
     assert (score["low"], score["high"]) == pytest.approx(tuple(ends.values())), "a case is the mean of its runs"
-
-
-def test_uge_is_at_most_three_where_unedited_areas_changed() -> None:
-    rows = [rating("a", {"score": 5, "flag": 1}, "uge"), rating("b", {"score": 4, "flag": 0}, "uge")]
-    [model] = suite_report.summary("imgedit_uge", rows)[0]["models"]
-    assert [figures(board)["score"]["mean"] for board in model["boards"]] == [4.5, 3.5]
 
 
 def test_a_model_without_a_score_has_none_and_stands_last() -> None:

@@ -11,6 +11,7 @@ import suite_files
 from pictures import picture
 
 from editjudge.benchmarks.suites import forms as suites
+from editjudge.benchmarks.suites import gedit_v1, imgedit
 from editjudge.core import records, schemas
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
@@ -43,7 +44,7 @@ def test_the_json_of_gedit_loads(tmp_path: Path) -> None:
         image.write_bytes(picture(1))
     rows = suite_files.load("gedit_v1", file, images=str(tmp_path))
     assert len(rows) == 604
-    assert {row["type"] for row in rows} == set(suites.GEDIT_TYPES)
+    assert {row["type"] for row in rows} == set(gedit_v1.TYPES)
     assert rows[0]["key"] == "4a7d36259ad94d238a6e7e7e0bd6b643.en"
     assert rows[0]["file"] == "fullset/background_change/en/4a7d36259ad94d238a6e7e7e0bd6b643"
 
@@ -51,7 +52,7 @@ def test_the_json_of_gedit_loads(tmp_path: Path) -> None:
 def test_a_basic_case_has_its_type_photo_and_file(tmp_path: Path) -> None:
     rows = suite_files.load("imgedit_basic", suite_files.basic(tmp_path))
     schemas.check("suites", rows, "x")
-    assert [row["type"] for row in rows] == list(suites.TYPES)
+    assert [row["type"] for row in rows] == list(imgedit.TYPES)
     kept = {name: rows[2][name] for name in ("key", "file", "origin", "instruction", "suite", "dialogue")}
     assert kept == {"key": "3", "file": "3", "origin": "photos/1.jpg", "instruction": "edit 3", "suite": "x",
                     "dialogue": None}  # fmt: skip
@@ -74,13 +75,13 @@ def test_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"id": "no.jpg", "prompt": "x", "edit_type": "add"}, "is missing or empty"),
-    ({"id": "photos/0.jpg", "prompt": " ", "edit_type": "add"}, "field prompt: text expected"),
+    ({"id": "no.jpg", "prompt": "x", "edit_type": "add"}, "image missing: no.jpg"),
+    ({"id": "photos/0.jpg", "prompt": " ", "edit_type": "add"}, "empty field: prompt"),
     ({"id": "photos/0.jpg", "prompt": "x", "edit_type": "ad"}, "none of add, adjust"),
-    ({"id": "../secret.jpg", "prompt": "x", "edit_type": "add"}, "is missing or empty"),
+    ({"id": "../secret.jpg", "prompt": "x", "edit_type": "add"}, "path leaves the folder"),
     ({"id": "broken.jpg", "prompt": "x", "edit_type": "add"}, "not a PNG, JPEG or WebP"),
-    ({"prompt": "x", "edit_type": "add"}, "no field id"),
-    ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "surrogate"),
+    ({"prompt": "x", "edit_type": "add"}, "missing field: id"),
+    ({"id": "photos/0.jpg", "prompt": "\ud800", "edit_type": "add"}, "not UTF-8: prompt"),
 ]
 
 

@@ -13,8 +13,9 @@ import pytest
 import training_pairs
 
 from editjudge.benchmarks.preferences import vcreward
+from editjudge.benchmarks.preferences.item import BenchmarkSetting
 from editjudge.commands import export
-from editjudge.core import images, reading, records
+from editjudge.core import images, records
 from editjudge.core.errors import FileError
 from editjudge.editors.galleries import pictures
 from editjudge.judges.protocol import Score
@@ -37,7 +38,7 @@ def project(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.Monke
 def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Callable[..., bytes]):
     subprocess.run(COMMAND, check=True)
     assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
-    items = vcreward.load(reading.Setting(form="vcreward", path=str(project / "out/pairs.parquet")))
+    items = vcreward.load(BenchmarkSetting(form="vcreward", path=str(project / "out/pairs.parquet")))
     assert len(items) == 70
     assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
     assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))

@@ -85,7 +85,7 @@ def test_folders_name_their_models_and_what_is_no_case_is_counted(work: Path) ->
         done = forks.run("commands.suite", *words, "--model", "j", "--base-url", server.url, "--out", "o")
     assert done.returncode == 0, done.stderr
     assert "suite: 1 rows are no cases: o/refused.csv" in done.stderr
-    assert "is missing" in Path("o/refused.csv").read_text()
+    assert "image missing" in Path("o/refused.csv").read_text()
     found = json.loads(Path("o/metrics.json").read_text())
     assert found["suite"] == {"form": "imgedit_basic", "cases": 2, "refused": 1}
     assert [model["model"] for model in found["raters"][0]["models"]] == ["m-4.1", "m-4.5"]

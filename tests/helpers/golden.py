@@ -30,7 +30,7 @@ from judging import compare
 from tiny_base import INSTRUCTIONS, SIZES
 
 from editjudge.benchmarks import report
-from editjudge.core import images, params
+from editjudge.core import images, params, records
 from editjudge.core.settings import read, section
 from editjudge.editors.procedural import edits
 from editjudge.judges import measures_judge
@@ -123,8 +123,8 @@ def photograph_edits() -> Any:
         score = aesthetics.colour_sharpness(rgb)
         own = drawn.find(name, height, width)
         photo = Photo(name, name, height, width, (), score, {}, own["background"], own["object"])
-        shown = photo_edits.shown(photo, images.encode_png(rgb), setting.side)
-        asked = list(photo_edits.asked(photo, shown, setting, lambda _: None))
+        shown = photo_edits.scaled_photo(photo, images.encode_png(rgb), setting.side)
+        asked = list(photo_edits.planned(photo, shown, setting, records.Refusals(lambda _: None)))
         written = templates.write(asked, setting.seed)
         rows = [
             photo_edits.row(edit, said) for edit, said in zip(asked, written, strict=True) if not isinstance(said, str)

@@ -6,7 +6,8 @@ from typing import Any
 
 from pictures import picture
 
-from editjudge.benchmarks.suites.forms import TYPES, SuiteSetting, cases
+from editjudge.benchmarks.suites.forms import SuiteSetting, cases
+from editjudge.benchmarks.suites.imgedit import TYPES
 from editjudge.core.records import Row
 from editjudge.core.settings import read
 
@@ -79,3 +80,11 @@ def reply(adherence: int, quality: int, preservation: int) -> str:
     names = ("Instruction Adherence", "Editing Quality", "Detail Preservation")
     numbers = (adherence, quality, preservation)
     return "\n".join(["Brief reasoning: so", *(f"{name}: {n}" for name, n in zip(names, numbers, strict=True))])
+
+
+def rating(key: str, scores: Any, type_: str = "add", **fields: Any) -> dict[str, Any]:
+    """A row of stages/ratings.schema.json."""
+    listed = None if scores is None else [{"dimension": d, "score": float(s)} for d, s in scores.items()]
+    row = {"key": key, "type": type_, "origin": f"photo {key}", "model": "m", "rater": "r", "judge": "j", "run": 0}
+    row |= {"language": None, "intersection": None, "asked": None, "reply": "x"}
+    return row | {"scores": listed, "reason": "broken" if listed is None else None} | fields

@@ -9,11 +9,11 @@ import yaml
 
 from editjudge.core import images, masks, params, records
 from editjudge.core import regions as boxes
-from editjudge.core.record import Record
+from editjudge.core.reading import Record
 from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
 from editjudge.photos import edits, record, settings
-from editjudge.photos.record import Photo, Region
+from editjudge.photos.record import Photo, PhotoRegion
 from editjudge.sources import formats, importing
 from editjudge.sources import settings as sources
 from editjudge.sources.builtin import photos
@@ -59,7 +59,7 @@ def published() -> dict:
 
 
 def read(value: dict) -> Photo:
-    return record.read(Record(Path("r.jsonl"), 0, 0, value))
+    return record.read(Record(Path("r.jsonl"), 0, value))
 
 
 def graph(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> list[dict]:
@@ -207,7 +207,7 @@ def test_edits_are_a_source_of_raw_pairs(tmp_path: Path, monkeypatch: pytest.Mon
         assert [each["box"] for each in row["regions"]] == [each["box"] for each in by_key[row["key"]]["regions"]]
 
 
-def photo_of(*objects: Region) -> Photo:
+def photo_of(*objects: PhotoRegion) -> Photo:
     tags = {"background": [], "object": [], "summary": None}
     return Photo("k", "p.png", 90, 90, (), None, tags, (), objects)
 
@@ -216,33 +216,33 @@ def test_dialogues_are_about_places_apart() -> None:
     from editjudge.photos.settings import read_instructions
 
     setting = read_instructions(VALUES["instructions"])
-    apart = (Region("a", (0, 0, 30, 30), None, 1.0), Region("b", (60, 60, 90, 90), None, 1.0))
+    apart = (PhotoRegion("a", (0, 0, 30, 30), None, 1.0), PhotoRegion("b", (60, 60, 90, 90), None, 1.0))
     for seed in range(20):
         chosen = edits.dialogue(photo_of(*apart), setting, np.random.default_rng(seed))
         found = [each.box for each in chosen]
         assert all(not boxes.intersections([one], found[n + 1 :]).any() for n, one in enumerate(found[:-1]))
-    whole = Region("a", (0, 0, 90, 90), None, 1.0)
+    whole = PhotoRegion("a", (0, 0, 90, 90), None, 1.0)
     with pytest.raises(RowError, match="fewer than two"):
         edits.dialogue(photo_of(whole), setting, np.random.default_rng(0))
 
 
 def test_thresholds_are_of_box_and_score() -> None:
-    from editjudge.photos.settings import Thresholds
+    from editjudge.photos.settings import RegionThresholds
 
-    limits = Thresholds(area_least=0.1, score_least=0.8, clip_least=0.5)
+    limits = RegionThresholds(area_least=0.1, score_least=0.8, clip_least=0.5)
     sides = (0, 0, 30, 27)  # exactly a tenth of 90 x 90
     for region, good in (
-        (Region("a", sides, None, 0.8), True),
-        (Region("a", sides, None, 0.79), False),
-        (Region("a", (0, 0, 30, 26.9), None, 0.9), False),
-        (Region("a", sides, None, 0.9, clip_score=0.4), False),
-        (Region("a", sides, None, 0.9, clip_score=0.5), True),
+        (PhotoRegion("a", sides, None, 0.8), True),
+        (PhotoRegion("a", sides, None, 0.79), False),
+        (PhotoRegion("a", (0, 0, 30, 26.9), None, 0.9), False),
+        (PhotoRegion("a", sides, None, 0.9, clip_score=0.4), False),
+        (PhotoRegion("a", sides, None, 0.9, clip_score=0.5), True),
     ):
         assert edits.passes(region, photo_of(region), limits) is good
 
 
 def test_a_backgrounds_thresholds_are_those_that_are_set() -> None:
-    behind = Region("sky", (0, 0, 90, 45), None, 0.9)
+    behind = PhotoRegion("sky", (0, 0, 90, 45), None, 0.9)
     photo = Photo("k", "k", 90, 90, (), None, {}, (behind,))
     for least, chosen in ((0.5, 1), (0.6, 0)):
         given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}

@@ -84,8 +84,8 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert [int(line["row"]) for line in refused] == list(range(1, 15))
     told = " ".join(line["reason"] for line in refused)
     for words in (
-        "stands already", "field instruction: text expected", "field task", "an image is missing", "200 at most",
-        "not a PNG, JPEG or WebP image", "broken image", "'../params.yaml' is missing",
+        "stands already", "empty field: instruction", ": task", "missing field: ", "200 at most",
+        "not a PNG, JPEG or WebP image", "broken image", "path leaves the folder: ../params.yaml",
     ):  # fmt: skip
         assert words in told
 
@@ -95,7 +95,7 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.Monk
     [
         (lambda file: file.write_bytes(b"PAR1 no"), "bench.parquet: not readable as Parquet"),
         (lambda file: None, "bench.parquet not found"),
-        (lambda file: published(file, [{"id": "a", "text": "t"}]), "row 0: no field key; it has id, text"),
+        (lambda file: published(file, [{"id": "a", "text": "t"}]), "no row can be used as a prompt"),
         (lambda file: published(file, [row("a/b", {"bytes": b"x", "path": None})]), "no row can be used as a prompt"),
     ],
     ids=["broken", "missing", "no fields", "no rows"],
@@ -115,7 +115,7 @@ def test_the_probe_sets_prompts_are_what_they_were(tmp_path: Path, monkeypatch: 
     assert [r["task"] for r in rows] == ["color_alter", "tone_transfer"]
     assert all(r["regions"] is not None and r["edit"] for r in rows)
     for setting, told in (({"seed": "x"}, "gedit_bench.seed"), ({"most": 3}, "gedit_bench.most is unknown"),
-                          ({"path": "a", "hub": "b"}, "either a path or a hub id")):  # fmt: skip
+                          ({"path": "a", "hub": "b"}, "path and hub are given")):  # fmt: skip
         with pytest.raises(ValueError, match=told):
             run(tmp_path, monkeypatch, **setting)
 

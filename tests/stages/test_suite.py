@@ -207,7 +207,7 @@ def test_a_suite_without_a_case_or_a_rater_is_told(work: Path, server: Server) -
     Path("b/photos/0.jpg").unlink()
     with pytest.raises(TableError, match=r"data/refused/suites/s\.csv says why"):
         suite.run("s")
-    assert "missing or empty" in Path("data/refused/suites/s.csv").read_text()
+    assert "image missing" in Path("data/refused/suites/s.csv").read_text()
 
 
 def test_the_committed_suites_are_read() -> None:

@@ -18,13 +18,13 @@ from typing import Any, get_args
 from editjudge.benchmarks import people
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import suite_rating, suite_report
+from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.core import params, records
 from editjudge.core.main import guarded
 from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
 from editjudge.editors.galleries import pictures, suite_gallery
 from editjudge.engine import unfinished
-from editjudge.judges.viescore import SCALES
 from editjudge.models.endpoint.spending import cost_rows
 from editjudge.statistics import boards
 
@@ -44,7 +44,7 @@ def raters_of(arguments: argparse.Namespace) -> dict[str, Any]:
             return {}
         raise params.ParamsError("who rates? --rater of params.yaml, or --model and --base-url of an endpoint")
     entry = {"backend": "endpoint", "model": arguments.model, "base_url": arguments.base_url, "runs": arguments.runs}
-    entry["rubrics"] = next(iter(SCALES)) if arguments.suite == suite_rating.GEDIT else "imgedit"
+    entry["rubrics"] = SUITES[arguments.suite].rubrics or "imgedit"
     entry |= {"temperature": 1.0} if arguments.runs > 1 else {}
     entry |= {"api_key_env": arguments.api_key_env} if arguments.api_key_env else {}
     return {"vlm": entry}

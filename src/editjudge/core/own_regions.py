@@ -13,7 +13,7 @@ import numpy as np
 
 from editjudge.core import images, regions
 from editjudge.core import masks as coded
-from editjudge.core.record import box, number, text
+from editjudge.core.reading import box, number, text
 from editjudge.core.tables import RowError
 
 FIELDS = ("boxes", "masks", "labels")

@@ -1,181 +1,164 @@
-"""Records of a published benchmark, from a local file or folder or from the Hugging Face hub, with their images.
+"""Rows of published data sets, from a file, a folder or the Hugging Face hub: fields checked, images found.
 
-Every record knows its file and its number there, so that whatever is wrong with it can be named.
+A `Record` knows its file and its number there, so that an error can name the row.
 """
 
-import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as settings_class
 
-from editjudge.benchmarks.preferences.item import Item
 from editjudge.core import tables
 from editjudge.core.keys import plain
-from editjudge.core.settings import FORBID, Amount, Text
+from editjudge.core.settings import FORBID, Text, Wrong
 from editjudge.core.tables import RowError, TableError
 
-tsv = partial(tables.delimited, delimiter="\t")
 READERS: dict[str, tables.Reader] = {
     ".parquet": tables.parquet,
     ".arrow": tables.arrow,
     ".jsonl": tables.jsonl,
     ".csv": tables.delimited,
-    ".tsv": tsv,
-    ".json": tables.json_list,
+    ".tsv": tables.tab_separated,
+    ".json": tables.json_rows,
 }
+MOST = 1_000_000  # no score, side or corner exceeds it
+IMAGE_BYTES = 256_000_000  # of an image's file
+DEEPEST = 64  # folders in a path of another machine
 T = TypeVar("T", bound=str)
+
+
+def _glob(text: str) -> str:
+    if ".." in Path(text).parts or Path(text).is_absolute():
+        raise ValueError(f"must be a glob inside the folder, not {text!r}")
+    return text
+
+
+Glob = Annotated[Text, AfterValidator(_glob)]
 
 
 @settings_class(frozen=True, kw_only=True, config=FORBID)
 class Table:
     """Where a published table lies.
 
-    path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a revision. files: a glob, relative
-    to the folder, that picks among its files. images: the folder that image paths are relative to (the file's own where
-    it is not given).
+    path: a local file or folder; or hub: a dataset's id (`owner/name`), best with a revision. files: a glob in the
+    folder that picks among its files. images: the folder that image paths are relative to (default: the file's own).
     """
 
     path: Text | None = None
     hub: Text | None = None
     revision: Text | None = None
-    files: Text | None = None
+    files: Glob | None = None
     images: Text | None = None
 
-
-@settings_class(frozen=True, kw_only=True, config=FORBID)
-class Setting(Table):
-    """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
-
-    form: a name in `forms.FORMS`. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
-    EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges` are
-    asked; all where it is not given.
-    """
-
-    form: Text
-    dimension: Text | None = None
-    shuffle: Text | None = None
-    epsilon: Amount = 0.0
-    judges: tuple[Text, ...] | None = None
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.hub is None):
+            raise Wrong("path", "or hub must be given, and not both")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a published file: values under their published names.
+    """One row of a published file.
 
     file: as people know it, by the path or hub id of the setting, so that reports are the same on every machine.
-    name: the file's path in the benchmark's folder, without its ending.
+    number: the row in its file, from 0. row: its values under their published names, or why it cannot be read.
+    images: the folder of its image paths. name: the file's path in the data set's folder, without its ending. index:
+    the row in the whole data set, from 0.
     """
 
     file: Path
     number: int
-    values: Mapping[str, Any]
-    images: Path
+    row: tables.Values
+    images: Path = Path()
     name: str = ""
+    index: int = 0
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Raises RowError where the row cannot be read."""
+        if isinstance(self.row, RowError):
+            raise self.row
+        return self.row
+
+    @property
+    def key(self) -> str:
+        """A key for rows that have none: the row's place in the data set's folder."""
+        return f"{plain(self.name, 180)}-{self.number:05d}"
+
+    def get(self, field: str) -> Any:
+        """The value of a field, None where there is none. Raises RowError where the row cannot be read."""
+        return self.values.get(field)
 
     def __getitem__(self, field: str) -> Any:
-        """The value of a field that the form has. Raises TableError where the record has no such field."""
+        """The value of a field. Raises RowError where there is none."""
         if field not in self.values:
-            raise TableError(
-                f"{self.file}: row {self.number}: no field {field}; it has {', '.join(map(str, self.values))}"
-            )
-        return self.values[field]
+            raise RowError("missing field", f"{field}; the row has {', '.join(map(str, self.values))}")
+        if (value := self.values[field]) is None:
+            raise RowError("missing field", field)
+        return value
 
     def text(self, field: str) -> str:
-        """A field that holds text with something in it. Raises RowError."""
+        """A field of text, see `text`. Raises RowError."""
+        return text(self[field], field)
+
+    def identifier(self, field: str) -> str:
+        """A field that names the row: text, or a whole number. Raises RowError."""
         value = self[field]
-        if not isinstance(value, str) or not value.strip():
-            raise RowError(f"field {field}: text expected, not {value!r:.80}")
-        return value
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
 
     def choice(self, field: str, known: Collection[T]) -> T:
         """A field that holds one of the known words. Raises RowError that lists them."""
         value = self[field]
         if value not in list(known):
-            raise RowError(f"field {field}: {value!r:.80} is none of {', '.join(known)}")
+            raise RowError(f"field {field}", f"{value!r:.80} is none of {', '.join(known)}")
         return value
 
-    def shown(self, field: str, source: Any, a: Any, b: Any) -> dict[str, Any]:
-        """What a judge is shown, as fields of `Item`: instruction, source, a and b, and why it cannot be (`failed`).
+    def pictures(self, *values: Any) -> tuple[bytes, ...]:
+        """The images that the values hold or name, see `picture` and `file_bytes`. Raises RowError."""
+        shown = [picture(value, "an image") for value in values]
+        return tuple(each if isinstance(each, bytes) else self.file_bytes(each) for each in shown)
 
-        source, a, b: as `pictures` takes them. All are empty where one is missing: people's verdict stands without
-        them, so that the row stays in the denominator.
-        """
-        images, failed = self.pictures(source, a, b)
-        try:
-            instruction = self.text(field)
-        except RowError as error:
-            instruction, failed = "", failed or str(error)
-        if failed:
-            instruction, images = "", (b"", b"", b"")
-        return {"instruction": instruction, **dict(zip(("source", "a", "b"), images, strict=True)), "failed": failed}
-
-    def pictures(self, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
-        """The images behind the values, each {bytes, path}, bytes or a path; and why one is missing, if one is.
-
-        A path is relative to `images`; of an address (`s3://...`) or a path on another machine (`/...`) the longest end
-        that exists there counts. It never leaves that folder. Where one is missing, all are empty.
-        """
-        try:
-            return tuple(self._picture(value) for value in values), None
-        except RowError as error:
-            return (b"",) * len(values), str(error)
-
-    def _picture(self, value: Any) -> bytes:
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
-        if isinstance(value, bytes) and value:
-            return value
-        if not isinstance(value, str) or not value:
-            raise RowError("an image is missing")
-        return self.file_bytes(value)
-
-    def file_bytes(self, value: str) -> bytes:
-        """The file of an image path, as `pictures` finds it. Raises RowError."""
-        parts = [part for part in value.split("://")[-1].split("/") if part]
-        starts = range(len(parts)) if "://" in value or value.startswith("/") else range(1)
-        for file in (self.images.joinpath(*parts[start:]) for start in starts):
-            # Links are followed: the hub's cache is made of them.
-            if ".." not in parts and os.path.isfile(file) and os.path.getsize(file):
-                return file.read_bytes()
-        raise RowError(f"image {value!r:.200} is missing or empty")
+    def file_bytes(self, path: str) -> bytes:
+        """The file of an image path, as `at_path` finds it in the folder of images. Raises RowError."""
+        return at_path(self.images, path, links=True)  # the hub's cache is made of links
 
 
-def number(value: Any, field: str) -> float:
-    """A finite number, whole or not, as a float. Raises RowError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
-        raise RowError(f"field {field}: a number expected, not {value!r:.80}")
-    return float(value)
+def read(setting: Table, files: str | None = None) -> Iterator[Record]:
+    """All rows, file by file in the order of their names. Raises TableError.
 
-
-def row_key(record: Record) -> str:
-    """A key for rows that have none: the row's place in the benchmark's folder."""
-    return f"{plain(record.name, 180)}-{record.number:05d}"
-
-
-def read(setting: Table) -> Iterator[Record]:
-    """All records of a benchmark, file by file in order of their names. Raises TableError."""
+    files: the form's own glob, where the setting has none and the folder has such files; else files of the first kind
+    in READERS that there are.
+    """
     root = locate(setting)
-    for file in _tables(root, setting.files):
+    wanted = setting.files or (files if files and root.is_dir() and any(root.glob(files)) else None)
+    found = matching(root, wanted, READERS)
+    kind = next(suffix for suffix in READERS if any(file.suffix == suffix for file in found))
+    index = 0
+    for file in (file for file in found if file.suffix == kind):
         images = Path(setting.images) if setting.images else file.parent
         place = file.relative_to(root)
-        name = Path(setting.hub or str(setting.path)) / place
-        for number, values in enumerate(READERS[file.suffix](file)):
-            if isinstance(values, RowError):
-                raise TableError(f"{name}: row {number}: {values}")
-            yield Record(name, number, values, images, str((place if place.name else file).with_suffix("")))
+        shown = Path(setting.hub or str(setting.path)) / place
+        name = str((place if place.name else Path(file.name)).with_suffix(""))
+        for number, values in enumerate(READERS[kind](file)):
+            yield Record(shown, number, values, images, name, index)
+            index += 1
+
+
+def matching(root: Path, files: str | None, endings: Collection[str]) -> list[Path]:
+    """`root` itself, or the files of that folder that fit the glob, sorted; with these endings. Raises TableError."""
+    try:
+        found = [root] if root.is_file() else sorted(path for path in root.glob(files or "**/*") if path.is_file())
+    except (ValueError, IndexError) as error:  # of pathlib, for `**a` and for `.`
+        raise TableError(f"{root}: files: {files!r} is no glob: {error}") from error
+    if not (found := [path for path in found if path.suffix in endings]):
+        raise TableError(f"{root}: no file {files or ', '.join('*' + ending for ending in endings)}")
+    return found
 
 
 def locate(setting: Table) -> Path:
     """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises TableError."""
-    if setting.files and Path(setting.files).is_absolute():
-        raise TableError(f"files: {setting.files} is not relative to the benchmark's folder")
-    if (setting.path is None) == (setting.hub is None):
-        raise TableError("a benchmark needs either a path or a hub id")
     if setting.hub is not None:
         return _download(setting.hub, setting.revision, setting.files)
     path = Path(str(setting.path))
@@ -195,44 +178,84 @@ def _download(hub: str, revision: str | None, files: str | None) -> Path:
         raise TableError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
 
 
-def _tables(root: Path, files: str | None) -> list[Path]:
-    """The files with records: those that the glob names, else those of the first kind in READERS that there are."""
-    if root.is_file():
-        if root.suffix not in READERS:
-            raise TableError(f"{root}: {root.suffix or 'no ending'} is none of {', '.join(READERS)}")
-        return [root]
-    for suffix in READERS:
-        found = sorted(path for path in root.glob(files or f"**/*{suffix}") if path.suffix == suffix)
-        if found:
-            return found
-    raise TableError(f"{root}: no file {files or ', '.join('*' + suffix for suffix in READERS)}")
+def text(value: Any, field: str) -> str:
+    """Text with something in it, without white space around it. Raises RowError."""
+    if value is None:
+        raise RowError("missing field", field)
+    if not isinstance(value, str):
+        raise RowError("wrong type", f"{field}: text expected, not {type(value).__name__}")
+    if "\0" in value:
+        raise RowError("null byte", field)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can say
+        raise RowError("not UTF-8", field) from error
+    if not value.strip():
+        raise RowError("empty field", field)
+    return value.strip()
 
 
-def json_map(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises TableError, also for anything else than an object."""
-    values = tables.json_value(file)
-    if not isinstance(values, dict):
-        raise TableError(f"{file}: an object expected")
-    return values
+def picture(value: Any, field: str) -> bytes | str:
+    """An image: bytes, {bytes, path}, or a path or address. Raises RowError."""
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        if not value:
+            raise RowError("empty field", field)
+        return value
+    return text(value, field)
 
 
-def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:
-    """An item a record. A row that cannot be used, or whose key stands already, becomes a failed item with a reason."""
-    items: list[Item] = []
-    known: set[str] = set()
-    for record in records:
+def number(value: Any, field: str) -> float:
+    """A number of at most MOST either way. Raises RowError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
+        raise RowError("wrong type", f"{field}: a number expected, not {value!r:.40}")
+    return float(value)
+
+
+def box(value: Any, field: str) -> list[float]:
+    """Four numbers. Raises RowError."""
+    if not isinstance(value, list) or len(value) != 4:
+        raise RowError("wrong type", f"{field}: four numbers expected")
+    return [number(x, field) for x in value]
+
+
+def at_path(folder: Path, path: str, most: int = IMAGE_BYTES, links: bool = False) -> bytes:
+    """A file in the folder, of at most `most` bytes. Raises RowError, also where the path leaves the folder.
+
+    Of an absolute path or an address, which is of another machine, the longest end that is there counts. links: whether
+    symbolic links may lead out of the folder.
+    """
+    parts = [part for part in path.split("://")[-1].split("/") if part]
+    if not ("://" in path or path.startswith("/")):
+        return local(path, folder, most, links)
+    if len(parts) > DEEPEST:
+        raise RowError("image missing", f"{len(parts)} folders deep")
+    reasons = []
+    for start in range(len(parts)):
         try:
-            item = build(record)
-            if item.key in known:
-                raise RowError(f"key {item.key} stands already in an earlier row")
-            known.add(item.key)
+            return local("/".join(parts[start:]), folder, most, links)
         except RowError as error:
-            item = failed_item(record, str(error))
-        items.append(replace(item, where=f"{record.file}: row {record.number}"))
-    return items
+            reasons.append(error)
+    raise next(iter(reasons), RowError("image missing", "no path"))
 
 
-def failed_item(record: Record, reason: str) -> Item:
-    """An item of which only the place is known."""
-    key = row_key(record)
-    return Item(key, "unknown", "unknown", "", b"", b"", b"", None, cluster=key, failed=reason)
+def local(path: str, folder: Path, most: int = IMAGE_BYTES, links: bool = False) -> bytes:
+    """A file in the folder, by its relative path, as `at_path`. Raises RowError."""
+    shown = path if path.isprintable() else ascii(path)
+    try:
+        file = folder / path
+        inside = links or file.resolve().is_relative_to(folder.resolve())
+        if ".." in Path(path).parts or Path(path).is_absolute() or "\\" in path or not inside:
+            raise RowError("path leaves the folder", f"{shown:.200}")
+        if not file.is_file() or not file.stat().st_size:
+            raise RowError("image missing", f"{shown:.200}")
+        if file.stat().st_size > most:
+            raise RowError("image too large", f"{file.stat().st_size} bytes")
+        return file.read_bytes()
+    except RowError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        # A name too long, a folder closed to us; a null byte, half of a surrogate pair; links in a loop.
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RowError("image missing", f"{path!a:.200}: {why}") from error

@@ -3,27 +3,30 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import schemas
 from editjudge.core.files import is_full, replacing
+from editjudge.core.tables import RowError
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
 GROUPS = 256  # the file's footer is in memory: large files get larger row groups, not more and more of them
 DECIMALS = 6
+DETAIL = 200  # characters of what was wrong with a refused row
 KEPT_GROUPS = 32  # of stored images, in memory: so many files can be read side by side, prompt by prompt
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def read_details(path: Path) -> Any:
     return json.loads(path.read_text())[0]
 
 
-def in_groups(rows: Iterable[Row], size: int = ROW_GROUP) -> Iterator[list[Row]]:
+def in_groups(rows: Iterable[T], size: int = ROW_GROUP) -> Iterator[list[T]]:
     """The rows in lists of `size`, the last one shorter, none empty."""
     rest = iter(rows)
     while group := list(islice(rest, size)):
@@ -206,6 +209,27 @@ def _rounded(value: Any) -> Any:
 def prompt_of(row: Row) -> Row:
     """A row of gedit_bench as an editing model takes it: with `image`, and with `edit` (None where it has none)."""
     return row | {"image": row["source_image"]["bytes"], "edit": row.get("edit")}
+
+
+@dataclass
+class Refusals:
+    """Rows that a stage cannot use: written with their reason, and counted by it.
+
+    write: takes a row of the stage's columns, `reason` and `detail` among them.
+    """
+
+    write: Callable[[Row], None]
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, error: RowError, place: Row) -> None:
+        """place: the other columns, which say what was refused."""
+        self.counts[error.reason] += 1
+        self.write({**place, "reason": error.reason, "detail": error.detail[:DETAIL]})
+
+    def report(self, unit: str) -> dict[str, Any]:
+        """For metrics: how many were refused, and how many for each reason, under the name of their unit."""
+        reasons = [{"reason": reason, unit: number} for reason, number in sorted(self.counts.items())]
+        return {"refused": self.counts.total(), "reasons": reasons}
 
 
 def sort_out(

@@ -7,7 +7,8 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count, zip_longest
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -81,14 +82,30 @@ def json_list(file: Path) -> Iterator[Values]:
     return map(_mapping, value if isinstance(value, list) else [value])
 
 
-def json_map(file: Path) -> Iterator[Values]:
-    """The values of an object of objects, or of a list of such, each with its `key`."""
+def json_rows(file: Path) -> Iterator[Values]:
+    """The items of a list; of an object of objects, or of a list of such, these objects, each with its `key`."""
     value = json_value(file)
-    for objects in value if isinstance(value, list) else [value]:
+    every = value if isinstance(value, list) else [value]
+    if isinstance(value, list) and not any(map(_is_by_key, every)):
+        yield from map(_mapping, every)
+        return
+    for objects in every:
         if not isinstance(objects, dict):
             raise TableError(f"{file}: an object expected, not {type(objects).__name__}")
         for key, each in objects.items():
             yield {"key": key} | each if isinstance(each, dict) else _mapping(each)
+
+
+def _is_by_key(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(each, dict) for each in value.values())
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """The object that a JSON file holds. Raises TableError."""
+    value = json_value(file)
+    if not isinstance(value, dict):
+        raise TableError(f"{file}: an object expected")
+    return value
 
 
 def json_value(file: Path) -> Any:
@@ -168,6 +185,9 @@ def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Itera
         raise TableError(f"{file}: not readable as a table: {error}") from error
 
 
+tab_separated = partial(delimited, delimiter="\t")
+
+
 def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | RowError]:
     """The cells of each row, the names of the columns first; empty lines are none.
 
@@ -193,24 +213,15 @@ def _cells(file: Path, lines: TextIO, delimiter: str) -> Iterator[list[str] | Ro
             number += 1
 
 
-def on_disk(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]]:
+def saved(folder: Path, split: str | None) -> Iterator[tuple[str, int, Values]]:
     """(split, row in it, values) of a folder that `datasets` saved; images as {bytes, path}. Raises TableError."""
-    from datasets import Dataset, Image, load_from_disk
-
-    try:
-        found = load_from_disk(str(folder))
-    except (OSError, ValueError) as error:
-        raise TableError(f"{folder}: not a folder that datasets saved: {error}") from error
-    splits = {"": found} if isinstance(found, Dataset) else dict(sorted(found.items()))
+    splits = [""]
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(map(str, json_object(folder / "dataset_dict.json").get("splits", [])))
     if split is not None and split not in splits:
-        raise TableError(f"{folder}: no split {split}; it has {', '.join(splits) or 'none'}")
+        raise TableError(f"{folder}: no split {split}; it has {', '.join(filter(None, splits)) or 'none'}")
     for name in [split] if split is not None else splits:
-        table, numbers = splits[name], count()
-        for column, feature in table.features.items():
-            table = table.cast_column(column, Image(decode=False)) if isinstance(feature, Image) else table
-        try:
-            for batch in table.with_format("arrow").iter(BATCH):
-                batch.validate(full=True)
-                yield from ((name, next(numbers), row) for row in batch.to_pylist())
-        except BROKEN as error:
-            raise TableError(f"{folder}: split {name!r}: not readable: {error}") from error
+        if not (state := folder / name / "state.json").is_file():
+            raise TableError(f"{folder}: not a folder that datasets saved: no {state}")
+        files = [state.with_name(Path(str(each["filename"])).name) for each in json_object(state)["_data_files"]]
+        yield from ((name, number, row) for number, row in enumerate(chain.from_iterable(map(arrow, files))))

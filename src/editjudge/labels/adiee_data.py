@@ -174,4 +174,4 @@ def _sequence(record: reading.Record) -> tuple[str, Sequence[str], tuple[bytes, 
         raise RowError("not one image more than instructions")
     pictures = pictures_of(record, *shown)
     key = record.values.get("key")
-    return plain(str(key)) if key else reading.row_key(record), turns, pictures
+    return plain(str(key)) if key else record.key, turns, pictures

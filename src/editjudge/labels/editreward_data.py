@@ -127,10 +127,9 @@ def rows(setting: EditRewardSource, to: To) -> Iterator[Row]:
     """Rows of pairs; `to.report` counts what was dropped, and names duplicates. Raises TableError."""
     dropped, read_, places = Counter[str](), list[list[Preference]](), dict[str, reading.Record]()
     for record in reading.read(reading.Table(path=setting.path, images=setting.images)):
-        key = reading.row_key(record)
         try:
-            read_.append(read(record.values, key))
-            places[key] = replace(record, values={})
+            read_.append(read(record.values, record.key))
+            places[record.key] = replace(record, row={})
         except RowError as error:
             dropped[error.reason] += 1
     kept, again = once(read_)

@@ -64,8 +64,8 @@ def _table(path: str, images: str | None, rule: str, test: float, to: To, droppe
     for record in reading.read(reading.Table(path=path, images=images)):
         try:
             scores = scores_of(record.values)
-            key = str(record.values.get("key") or reading.row_key(record))
-            groups.setdefault(key, (replace(record, values=_light(record)), []))[1].append(scores)
+            key = str(record.get("key") or record.key)
+            groups.setdefault(key, (replace(record, row=_light(record)), []))[1].append(scores)
         except RowError as error:
             dropped[error.reason] += 1
     for key, (record, given) in groups.items():
@@ -85,6 +85,6 @@ def _row(key: str, record: reading.Record, scores: Mapping[str, float], rule: st
     source, edited = (to.add(picture) for picture in pictures_of(record, record["source"], record["edited"]))
     photo = source[1][:16]
     prompt = plain(f"{photo}.{fingerprint(instruction)[:16]}")
-    a = Shown(*edited, model=record["model"], scores={name: float(score) for name, score in scores.items()})
+    a = Shown(*edited, model=record.get("model"), scores={name: float(score) for name, score in scores.items()})
     part = part_of(photo, test)
     return row(key, prompt, type_of(type_), instruction, source, a, origin=photo, part=part, rule=rule)

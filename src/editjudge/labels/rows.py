@@ -56,9 +56,10 @@ def row(
 
 def pictures_of(record: Record, *places: Any) -> tuple[bytes, ...]:
     """The encoded images at these places of a record. RowError: one is missing or broken."""
-    pictures, failed = record.pictures(*places)
-    if failed:
-        raise RowError("an image is missing", failed)
+    try:
+        pictures = record.pictures(*places)
+    except RowError as error:
+        raise RowError("an image is missing", str(error)) from error
     for picture in pictures:
         try:
             images.decode(picture)

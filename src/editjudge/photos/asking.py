@@ -14,7 +14,7 @@ from editjudge.core.prompts import PACKAGE, Prompt
 from editjudge.grounding.prompts import UNMENDED
 from editjudge.models.chat.forms import Finding, Inquiry
 from editjudge.models.endpoint.replies import read_object
-from editjudge.photos.edits import Asked, Choice, Written, rough_size, scaled, sentence, where
+from editjudge.photos.edits import Choice, EditText, PlannedEdit, rough_size, scaled, sentence, where
 from editjudge.photos.record import Photo
 
 Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
@@ -69,10 +69,10 @@ def _once(nouns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(sentence(noun).lower() for noun in nouns))
 
 
-def write(edits: Sequence[Asked], ask: Ask) -> list[Written | str]:
+def write(edits: Sequence[PlannedEdit], ask: Ask) -> list[EditText | str]:
     """Instructions of edits; the turns of a dialogue, which stand side by side, in one question."""
     asked = [list(turns) for _, turns in groupby(edits, key=lambda edit: edit.dialogue or edit.key)]
-    found: dict[str, Written | str] = {}
+    found: dict[str, EditText | str] = {}
     for count in (1, *TURNS):
         own = [turns for turns in asked if len(turns) == count]
         schema = EDIT if count == 1 else TURNS[count]
@@ -84,7 +84,7 @@ def write(edits: Sequence[Asked], ask: Ask) -> list[Written | str]:
     return [found[edit.key] for edit in edits]
 
 
-def _question(turns: Sequence[Asked]) -> str:
+def _question(turns: Sequence[PlannedEdit]) -> str:
     photo = turns[0].photo
     scene = photo.caption or "of " + ", ".join(
         dict.fromkeys(each.class_name for each in (*photo.object, *photo.background))
@@ -123,14 +123,14 @@ def _turns(count: int, reply: str) -> tuple[Any, str | None]:
     return (None, reason) if said is None else ([said] if count == 1 else said["turns"], None)
 
 
-def _written(edit: Asked, said: dict[str, str]) -> Written:
+def _written(edit: PlannedEdit, said: dict[str, str]) -> EditText:
     choice, shown = edit.choice, edit.shown
     if choice.box is None:
-        return Written(sentence(said["instruction"]), [])
+        return EditText(sentence(said["instruction"]), [])
     label = sentence(said["object"]) if choice.region is None else choice.region.class_name
     found: records.Row = {"label": label, "box": list(scaled(choice.box, shown))}
     if choice.region is not None and choice.region.mask is not None:
         pixels = choice.region.pixels(edit.photo.height, edit.photo.width).astype(np.uint8)
         small = cv2.resize(pixels, shown.rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST)
         found |= {"mask": masks.mask_png(small.astype(bool))} if small.any() else {}
-    return Written(sentence(said["instruction"]), [found])
+    return EditText(sentence(said["instruction"]), [found])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from editjudge.core import masks, regions
-from editjudge.photos.record import Region
+from editjudge.photos.record import PhotoRegion
 from editjudge.sources.builtin import drawings, photos
 
 BACKGROUND = "background"
@@ -19,7 +19,7 @@ def tags(photo: str) -> dict[str, list[str]]:
     return {"background": behind, "object": list(dict.fromkeys(each.noun for each in found))}
 
 
-def find(photo: str, height: int, width: int) -> dict[str, tuple[Region, ...]]:
+def find(photo: str, height: int, width: int) -> dict[str, tuple[PhotoRegion, ...]]:
     """The regions of a probe photo, by role; the background is what lies around the objects that stand before one."""
     objects = [(each, regions.polygon_mask(each.polygon, height, width)) for each in drawings.regions(photo)]
     before = [mask for each, mask in objects if _stands_before(each)]
@@ -34,7 +34,7 @@ def _stands_before(region: drawings.Region) -> bool:
     return "background_change" in region.tasks
 
 
-def region(name: str, mask: np.ndarray) -> Region:
+def region(name: str, mask: np.ndarray) -> PhotoRegion:
     """mask: bool, (H, W), not empty."""
     x0, y0, x1, y1 = (float(side) for side in regions.mask_box(mask))
-    return Region(name, (x0, y0, x1, y1), masks.packed(masks.run_lengths(mask)), 1.0)
+    return PhotoRegion(name, (x0, y0, x1, y1), masks.packed(masks.run_lengths(mask)), 1.0)

@@ -14,8 +14,8 @@ import numpy as np
 from editjudge.core import images, records, regions
 from editjudge.core.keys import place
 from editjudge.core.tables import RowError
-from editjudge.photos.record import Photo, Region
-from editjudge.photos.settings import DIALOGUE, Instructions, Thresholds, Type
+from editjudge.photos.record import Photo, PhotoRegion
+from editjudge.photos.settings import DIALOGUE, Instructions, RegionThresholds, Type
 from editjudge.sources.builtin import photos
 from editjudge.sources.names import task_of
 
@@ -34,7 +34,7 @@ class Choice:
 
     type: Type
     task: str
-    region: Region | None = None
+    region: PhotoRegion | None = None
     spot: regions.FloatBox | None = None
 
     @property
@@ -43,7 +43,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ScaledPhoto:
     """A photograph as it is edited. rgb: (h, w, 3) uint8; data: the same, encoded; scale: from the record's pixels."""
 
     rgb: np.ndarray
@@ -52,7 +52,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Written:
+class EditText:
     """What a writer makes of a choice. edit: for the embedded editors, JSON; regions: of the contract raw_pairs."""
 
     instruction: str
@@ -61,12 +61,12 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedEdit:
     """An edit to be written. split: TRAIN or TEST; before: those of the dialogue's earlier turns."""
 
     key: str
     photo: Photo
-    shown: Shown
+    shown: ScaledPhoto
     choice: Choice
     split: str
     before: tuple[Choice, ...] = ()
@@ -74,11 +74,11 @@ class Asked:
     turn: int | None = None
 
 
-Writer: TypeAlias = Callable[[Sequence[Asked]], list[Written | str]]
+Writer: TypeAlias = Callable[[Sequence[PlannedEdit]], list[EditText | str]]
 """Edits to their instructions, or to the reasons why there are none."""
 
 
-def shown(photo: Photo, data: bytes, side: int) -> Shown:
+def scaled_photo(photo: Photo, data: bytes, side: int) -> ScaledPhoto:
     """The photograph, its long side no more than `side` pixels if that is not 0. Raises RowError."""
     try:
         rgb = images.decode(data)
@@ -89,13 +89,13 @@ def shown(photo: Photo, data: bytes, side: int) -> Shown:
         raise RowError("another size", sizes)
     scale = side / max(rgb.shape[:2]) if side else 1.0
     if scale >= 1:
-        return Shown(rgb, data, 1.0)
+        return ScaledPhoto(rgb, data, 1.0)
     size = [max(1, round(length * scale)) for length in (photo.width, photo.height)]
     small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    return Shown(small, images.encode_png(small), scale)
+    return ScaledPhoto(small, images.encode_png(small), scale)
 
 
-def passes(region: Region, photo: Photo, limits: Thresholds) -> bool:
+def passes(region: PhotoRegion, photo: Photo, limits: RegionThresholds) -> bool:
     scores = (region.score, region.clip_score, region.aes_score)
     least = (limits.score_least, limits.clip_least, limits.aesthetic_least)
     good = all(score is None or score >= each for score, each in zip(scores, least, strict=True))
@@ -180,27 +180,29 @@ def split_of(photo: Photo, test_share: float) -> str:
     return TEST if photo.path not in photos.TRAIN and place(photo.key) < test_share else TRAIN
 
 
-def asked(photo: Photo, shown: Shown, setting: Instructions, refuse: Callable[[records.Row], None]) -> Iterator[Asked]:
+def planned(
+    photo: Photo, shown: ScaledPhoto, setting: Instructions, refused: records.Refusals
+) -> Iterator[PlannedEdit]:
     """All edits of a photograph that are to be written; the same record and seed give the same."""
     rng = np.random.default_rng([setting.seed, *photo.key.encode()])
     choices, split = single(photo, setting, rng), split_of(photo, setting.test_share)
     if len(choices) < setting.per_photo:
         why = f"{len(choices)} of {setting.per_photo} edits: no more regions pass the thresholds"
-        refuse(dict(zip(REFUSED, (photo.path, "", "too few regions", why), strict=True)))
+        refused.add(RowError("too few regions", why), {"photo": photo.path, "edit": ""})
     for n, choice in enumerate(choices):
-        yield Asked(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
+        yield PlannedEdit(f"{photo.key}-{choice.type}-{n}", photo, shown, choice, split)
     for n in range(setting.dialogues):
         name = f"{photo.key}-dialogue{n}"
         try:
             turns = dialogue(photo, setting, rng)
         except RowError as error:
-            refuse(dict(zip(REFUSED, (photo.path, name, error.reason, error.detail), strict=True)))
+            refused.add(error, {"photo": photo.path, "edit": name})
             continue
         for turn, choice in enumerate(turns, 1):
-            yield Asked(f"{name}-turn{turn}", photo, shown, choice, split, tuple(turns[: turn - 1]), name, turn)
+            yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, tuple(turns[: turn - 1]), name, turn)
 
 
-def row(edit: Asked, written: Written) -> records.Row:
+def row(edit: PlannedEdit, written: EditText) -> records.Row:
     """A row of the contract photo_edits. A later turn's image is the photograph, too, before the first turn."""
     return {
         "key": edit.key,
@@ -232,7 +234,7 @@ def rough_size(box: regions.FloatBox, height: int, width: int) -> str:
     return "large" if share >= LARGE else "medium-sized" if share >= MEDIUM else "small"
 
 
-def scaled(box: regions.FloatBox, shown: Shown) -> regions.Box:
+def scaled(box: regions.FloatBox, shown: ScaledPhoto) -> regions.Box:
     """A box of the record in the pixels of the photograph as it is edited."""
     return regions.clip_box([side * shown.scale for side in box], *shown.rgb.shape[:2])
 

@@ -11,7 +11,7 @@ from editjudge.core.regions import clip_box
 from editjudge.engine import resume
 from editjudge.photos.finding import Regions, scored
 from editjudge.photos.pool import Scorer, remembered
-from editjudge.photos.record import ROLES, Region
+from editjudge.photos.record import ROLES, PhotoRegion
 from editjudge.photos.settings import OwlSetting
 from editjudge.vision.towers import ClipTowers
 
@@ -65,7 +65,7 @@ class Locator:
         rated = scored(rgb, located, self.score)
         return {role: [asdict(each) for each in rated if roles[each.class_name] == role] for role in ROLES}
 
-    def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[Region]:
+    def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
         """The surest `most` boxes with their masks, the surest first; those in which nothing is segmented left out."""
         how, (height, width) = self.setting, rgb.shape[:2]
         found = [each for each in self._boxes(rgb, names) if _is_seen(each.box, width, height)]
@@ -78,7 +78,7 @@ class Locator:
             rgb, [(name, clip_box(_pixels(box, rgb), height, width), mask) for _, name, box, mask in kept]
         )
         return [
-            Region(name, _pixels(box, rgb), masks.packed(masks.run_lengths(mask)), score, sure)
+            PhotoRegion(name, _pixels(box, rgb), masks.packed(masks.run_lengths(mask)), score, sure)
             for (score, name, box, mask), sure in zip(kept, surely, strict=True)
         ]
 
@@ -136,4 +136,4 @@ def _moved(found: Any, by: int) -> Any:
 
 
 def _regions(found: dict[str, list[Any]]) -> Regions:
-    return {role: tuple(Region(**each | {"bbox": tuple(each["bbox"])}) for each in found[role]) for role in ROLES}
+    return {role: tuple(PhotoRegion(**each | {"bbox": tuple(each["bbox"])}) for each in found[role]) for role in ROLES}

@@ -19,7 +19,14 @@ from editjudge.photos import asking, finding, pool, templates
 from editjudge.photos.edits import Writer
 from editjudge.photos.finding import Finder
 from editjudge.photos.pool import Captioner, Scorer, remembered
-from editjudge.photos.settings import DinoSetting, Instructions, LaionSetting, ModelSetting, OwlSetting, Regions
+from editjudge.photos.settings import (
+    DinoSetting,
+    Instructions,
+    LaionSetting,
+    OwlSetting,
+    RegionModelSetting,
+    RegionsSetting,
+)
 from editjudge.vision import aesthetics, folders, segmenters
 
 if TYPE_CHECKING:  # it loads torch
@@ -30,7 +37,7 @@ CODES = {"laion": "editjudge.vision.aesthetics_laion", "regions": "editjudge.pho
 NO_VALUES = {f"editjudge.core.{name}" for name in ("errors", "files", "hub", "params")}
 
 
-class Models:
+class PhotoModels:
     """As long as a stage runs. What they say is kept in the cache, under the photograph and the model."""
 
     def __init__(self, cache: Path) -> None:
@@ -67,7 +74,7 @@ class Models:
             return pool.embedded_captions
         return partial(asking.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
-    def finder(self, setting: Regions, score: Scorer, aesthetic: Any) -> Finder:
+    def finder(self, setting: RegionsSetting, score: Scorer, aesthetic: Any) -> Finder:
         """aesthetic: the setting of `score`."""
         if isinstance(setting.detector, EmbeddedSetting):
             return partial(finding.by_hand, score=score)
@@ -75,14 +82,14 @@ class Models:
 
         detector, version = self._detector(setting.detector)
         segmenter: Any = segmenters.GrabCut()
-        if isinstance(setting.segmenter, ModelSetting):
+        if isinstance(setting.segmenter, RegionModelSetting):
             from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
             segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
             version += segmenter[1]
             segmenter = segmenter[0]
         clip: tuple[ClipTowers | None, list[str]] = (None, [])
-        if isinstance(setting.clip, ModelSetting):
+        if isinstance(setting.clip, RegionModelSetting):
             clip = self._clip("regions.clip", setting.clip)
         how, rated = setting.detector, {k: v for k, v in vars(aesthetic).items() if k != "device"}
         parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, _code("regions")]

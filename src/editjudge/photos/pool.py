@@ -3,10 +3,8 @@
 Photographs go through a few at a time; scores and replies are kept in work/ by the photograph's bytes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +14,7 @@ from PIL import Image
 
 from editjudge.core import images, records
 from editjudge.core.errors import FileError
+from editjudge.core.reading import local
 from editjudge.core.tables import RowError
 from editjudge.engine import resume
 from editjudge.photos import drawn
@@ -23,13 +22,11 @@ from editjudge.photos.record import key_of
 from editjudge.photos.settings import PROBE, PhotoPool, PoolFilters
 from editjudge.sources.builtin import photos
 from editjudge.sources.duplicates import Seen
-from editjudge.sources.pictures import local
 
 GROUP = 16  # photographs in memory at a time, decoded
 ASKED = 128  # as they are stored, whose captions are asked for together
 ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 OTHERS = (".avif", ".bmp", ".gif", ".heic", ".heif", ".tif", ".tiff")  # not read, refused by name
-MOST_BYTES = 1 << 28
 REFUSED = ("photo", "reason", "detail")
 Scorer: TypeAlias = Callable[[Sequence[np.ndarray]], list[float]]
 """RGB, uint8, (H, W, 3) images to a score each, higher is better."""
@@ -38,17 +35,17 @@ Captioner: TypeAlias = Callable[[Sequence[records.Row]], list[records.Row | str]
 
 
 @dataclass(frozen=True)
-class Source:
+class Photographs:
     """Photographs by their paths, in order, and what reads one. Raises RowError where it cannot be read."""
 
     paths: Sequence[str]
     load: Callable[[str], bytes]
 
 
-def source(setting: PhotoPool) -> Source:
-    """The probe's photos but the base's, a folder's, or those that a text file lists, paths beginning where it lies."""
+def given(setting: PhotoPool) -> Photographs:
+    """The probe's photos but the base's, a folder's, or those that a text file lists, with paths relative to it."""
     if setting.photos == PROBE:
-        return Source(sorted(photos.TRAIN | photos.BENCHMARK), lambda name: images.encode_png(photos.load(name)))
+        return Photographs(sorted(photos.TRAIN | photos.BENCHMARK), lambda name: images.encode_png(photos.load(name)))
     root = Path(setting.photos)
     if root.is_file():
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -61,7 +58,7 @@ def source(setting: PhotoPool) -> Source:
         raise FileError(f"photo_pool.photos: {root} not found: no such file or folder")
     if not paths:
         raise FileError(f"photo_pool.photos: {root} has no photograph")
-    return Source(paths, lambda path: local(path, folder, MOST_BYTES))
+    return Photographs(paths, lambda path: local(path, folder))
 
 
 def embedded_captions(rows: Sequence[records.Row]) -> list[records.Row | str]:
@@ -69,66 +66,53 @@ def embedded_captions(rows: Sequence[records.Row]) -> list[records.Row | str]:
     return [{"cap": [], "tags": drawn.tags(row["path"]) | {"summary": None}} for row in rows]
 
 
-@dataclass
-class Pool:
-    """Filters photographs. reasons: how many were refused for each; kept: how many were not."""
+@dataclass(frozen=True)
+class PoolFilter:
+    """Keeps the photographs that pass the filters, each with its score, caption and nouns; refuses the others."""
 
     filters: PoolFilters
     seen: Seen
     score: Scorer
     caption: Captioner
-    refuse: Callable[[records.Row], None]
-    kept: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    refused: records.Refusals
 
-    def take(self, source: Source, paths: Iterable[str]) -> Iterator[records.Row]:
+    def rows(self, given: Photographs, paths: Iterable[str]) -> Iterator[records.Row]:
         """Rows of the contract photo_pool, in the order of the paths."""
-        for rows in records.in_groups(self._filtered(source, paths), ASKED):
+        for rows in records.in_groups(self._filtered(given, paths), ASKED):
             for row, said in zip(rows, self.caption(rows), strict=True):
                 if isinstance(said, str):
-                    self._drop(row["path"], RowError("no caption", said))
+                    self._refuse(row["path"], RowError("no caption", said))
                 else:
-                    self.kept += 1
                     yield row | said
 
-    def _filtered(self, source: Source, paths: Iterable[str]) -> Iterator[records.Row]:
+    def _filtered(self, given: Photographs, paths: Iterable[str]) -> Iterator[records.Row]:
         """Rows without caption."""
-        rest = iter(paths)
-        while group := list(islice(rest, GROUP)):
-            loaded = [found for path in group if (found := self._loaded(source, path)) is not None]
+        for group in records.in_groups(paths, GROUP):
+            loaded = [found for path in group if (found := self._loaded(given, path)) is not None]
             for (row, rgb), aes in zip(loaded, self.score([rgb for _, rgb in loaded]), strict=True):
                 try:
-                    self._check(row, rgb, aes)
+                    if aes <= self.filters.aesthetic_above:
+                        raise RowError("aesthetic score", f"{aes:g}")
+                    once(self.seen, row["key"], row["image"], rgb)
                 except RowError as error:
-                    self._drop(row["path"], error)
+                    self._refuse(row["path"], error)
                 else:
                     yield row | {"aes": aes}
 
-    def _loaded(self, source: Source, path: str) -> tuple[records.Row, np.ndarray] | None:
+    def _loaded(self, given: Photographs, path: str) -> tuple[records.Row, np.ndarray] | None:
         try:
-            data = source.load(path)
+            data = given.load(path)
             rgb = images.decode(data)
             height, width = rgb.shape[:2]
             if min(height, width) <= self.filters.side_above:
                 raise RowError("short side", f"{width} x {height} pixels")
         except (images.ImageError, RowError) as error:
-            self._drop(path, error if isinstance(error, RowError) else RowError("broken image", str(error)))
+            self._refuse(path, error if isinstance(error, RowError) else RowError("broken image", str(error)))
             return None
         return {"key": key_of(path), "path": path, "image": data, "height": height, "width": width}, rgb
 
-    def _check(self, row: records.Row, rgb: np.ndarray, aes: float) -> None:
-        if aes <= self.filters.aesthetic_above:
-            raise RowError("aesthetic score", f"{aes:g}")
-        once(self.seen, row["key"], row["image"], rgb)
-
-    def _drop(self, path: str, error: RowError) -> None:
-        self.reasons[error.reason] += 1
-        self.refuse(dict(zip(REFUSED, (path, error.reason, error.detail[:200]), strict=True)))
-
-    def report(self, photographs: int) -> dict[str, Any]:
-        """metrics/photo_pool.json."""
-        reasons = [{"reason": reason, "photos": n} for reason, n in sorted(self.reasons.items())]
-        return {"photos": photographs, "records": self.kept, "refused": self.reasons.total(), "reasons": reasons}
+    def _refuse(self, path: str, error: RowError) -> None:
+        self.refused.add(error, {"photo": path})
 
 
 def once(seen: Seen, key: str, data: bytes, rgb: np.ndarray) -> None:

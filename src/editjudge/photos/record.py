@@ -17,7 +17,8 @@ import numpy as np
 from editjudge.core import images, masks, regions, schemas
 from editjudge.core.files import replacing
 from editjudge.core.keys import plain
-from editjudge.core.record import Record, box, number, text
+from editjudge.core.reading import Record, box, number, text
+from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 
 CONTRACT = "photo_records"
@@ -27,7 +28,7 @@ ROLES: tuple[Role, ...] = ("background", "object")
 
 
 @dataclass(frozen=True)
-class Region:
+class PhotoRegion:
     """Part of a photograph. bbox: x0, y0, x1, y1 in its pixels. mask: COCO run lengths, packed, or None: its box.
 
     score: of the detector, 0..1. clip_score: how much CLIP takes it for its class, 0..1, aes_score; None: not computed.
@@ -62,8 +63,8 @@ class Photo:
     cap: tuple[str, ...]
     aes: float | None
     tags: dict[str, Any]
-    background: tuple[Region, ...] = ()
-    object: tuple[Region, ...] = ()
+    background: tuple[PhotoRegion, ...] = ()
+    object: tuple[PhotoRegion, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -88,6 +89,12 @@ class Photo:
             "bg_count": dict(sorted(Counter(each.class_name for each in self.background).items())),
             "obj_count": dict(sorted(self.counts.items())),
         }
+
+
+def pooled(row: Row, background: tuple[PhotoRegion, ...], objects: tuple[PhotoRegion, ...]) -> Photo:
+    """The record of a photograph of the pool, with its regions."""
+    names = ("key", "path", "height", "width", "aes", "tags")
+    return Photo(**{name: row[name] for name in names}, cap=tuple(row["cap"]), background=background, object=objects)
 
 
 def read(record: Record) -> Photo:
@@ -136,7 +143,7 @@ def _tags(value: Any) -> dict[str, Any]:
     return {**nouns, "summary": value.get("summary") if isinstance(value.get("summary"), str) else None}
 
 
-def _regions(given: Any, role: str, height: int, width: int) -> Iterator[Region]:
+def _regions(given: Any, role: str, height: int, width: int) -> Iterator[PhotoRegion]:
     for n, each in enumerate(_list(given, f"segmentation.{role}")):
         where = f"segmentation.{role}.{n}"
         if not isinstance(each, dict):
@@ -145,7 +152,7 @@ def _regions(given: Any, role: str, height: int, width: int) -> Iterator[Region]
         own = {name: None if value is None else number(value, f"{where}.{name}") for name, value in scores.items()}
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
         name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
-        region = Region(name, (x0, y0, x1, y1), _packed(each.get("mask"), where), score, **own)
+        region = PhotoRegion(name, (x0, y0, x1, y1), _packed(each.get("mask"), where), score, **own)
         try:
             regions.clip_box(region.bbox, height, width)
         except ValueError as error:

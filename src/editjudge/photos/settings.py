@@ -79,7 +79,7 @@ class DinoSetting(OwlSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ModelSetting:
+class RegionModelSetting:
     """A model of regions, SAM 2.1 or CLIP: a folder or hub id."""
 
     model: Text
@@ -89,7 +89,7 @@ class ModelSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Regions:
+class RegionsSetting:
     """Section `regions`. The backends of detector, segmenter and clip; what is drawn by hand needs neither of these."""
 
     detector: Any
@@ -107,7 +107,7 @@ class Regions:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Thresholds:
+class RegionThresholds:
     """Which regions may be edited. area_least: share of the photograph that its box takes; score_least, clip_least,
     aesthetic_least: of its scores; one that it does not have says nothing."""
 
@@ -118,7 +118,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ObjectThresholds(Thresholds):
+class ObjectThresholds(RegionThresholds):
     """remove_area_most: of the photograph, that an object may take that is removed or replaced."""
 
     remove_area_most: Share = 1.0
@@ -144,7 +144,7 @@ class Instructions:
     seed: Count
     test_share: Share
     objects: ObjectThresholds
-    background: Thresholds
+    background: RegionThresholds
     writer: Any
 
     def __post_init__(self) -> None:
@@ -157,11 +157,11 @@ class Instructions:
 AESTHETIC = {"colour_sharpness": EmbeddedSetting, "laion": LaionSetting}
 CAPTIONERS = {"embedded": EmbeddedSetting, "endpoint": VlmSetting, "transformers": LocalVlmSetting}
 DETECTORS = {DRAWN: EmbeddedSetting, "grounding_dino": DinoSetting, "owlv2": OwlSetting}
-SEGMENTERS = {DRAWN: EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": ModelSetting}
-CLIPS = {"none": EmbeddedSetting, "clip": ModelSetting}
+SEGMENTERS = {DRAWN: EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": RegionModelSetting}
+CLIPS = {"none": EmbeddedSetting, "clip": RegionModelSetting}
 WRITERS = {"templates": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting}
 
-MODELS = (LaionSetting, OwlSetting, ModelSetting, LocalParserSetting)  # those of this machine
+MODELS = (LaionSetting, OwlSetting, RegionModelSetting, LocalParserSetting)  # those of this machine
 
 
 def _of_kind(where: str, kinds: dict[str, type], given: Any) -> Any:
@@ -183,8 +183,8 @@ def read_filters(given: Any) -> PoolFilters:
     return read("photo_pool.filters", PoolFilters, given)
 
 
-def read_regions(given: Any) -> Regions:
-    section = read("regions", Regions, given)
+def read_regions(given: Any) -> RegionsSetting:
+    section = read("regions", RegionsSetting, given)
     kinds: dict[str, dict[str, type]] = {"detector": DETECTORS, "segmenter": SEGMENTERS, "clip": CLIPS}
     return replace(
         section, **{name: _of_kind(f"regions.{name}", of, getattr(section, name)) for name, of in kinds.items()}

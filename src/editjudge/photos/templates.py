@@ -8,20 +8,20 @@ import cv2
 import numpy as np
 
 from editjudge.core import regions
-from editjudge.photos.edits import TEST, Asked, Written, where
-from editjudge.photos.record import Photo, Region
+from editjudge.photos.edits import TEST, EditText, PlannedEdit, where
+from editjudge.photos.record import Photo, PhotoRegion
 from editjudge.sources.builtin import drawings, photos, scenes
 
 LEAST_SIDE = 4  # pixels of a region that an edit can be seen in
 TOLERANCE = 0.5  # pixels by which a polygon may leave its mask's outline
 
 
-def write(edits: Sequence[Asked], seed: int) -> list[Written | str]:
+def write(edits: Sequence[PlannedEdit], seed: int) -> list[EditText | str]:
     """Objects that are added come from the probe's photos of the same split."""
     return [_written(edit, np.random.default_rng([seed, *edit.key.encode()])) for edit in edits]
 
 
-def _written(edit: Asked, rng: np.random.Generator) -> Written | str:
+def _written(edit: PlannedEdit, rng: np.random.Generator) -> EditText | str:
     choice, photo = edit.choice, edit.photo
     crop = scenes.Crop(edit.shown.rgb, edit.shown.scale, 0, 0)
     role = "benchmark" if edit.split == TEST else "train"
@@ -36,10 +36,10 @@ def _written(edit: Asked, rng: np.random.Generator) -> Written | str:
             return "the region is too small to be edited"
         subject = found
     instruction, made, objects = scenes.EDITS[choice.task](crop, subject, role, name, rng)
-    return Written(re.sub(r"\ba (?=[aeiou])", "an ", instruction), objects, json.dumps(made, sort_keys=True))
+    return EditText(re.sub(r"\ba (?=[aeiou])", "an ", instruction), objects, json.dumps(made, sort_keys=True))
 
 
-def _drawn(region: Region, photo: Photo, behind: bool) -> drawings.Region | None:
+def _drawn(region: PhotoRegion, photo: Photo, behind: bool) -> drawings.Region | None:
     """A region as one that is drawn. Of a background what stands before it: that is what its edits are told."""
     mask = region.pixels(photo.height, photo.width)
     outline = _outline(~mask if behind else mask)

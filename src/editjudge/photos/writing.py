@@ -1,73 +1,78 @@
-"""The instructions of photographs, and which edits have none."""
+"""From photographs with their records to edits with instructions, single ones and dialogues."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from pathlib import Path
 
-from editjudge.core import records
+from editjudge.core import images, reading, records, tables
+from editjudge.core.files import work
 from editjudge.core.tables import RowError
-from editjudge.photos import edits
-from editjudge.photos.reading import Given
-from editjudge.photos.settings import Instructions
+from editjudge.photos import edits, record
+from editjudge.photos.edits import EditText, PlannedEdit
+from editjudge.photos.pool import once
+from editjudge.photos.record import Photo
+from editjudge.photos.settings import GRAPH, Instructions
+from editjudge.sources import formats
+from editjudge.sources.duplicates import Seen
+from editjudge.sources.settings import Source
 
 GROUP = 16  # photographs whose edits are asked for together
+POOL, RECORDS = Path("data/photos/pool.parquet"), Path("data/photos/records.jsonl")
+Given = tuple[Photo, bytes]  # a record, and its photograph as it is stored
 
 
-@dataclass
-class Written:
-    """Writes instructions. A dialogue lacks none of its turns, or is left out as a whole."""
+def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> Iterator[Given]:
+    """Photographs with their bytes, in order, each once: those of the stage regions, or published ones.
 
-    setting: Instructions
-    write: edits.Writer
-    out: Callable[[records.Row], None]
-    types: Counter[str] = field(default_factory=Counter)
-    test: int = 0
-    dialogues: set[str] = field(default_factory=set)
-    reasons: Counter[str] = field(default_factory=Counter)
+    near_bits: as `PoolFilters.near_bits`. Raises TableError.
+    """
+    if setting.records == GRAPH:
+        yield from _of_graph()
+    else:
+        with Seen(work("photos", "seen.sqlite"), near_bits) as seen:
+            yield from _published(setting, seen, refused)
 
-    def take(self, photos: Iterable[Given]) -> Iterator[records.Row]:
-        """Rows of the contract photo_edits, photograph by photograph."""
-        for group in records.in_groups(({"photo": photo, "data": data} for photo, data in photos), GROUP):
-            wanted = [edit for each in group for edit in self._asked(each["photo"], each["data"])]
-            found = zip(wanted, self.write(wanted), strict=True)
-            for name, turns in groupby(found, key=lambda pair: pair[0].dialogue or pair[0].key):
-                yield from self._rows(name, list(turns))
 
-    def _asked(self, photo: Any, data: bytes) -> list[edits.Asked]:
+def _of_graph() -> Iterator[Given]:
+    """The records stand in the order of the pool; photographs without regions stand in the pool alone."""
+    pool = records.iterate(POOL, "photo_pool")
+    for number, values in enumerate(tables.jsonl(RECORDS)):
+        photo = record.read(reading.Record(Path(RECORDS.name), number, values))
+        yield photo, next(row["image"] for row in pool if row["key"] == photo.key)
+
+
+def _published(setting: Instructions, seen: Seen, refused: records.Refusals) -> Iterator[Given]:
+    source = Source(format="imgedit_grounded", path=setting.records, images=setting.images)
+    for row in formats.records(source, lambda _: True):
         try:
-            return list(edits.asked(photo, edits.shown(photo, data, self.setting.side), self.setting, self._count))
-        except RowError as error:
-            self.refuse(photo.path, error)
-            return []
+            photo = record.read(row)
+            data = reading.local(photo.path, row.images)
+            once(seen, photo.key, data, images.decode(data))
+        except (images.ImageError, RowError) as error:
+            reason = error if isinstance(error, RowError) else RowError("broken image", str(error))
+            refused.add(reason, {"photo": f"{row.file}: row {row.number}", "edit": ""})
+        else:
+            yield photo, data
 
-    def _rows(self, name: str, turns: list[tuple[edits.Asked, edits.Written | str]]) -> Iterator[records.Row]:
-        for edit, said in turns:
-            if isinstance(said, str):
-                self.refuse(edit.photo.path, RowError("not written", said), name)
-                return
-        for edit, said in turns:
-            assert isinstance(said, edits.Written)
-            self.types[edit.choice.type] += 1
-            self.test += edit.split == edits.TEST
-            self.dialogues |= {name} if edit.dialogue else set()
-            yield edits.row(edit, said)
 
-    def refuse(self, photo: str, error: RowError, edit: str = "") -> None:
-        self._count(dict(zip(edits.REFUSED, (photo, edit, error.reason, error.detail[:200]), strict=True)))
+def rows(
+    photos: Iterable[Given], setting: Instructions, write: edits.Writer, refused: records.Refusals
+) -> Iterator[records.Row]:
+    """Rows of the contract photo_edits, photograph by photograph. A dialogue lacks none of its turns, or is refused."""
+    for group in records.in_groups(photos, GROUP):
+        wanted = [edit for photo, data in group for edit in _planned(photo, data, setting, refused)]
+        found = zip(wanted, write(wanted), strict=True)
+        for name, pairs in groupby(found, key=lambda pair: pair[0].dialogue or pair[0].key):
+            turns = list(pairs)
+            if lacking := next(((edit, said) for edit, said in turns if isinstance(said, str)), None):
+                refused.add(RowError("not written", str(lacking[1])), {"photo": lacking[0].photo.path, "edit": name})
+                continue
+            yield from (edits.row(edit, said) for edit, said in turns if isinstance(said, EditText))
 
-    def _count(self, row: records.Row) -> None:
-        self.reasons[row["reason"]] += 1
-        self.out(row)
 
-    def report(self) -> dict[str, Any]:
-        """metrics/instructions.json."""
-        return {
-            "records": self.types.total(),
-            "test": self.test,
-            "dialogues": len(self.dialogues),
-            "types": [{"type": kind, "edits": n} for kind, n in sorted(self.types.items())],
-            "refused": self.reasons.total(),
-            "reasons": [{"reason": reason, "edits": n} for reason, n in sorted(self.reasons.items())],
-        }
+def _planned(photo: Photo, data: bytes, setting: Instructions, refused: records.Refusals) -> list[PlannedEdit]:
+    try:
+        return list(edits.planned(photo, edits.scaled_photo(photo, data, setting.side), setting, refused))
+    except RowError as error:
+        refused.add(error, {"photo": photo.path, "edit": ""})
+        return []

@@ -5,13 +5,13 @@ embedded editors and the measures that need boxes take them as failed records wi
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from editjudge.core import own_regions, tables
-from editjudge.core.record import Draft, Record, box, number, picture, text
+from editjudge.core.reading import Record, box, matching, number, picture, text
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources.settings import Source
 
@@ -24,6 +24,26 @@ GROUNDED = {
 OBJECT = "segmentation.object"
 LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A pair before its image is fetched.
+
+    image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
+    of the image's width and height. own: cells of a user's own regions, see `own_regions`. edit: what the embedded
+    editors carry out, JSON. origin: where the image came from, if not from `image` or the row.
+    """
+
+    key: str
+    instruction: str
+    image: bytes | str
+    regions: tuple[dict[str, Any], ...] = ()
+    own: Mapping[str, Any] = field(default_factory=dict)
+    edit: str | None = None
+    origin: str | None = None
+
+
 Build: TypeAlias = Callable[[Record, Source, str], Draft]
 
 
@@ -155,13 +175,10 @@ def _plain(record: Record, source: Source, _task: str) -> Draft:
 
 
 def _key(record: Record, source: Source) -> str:
-    """A number serves too; a data set without keys has its rows' numbers if no field is named."""
-    value = record.get(source.key or "key")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if value is None and source.key is None and source.format == "datasets":
+    """A data set without keys has its rows' numbers if no field is named."""
+    if source.format == "datasets" and source.key is None and record.get("key") is None:
         return f"{record.index:08d}"
-    return text(value, source.key or "key")
+    return record.identifier(source.key or "key")
 
 
 def _first(value: Any, field: str) -> Any:
@@ -186,10 +203,10 @@ def _stem(record: Record) -> str:
     return stem.removesuffix("_cleaned").partition("_part")[0]
 
 
+CELLS = partial(tables.delimited, errors="surrogateescape")  # `text` refuses what is no UTF-8
 LINES: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl}
 LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": tables.jsonl}
 TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
-CELLS = partial(tables.delimited, errors="surrogateescape")  # `record.text` refuses what is no UTF-8
 PLAIN: Mapping[str, tables.Reader] = {".csv": CELLS, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
 PHOTOS: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl, ".parquet": tables.parquet}
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
@@ -202,7 +219,7 @@ FORMATS: dict[str, Format] = {
     "imgedit_grounded": Format(_grounded, lambda _: None, (), LISTS),
     "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, (), LISTS),
     "unicbench": Format(_held("key", "en", "image_path"), _field("subtask"), (), LINES),
-    "gedit": Format(_held("key", "prompt", "id"), _field("edit_type"), (), {".json": tables.json_map}),
+    "gedit": Format(_held("key", "prompt", "id"), _field("edit_type"), (), {".json": tables.json_rows}),
     "photos": Format(_photos, _edit_task, (), PHOTOS),
     "plain": Format(_plain, _optional_task, (), PLAIN),
     "datasets": Format(_plain, lambda _: None, (), {}),
@@ -211,21 +228,22 @@ FORMATS: dict[str, Format] = {
 
 def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record]:
     """All rows of a source, file by file in the order of their names. Raises TableError."""
-    index = 0
+    images, root = source.folder(), source.root()
     if source.format == "datasets":
-        for split, number, values in tables.on_disk(source.root(), source.files):
-            yield Record(Path(split or source.root().name), number, index, values)
-            index += 1
+        for index, (split, number, values) in enumerate(tables.saved(root, source.files)):
+            yield Record(Path(split or root.name), number, values, images, index=index)
         return
     form = FORMATS[source.format]
     columns = (*form.fields, source.instruction) if form.fields and source.instruction else form.fields
-    for file, name in source.tables(form.readers):
+    index = 0
+    for file in matching(root, source.files, form.readers):
+        name = file.relative_to(root) if root.is_dir() else Path(file.name)
         if file.suffix == ".parquet":
             rows = tables.parquet(file, columns, partial(_is_wanted, wanted, name))
         else:
             rows = form.readers[file.suffix](file)
         for number, values in enumerate(rows):
-            yield Record(name, number, index, values)
+            yield Record(name, number, values, images, index=index)
             index += 1
 
 
@@ -240,4 +258,4 @@ def by_key(table: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _is_wanted(wanted: Callable[[Record], bool], file: Path, values: Mapping[str, Any]) -> bool:
-    return wanted(Record(file, 0, 0, values))
+    return wanted(Record(file, 0, values))

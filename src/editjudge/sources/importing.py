@@ -15,12 +15,13 @@ from tqdm import tqdm
 
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
-from editjudge.core.record import Draft, Record
+from editjudge.core.reading import Record
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.engine.unfinished import Gap
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen
+from editjudge.sources.formats import Draft
 from editjudge.sources.names import TASK_OF, plain_name, task_of
 from editjudge.sources.pictures import Picture, Pictures
 from editjudge.sources.settings import PROBE, Plan, Source

@@ -11,9 +11,10 @@ from PIL import Image
 
 from editjudge.core import images, own_regions, regions
 from editjudge.core.downloads import Downloads
-from editjudge.core.record import Draft
+from editjudge.core.reading import local
 from editjudge.core.tables import RowError
 from editjudge.engine.workers import cores
+from editjudge.sources.formats import Draft
 from editjudge.sources.settings import Filters
 
 
@@ -69,26 +70,6 @@ class Pictures:
 
 def _is_address(image: bytes | str) -> TypeGuard[str]:
     return isinstance(image, str) and "://" in image
-
-
-def local(path: str, folder: Path, most: int) -> bytes:
-    """A file in the folder, of at most so many bytes. Raises RowError, also where path or link leave the folder."""
-    parts, shown = Path(path).parts, path if path.isprintable() else ascii(path)
-    try:
-        file = (folder / path).resolve()
-        if ".." in parts or Path(path).is_absolute() or "\\" in path or not file.is_relative_to(folder.resolve()):
-            raise RowError("path leaves the folder", f"{shown:.200}")
-        if not file.is_file() or not file.stat().st_size:
-            raise RowError("image missing", f"{shown:.200}")
-        if file.stat().st_size > most:
-            raise RowError("image too large", f"{file.stat().st_size} bytes")
-        return file.read_bytes()
-    except RowError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:
-        # A name too long, a folder closed to us; a null byte, half of a surrogate pair; links in a loop.
-        why = error.strerror if isinstance(error, OSError) else error
-        raise RowError("image missing", f"{path!a:.200}: {why}") from error
 
 
 def _in_pixels(region: dict, height: int, width: int) -> dict:

@@ -6,22 +6,17 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
+from editjudge.core.reading import Glob
 from editjudge.core.settings import FORBID, Count, FileName, Flag, Positive, Real, Text, Whole, Wrong, known, section
 from editjudge.core.tables import TableError
 from editjudge.sources.names import NAMES
 
 PROBE = "probe"
 Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
-
-
-def _glob(text: str) -> str:
-    if ".." in Path(text).parts or Path(text).is_absolute():
-        raise ValueError(f"must be a glob inside the folder, not {text!r}")
-    return text
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -36,7 +31,7 @@ class Source:
 
     format: Text
     path: FileName | None = None
-    files: Annotated[Text, AfterValidator(_glob)] | None = None
+    files: Glob | None = None
     images: FileName | None = None
     names: Annotated[tuple[Any, ...], Field(min_length=1)] | None = None
     instruction: Text | None = None
@@ -62,21 +57,6 @@ class Source:
         if not folder.is_dir():
             raise TableError(f"{folder} not found: no such folder of images")
         return folder
-
-    def tables(self, endings: Collection[str]) -> list[tuple[Path, Path]]:
-        """The files with rows, in order of their names, and each one's name in the folder. Raises TableError."""
-        root = self.root()
-        found = [root] if root.is_file() else self._matching(root)
-        found = [path for path in found if path.suffix in endings]
-        if not found:
-            raise TableError(f"{root}: no file {self.files or ', '.join('*' + ending for ending in endings)}")
-        return [(path, path.relative_to(root) if root.is_dir() else Path(path.name)) for path in found]
-
-    def _matching(self, root: Path) -> list[Path]:
-        try:
-            return sorted(path for path in root.glob(self.files or "**/*") if path.is_file())
-        except (ValueError, IndexError) as error:  # of pathlib, for `**a` and for `.`
-            raise TableError(f"{root}: files: {self.files!r} is no glob: {error}") from error
 
 
 @dataclass(frozen=True, config=FORBID)

@@ -52,18 +52,16 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
 
 def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
     """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
-    key, task, instruction, image = (_field(record, names) for names in FIELDS.values())
-    key = str(record[key]) if isinstance(record[key], int) else record.text(key)
+    key_field, task, instruction, image = (_field(record, names) for names in FIELDS.values())
+    key = record.identifier(key_field)
     if not FILE_NAME.fullmatch(key):
         raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
     if key in seen:
         raise RowError(f"key {key} stands already in an earlier row")
-    [data], missing = record.pictures(record[image])
-    if missing:
-        raise RowError(missing)
+    [data] = record.pictures(record[image])
     height, width = images.decode(data).shape[:2]
-    own = own_regions.read(own_regions.given(record.values.get), record.file_bytes, height, width) or None
-    row = {"key": key, "task": _text(record, task), "instruction": _text(record, instruction)}
+    own = own_regions.read(own_regions.given(record.get), record.file_bytes, height, width) or None
+    row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
     seen.add(key)
     origin = f"{record.file}: row {record.number}"
     return row | {
@@ -72,14 +70,6 @@ def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
         "regions": own and list(own),
         "edit": None,
     }
-
-
-def _text(record: reading.Record, field: str) -> str:
-    """Raises RowError for what is no text, or none that a file can hold: JSON can say half of a surrogate pair."""
-    text = record.text(field)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise RowError(f"field {field}: half of a surrogate pair")
-    return text
 
 
 def _field(record: reading.Record, names: tuple[str, ...]) -> str:

@@ -5,33 +5,43 @@ An edit that could not be written is counted in metrics/instructions.json, and s
 data/refused/instructions.csv.
 """
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import edits, models, reading, settings, writing
+from editjudge.photos import edits, models, settings, writing
 
 
 def run() -> None:
     values = params.load()
     setting = settings.read_instructions(params.leaf(values, "instructions"))
     filters = settings.read_filters(params.leaf(values, "photo_pool.filters"))
+    types, splits, dialogues = Counter[str](), Counter[str](), set[str]()
     with (
         records.RowWriter(Path("data/photos/edits.parquet"), "photo_edits") as kept,
-        records.TableWriter(Path("data/refused/instructions.csv"), edits.REFUSED) as refused,
-        models.Models(work("photos.sqlite")) as given,
+        records.TableWriter(Path("data/refused/instructions.csv"), edits.REFUSED) as table,
+        models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        written = writing.Written(setting, given.writer(setting), refused.add)
-        photos = reading.given(setting, filters.near_bits, written.refuse)
-        for row in written.take(progress.bar(None, "photographs, for instructions", "photo", photos)):
+        refused = records.Refusals(table.add)
+        photos = progress.bar(
+            None, "photographs, for instructions", "photo", writing.given(setting, filters.near_bits, refused)
+        )
+        for row in writing.rows(photos, setting, asked.writer(setting), refused):
             kept.add(row)
-        records.write_details(Path("metrics/instructions.json"), written.report() | given.report())
+            types[row["type"]] += 1
+            splits[row["split"]] += 1
+            dialogues |= {row["dialogue"]} - {None}
+        counts: dict[str, Any] = {"records": kept.count, "test": splits[edits.TEST], "dialogues": len(dialogues)}
+        counts |= {"types": [{"type": kind, "edits": number} for kind, number in sorted(types.items())]}
+        records.write_details(Path("metrics/instructions.json"), counts | refused.report("edits") | asked.report())
         if not kept.count:
             raise TableError("no instruction was written; data/refused/instructions.csv says why")
-    given.write_run("instructions")
+    asked.write_run("instructions")
 
 
 if __name__ == "__main__":

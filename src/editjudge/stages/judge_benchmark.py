@@ -11,11 +11,10 @@ from typing import Any
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms
-from editjudge.benchmarks.preferences.item import Item
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
-from editjudge.core.reading import Setting
 from editjudge.core.settings import known, section
 from editjudge.engine import unfinished
 from editjudge.judges import asking
@@ -136,7 +135,7 @@ def ask_judges(
     return verdicts, silent
 
 
-def chosen(name: str, setting: Setting, judges: Mapping[str, Any]) -> Mapping[str, Any]:
+def chosen(name: str, setting: BenchmarkSetting, judges: Mapping[str, Any]) -> Mapping[str, Any]:
     """The judges that the benchmark names, or all. ParamsError for an unknown one."""
     for judge in setting.judges or ():
         if judge not in judges:

@@ -16,21 +16,23 @@ from editjudge.sources.duplicates import Seen
 
 def run() -> None:
     setting = settings.read_pool(params.leaf(params.load(), "photo_pool"))
-    source = pool.source(setting)
+    given = pool.given(setting)
     with (
         records.RowWriter(Path("data/photos/pool.parquet"), "photo_pool") as kept,
-        records.TableWriter(Path("data/refused/photo_pool.csv"), pool.REFUSED) as refused,
+        records.TableWriter(Path("data/refused/photo_pool.csv"), pool.REFUSED) as table,
         Seen(work("photos", "seen.sqlite"), setting.filters.near_bits) as seen,
-        models.Models(work("photos.sqlite")) as given,
+        models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        score, caption = given.aesthetic(setting.aesthetic), given.captioner(setting.captioner)
-        filtered = pool.Pool(setting.filters, seen, score, caption, refused.add)
-        for row in filtered.take(source, progress.bar(len(source.paths), "photographs", "photo", source.paths)):
+        refused = records.Refusals(table.add)
+        score, caption = asked.aesthetic(setting.aesthetic), asked.captioner(setting.captioner)
+        own = pool.PoolFilter(setting.filters, seen, score, caption, refused)
+        for row in own.rows(given, progress.bar(len(given.paths), "photographs", "photo", given.paths)):
             kept.add(row)
-        records.write_details(Path("metrics/photo_pool.json"), filtered.report(len(source.paths)) | given.report())
-        if not filtered.kept:
+        counts = {"photos": len(given.paths), "records": kept.count, **refused.report("photos")}
+        records.write_details(Path("metrics/photo_pool.json"), counts | asked.report())
+        if not kept.count:
             raise TableError("no photograph was kept; data/refused/photo_pool.csv says why")
-    given.write_run("photo_pool")
+    asked.write_run("photo_pool")
 
 
 if __name__ == "__main__":

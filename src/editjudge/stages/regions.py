@@ -4,6 +4,7 @@ A photograph without a region is counted in metrics/regions.json, and stands wit
 data/refused/regions.csv.
 """
 
+from collections import Counter
 from pathlib import Path
 
 from editjudge.core import params, records
@@ -12,7 +13,7 @@ from editjudge.core.main import stage
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
 from editjudge.photos import finding, models, record, settings
-from editjudge.photos.reading import POOL, RECORDS
+from editjudge.photos.writing import POOL, RECORDS
 
 
 def run() -> None:
@@ -20,16 +21,18 @@ def run() -> None:
     setting = settings.read_regions(params.leaf(values, "regions"))
     aesthetic = settings.read_aesthetic(params.leaf(values, "photo_pool.aesthetic"))
     with (
-        records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as refused,
-        models.Models(work("photos.sqlite")) as given,
+        records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as table,
+        models.PhotoModels(work("photos.sqlite")) as asked,
     ):
-        found = finding.Found(given.finder(setting, given.aesthetic(aesthetic), aesthetic), refused.add)
+        refused, counts = records.Refusals(table.add), Counter[str]()
         rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
-        record.write(RECORDS, found.take(rows))
-        records.write_details(Path("metrics/regions.json"), found.report())
-        if not found.kept:
+        find = asked.finder(setting, asked.aesthetic(aesthetic), aesthetic)
+        kept = record.write(RECORDS, finding.found(rows, find, refused, counts))
+        found = {"records": kept, "regions": {role: counts[role] for role in record.ROLES}}
+        records.write_details(Path("metrics/regions.json"), found | refused.report("photos"))
+        if not kept:
             raise TableError("no photograph has a region; data/refused/regions.csv says why")
-    given.write_run("regions")
+    asked.write_run("regions")
 
 
 if __name__ == "__main__":

@@ -6,42 +6,37 @@ A JSON list with paths: input, prompt, and either gens (two), models (two) and w
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
-from editjudge.benchmarks.preferences.item import HumanVerdict, Item
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, collect, content, had, two
 from editjudge.benchmarks.preferences.points import Point, pairs
-from editjudge.core import reading
+from editjudge.core.reading import Record, number, read
 from editjudge.core.tables import RowError, TableError
 
 TIES: Mapping[str, HumanVerdict] = {"tie": "Tie", "both_good": "Both good", "both_bad": "Both bad"}
 DIMENSION = "overall"
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items; rated edits as all pairs of a prompt. Raises TableError."""
-    records = reading.read(setting)
-    first = next(records, None)
-    if first is None:
-        return []
-    every = chain([first], records)
-    if "gen" in first.values:
+    records = read(setting)
+    first = list(islice(records, 1))
+    every = chain(first, records)
+    if any("gen" in record.row for record in first if isinstance(record.row, Mapping)):
         return pairs(_merged(every), DIMENSION)
-    return reading.collect(every, _item)
+    return collect(every, _item)
 
 
-def _item(record: reading.Record) -> Item:
-    edited, models = record["gens"], record["models"]
-    if not (isinstance(edited, list) and len(edited) == 2 and isinstance(models, list) and len(models) == 2):
-        raise RowError("fields gens and models: two of each expected")
-    models = [str(model) for model in models]
+def _item(record: Record) -> Item:
+    edited, models = two(record, "gens"), [str(model) for model in two(record, "models")]
     return Item(
-        key=reading.row_key(record),
-        task=str(record.values.get("task") or "image_editing"),
+        key=record.key,
+        task=str(record.get("task") or "image_editing"),
         dimension=DIMENSION,
         verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
         cluster=str(record["input"]),
         models=(models[0], models[1]),
-        **record.shown("prompt", record["input"], *edited),
+        **content(record, "prompt", record["input"], *edited),
     )
 
 
@@ -51,7 +46,7 @@ def _verdict(winner: str, models: list[str]) -> HumanVerdict:
     return TIES[winner]
 
 
-def _merged(records: Iterable[reading.Record]) -> list[Point]:
+def _merged(records: Iterable[Record]) -> list[Point]:
     """The rated edits; a second row on one edit is another rater's. Raises TableError where its images differ."""
     points: dict[tuple[str, str], Point] = {}
     for record in records:
@@ -64,21 +59,13 @@ def _merged(records: Iterable[reading.Record]) -> list[Point]:
     return list(points.values())
 
 
-def _point(record: reading.Record) -> Point:
+def _point(record: Record) -> Point:
     """A rated edit. What is broken in it is an error, for without it no pair of the prompt has a verdict."""
     try:
         instruction, model = record.text("prompt"), record.text("model")
-        score = reading.number(record["score"], "score")
+        score, source = number(record["score"], "score"), str(record["input"])
     except RowError as error:
         raise TableError(f"{record.file}: row {record.number}: {error}") from error
-    (source, edited), failed = record.pictures(record["input"], record["gen"])
-    return Point(
-        prompt=f"{record['input']}: {instruction}",
-        model=model,
-        task=str(record.values.get("task") or "image_editing"),
-        instruction=instruction,
-        source=source,
-        edited=edited,
-        ratings=(score,),
-        failed=failed,
-    )
+    task = str(record.get("task") or "image_editing")
+    (shown, edited), failed = had(record, source, record.get("gen"))
+    return Point(f"{source}: {instruction}", model, task, instruction, shown, edited, (score,), failed)

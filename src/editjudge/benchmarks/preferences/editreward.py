@@ -15,9 +15,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import HumanVerdict, Item, photo
-from editjudge.core import reading
+from editjudge.benchmarks.preferences.item import (
+    BenchmarkSetting,
+    HumanVerdict,
+    Item,
+    collect,
+    content,
+    failed_item,
+    photo,
+    two,
+)
 from editjudge.core.keys import plain
+from editjudge.core.reading import Record, read
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
 
@@ -28,24 +37,24 @@ NAMED = re.compile(r"(.+)_([A-D])vs?([A-D])", re.DOTALL)  # a tuple and two of i
 RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items. Raises TableError."""
-    items = reading.collect(reading.read(setting), _item)
+    items = collect(read(setting), _item)
     return _of_photos(_sized(_once(items)))
 
 
-def _item(record: reading.Record) -> Item:
+def _item(record: Record) -> Item:
     """The record's item; a broken one keeps its tuple, which cannot be right without it."""
     hub, place = "candidate_1" in record.values, dict[str, Any]()
     try:
         place = _hub_tuple(record) if hub else _jsonl_tuple(record)
         return _of_hub(record, place) if hub else _of_jsonl(record, place)
     except RowError as error:
-        return replace(reading.failed_item(record, str(error)), **place)
+        return replace(failed_item(record, str(error)), **place)
 
 
-def _of_hub(record: reading.Record, place: dict[str, Any]) -> Item:
-    left, right = _sides(record.values.get("comparison_type"))
+def _of_hub(record: Record, place: dict[str, Any]) -> Item:
+    left, right = _sides(record.get("comparison_type"))
     images = ("source_image", "candidate_1", "candidate_2")
     return Item(
         key=plain(place["group"] if place["size"] == 2 else f"{place['group']}_{left}vs{right}"),
@@ -53,11 +62,11 @@ def _of_hub(record: reading.Record, place: dict[str, Any]) -> Item:
         verdict=_verdict(record.text("ranking"), left, right),
         models=(left, right),
         **place,
-        **record.shown("instruction", *(record[field] for field in images)),
+        **content(record, "instruction", *map(record.get, images)),
     )
 
 
-def _hub_tuple(record: reading.Record) -> dict[str, Any]:
+def _hub_tuple(record: Record) -> dict[str, Any]:
     """The fields of the tuple that a row of the hub belongs to."""
     identity, dataset = record.text("id"), record.choice("dataset", SIZES)
     named = NAMED.fullmatch(identity)
@@ -65,17 +74,15 @@ def _hub_tuple(record: reading.Record) -> dict[str, Any]:
     return {"group": group, "cluster": group, "size": size, "task": f"K={size}"}
 
 
-def _of_jsonl(record: reading.Record, place: dict[str, Any]) -> Item:
-    key, edited = plain(record.text("key")), record["edited_image_paths"]
-    if not isinstance(edited, list) or len(edited) != 2:
-        raise RowError("field edited_image_paths: two images expected")
-    shown = record.shown("instruction", record["source_image_path"], *edited)
+def _of_jsonl(record: Record, place: dict[str, Any]) -> Item:
+    key, edited = plain(record.text("key")), two(record, "edited_image_paths")
+    shown = content(record, "instruction", record.get("source_image_path"), *edited)
     if len(set(place["models"])) < 2:
         raise RowError(f"field key: {key!r:.80} compares an edit with itself")
     return Item(key=key, dimension="visual_quality", verdict=record.choice("winner", WINNERS), **place, **shown)
 
 
-def _jsonl_tuple(record: reading.Record) -> dict[str, Any]:
+def _jsonl_tuple(record: Record) -> dict[str, Any]:
     """The fields of the tuple that a row of the JSONL belongs to; its size and task are known once all of it is."""
     key = record.text("key")
     named = NAMED.fullmatch(key)

@@ -9,30 +9,33 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import Item, photo
-from editjudge.core import reading
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, collect, content, photo, two
 from editjudge.core.keys import plain
-from editjudge.core.tables import RowError, TableError
+from editjudge.core.reading import Record, read
+from editjudge.core.tables import RowError, TableError, json_object
 
 DIMENSIONS = ("consistency", "prompt_following", "overall")
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """The items of one dimension. Raises TableError, also where `dimension` is not one of the benchmark's."""
     if setting.dimension not in DIMENSIONS:
         raise TableError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
-    shuffle = None if setting.shuffle is None else reading.json_map(Path(setting.shuffle))
-    records = (record for record in reading.read(setting) if record["dimension"] == setting.dimension)
-    return reading.collect(records, lambda record: _item(record, shuffle))
+    shuffle = None if setting.shuffle is None else json_object(Path(setting.shuffle))
+    records = (record for record in read(setting) if _dimension(record) in (None, setting.dimension))
+    return collect(records, lambda record: _item(record, shuffle))
 
 
-def _item(record: reading.Record, shuffle: dict[str, Any] | None) -> Item:
-    names, edited, task = record["key"], record["output_images"], record.text("task_type")
-    if not (isinstance(names, list) and len(names) == 2 and isinstance(edited, list) and len(edited) == 2):
-        raise RowError("fields key and output_images: two of each expected")
+def _dimension(record: Record) -> Any:
+    """None where the record does not say: such a row is a failed item."""
+    return None if isinstance(record.row, RowError) else record.get("dimension")
+
+
+def _item(record: Record, shuffle: dict[str, Any] | None) -> Item:
+    names, edited, task = two(record, "key"), two(record, "output_images"), record.text("task_type")
     name = f"{names[0]}_vs_{names[1]}_task_{task}"
     key, exchanged = plain(name), _exchanged(name, shuffle)
-    shown = record.shown("instruction", record["input_image"], *(reversed(edited) if exchanged else edited))
+    shown = content(record, "instruction", record.get("input_image"), *(reversed(edited) if exchanged else edited))
     return Item(
         key=key,
         task=task,

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from editjudge.benchmarks.preferences import aurora, editreward, editscore, genai, imagenhub, vcreward
-from editjudge.benchmarks.preferences.item import Item
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item
 from editjudge.core.params import ParamsError
-from editjudge.core.reading import Setting
 from editjudge.core.settings import known, read
 from editjudge.core.tables import TableError
 
 SHOWN = 20
-FORMS: dict[str, Callable[[Setting], list[Item]]] = {
+FORMS: dict[str, Callable[[BenchmarkSetting], list[Item]]] = {
     "aurora": aurora.load,
     "editreward": editreward.load,
     "editscore": editscore.load,
@@ -22,9 +21,9 @@ FORMS: dict[str, Callable[[Setting], list[Item]]] = {
 }
 
 
-def read_setting(where: str, given: Any) -> Setting:
+def read_setting(where: str, given: Any) -> BenchmarkSetting:
     """The entry `where` (benchmarks.<name>). ParamsError names the field that is wrong, and an unknown form."""
-    setting = read(where, Setting, given)
+    setting = read(where, BenchmarkSetting, given)
     if setting.form not in FORMS:
         raise ParamsError(f"{where}.form is {setting.form!r}; {known(setting.form, FORMS)}")
     return setting

@@ -6,8 +6,8 @@ Fields: instruct_prompt, source_image, left_output_image, right_output_image, le
 
 from collections.abc import Mapping
 
-from editjudge.benchmarks.preferences.item import HumanVerdict, Item, photo
-from editjudge.core import reading
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, collect, content, photo
+from editjudge.core.reading import Record, read
 
 VOTES: Mapping[str, HumanVerdict] = {
     "leftvote": "Image A",
@@ -17,20 +17,20 @@ VOTES: Mapping[str, HumanVerdict] = {
 }
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items. Raises TableError."""
-    return reading.collect(reading.read(setting), _item)
+    return collect(read(setting), _item)
 
 
-def _item(record: reading.Record) -> Item:
+def _item(record: Record) -> Item:
     images = ("source_image", "left_output_image", "right_output_image")
-    key, shown = reading.row_key(record), record.shown("instruct_prompt", *(record[field] for field in images))
+    shown = content(record, "instruct_prompt", *map(record.get, images))
     return Item(
-        key=key,
+        key=record.key,
         task="image_editing",
         dimension="overall",
         verdict=VOTES[record.choice("vote_type", VOTES)],
-        cluster=photo(shown["source"], key),
+        cluster=photo(shown["source"], record.key),
         models=(record.text("left_model"), record.text("right_model")),
         **shown,
     )

@@ -10,21 +10,21 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from editjudge.benchmarks.preferences.item import Item
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, had
 from editjudge.benchmarks.preferences.points import Point, pairs
-from editjudge.core import reading
-from editjudge.core.tables import RowError, TableError
+from editjudge.core.reading import Record, locate
+from editjudge.core.tables import RowError, TableError, json_object, tab_separated
 
 DIMENSION = "overall"
 Ratings = dict[tuple[str, str], list[float]]
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """All pairs of rated edits of each prompt. Raises TableError that names file, row and model."""
-    root = reading.locate(setting)
+    root = locate(setting)
     ratings = _ratings(sorted(root.glob(setting.files or "**/*.tsv")), root)
     found = sorted(root.glob("**/dataset_lookup.json"))
-    lookup = reading.json_map(found[0] if found else root / "dataset_lookup.json")
+    lookup = json_object(found[0] if found else root / "dataset_lookup.json")
     images = Path(setting.images) if setting.images else root
     return pairs([_point(uid, model, scores, lookup, images) for (uid, model), scores in ratings.items()], DIMENSION)
 
@@ -35,7 +35,7 @@ def _ratings(files: list[Path], root: Path) -> Ratings:
         raise TableError(f"{root}: no file *.tsv with ratings")
     ratings: Ratings = defaultdict(list)
     for file in files:
-        for number, row in enumerate(reading.tsv(file)):
+        for number, row in enumerate(tab_separated(file)):
             if isinstance(row, RowError) or "uid" not in row:
                 why = row if isinstance(row, RowError) else "no field uid"
                 raise TableError(f"{file}: row {number}: {why}")
@@ -60,6 +60,5 @@ def _point(uid: str, model: str, scores: list[float], lookup: dict, images: Path
     entry = lookup.get(uid)
     if not isinstance(entry, dict) or not entry.get("instruction"):
         raise TableError(f"dataset_lookup.json: no instruction for {uid}")
-    record = reading.Record(images, 0, {}, images)
-    (source, edited), failed = record.pictures(f"input/{uid}", f"{model}/{uid}")
+    (source, edited), failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
     return Point(uid, model, "text_guided_editing", entry["instruction"], source, edited, tuple(scores), failed)

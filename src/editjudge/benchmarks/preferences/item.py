@@ -1,9 +1,15 @@
-"""The one row that every reward benchmark becomes, whatever its published form."""
+"""The row that every reward benchmark's rows become, whatever their published form."""
 
 import hashlib
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
+from pydantic.dataclasses import dataclass as settings_class
+
+from editjudge.core.reading import Record, Table
+from editjudge.core.settings import FORBID, Amount, Text
+from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS, Winner
 
 HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
@@ -46,3 +52,72 @@ class Item:
     regions: tuple[Box, ...] | None = None
     failed: str | None = None
     where: str = ""
+
+
+@settings_class(frozen=True, kw_only=True, config=FORBID)
+class BenchmarkSetting(Table):
+    """Where a benchmark lies and how it is read: `benchmarks.<name>` of params.yaml.
+
+    form: a name in `forms.FORMS`. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
+    EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges` are
+    asked; all where it is not given.
+    """
+
+    form: Text
+    dimension: Text | None = None
+    shuffle: Text | None = None
+    epsilon: Amount = 0.0
+    judges: tuple[Text, ...] | None = None
+
+
+def content(record: Record, field: str, source: Any, a: Any, b: Any) -> dict[str, Any]:
+    """What a judge is shown, as fields of `Item`: instruction, source, a and b, and why it cannot be (`failed`).
+
+    field: the instruction's. source, a, b: as `Record.pictures` takes them. All are empty where one is missing:
+    people's verdict stands without them, so that the row stays in the denominator.
+    """
+    images, failed = had(record, source, a, b)
+    try:
+        instruction = record.text(field)
+    except RowError as error:
+        failed = failed or str(error)
+    if failed:
+        instruction, images = "", (b"", b"", b"")
+    return {"instruction": instruction, **dict(zip(("source", "a", "b"), images, strict=True)), "failed": failed}
+
+
+def had(record: Record, *values: Any) -> tuple[tuple[bytes, ...], str | None]:
+    """The images behind the values, see `Record.pictures`; where one is missing none of them, and why."""
+    try:
+        return record.pictures(*values), None
+    except RowError as error:
+        return (b"",) * len(values), str(error)
+
+
+def two(record: Record, field: str) -> list[Any]:
+    """A field that is a list of two. Raises RowError."""
+    value = record[field]
+    if not isinstance(value, list) or len(value) != 2:
+        raise RowError("wrong type", f"{field}: a list of two expected, not {value!r:.40}")
+    return value
+
+
+def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[Item]:
+    """An item a record. A row that cannot be used, or whose key stands already, becomes a failed item with a reason."""
+    items: list[Item] = []
+    known: set[str] = set()
+    for record in records:
+        try:
+            item = build(record)
+            if item.key in known:
+                raise RowError(f"key {item.key} stands already in an earlier row")
+            known.add(item.key)
+        except RowError as error:
+            item = failed_item(record, str(error))
+        items.append(replace(item, where=f"{record.file}: row {record.number}"))
+    return items
+
+
+def failed_item(record: Record, reason: str) -> Item:
+    """An item of which only the place is known."""
+    return Item(record.key, "unknown", "unknown", "", b"", b"", b"", None, cluster=record.key, failed=reason)

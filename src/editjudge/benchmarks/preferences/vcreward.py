@@ -6,36 +6,32 @@ metadata.jsonl with paths. The probe set's own columns (damages, models, origin,
 
 from typing import Any
 
-from editjudge.benchmarks.preferences.item import Box, Item, photo
-from editjudge.core import reading
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Box, Item, collect, content, photo, two
 from editjudge.core.keys import plain
+from editjudge.core.reading import Record, box, number, read
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
 
 DIMENSION = "visual_consistency"
 
 
-def load(setting: reading.Setting) -> list[Item]:
+def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items. Raises TableError."""
-    return reading.collect(reading.read(setting), _item)
+    return collect(read(setting), _item)
 
 
-def _item(record: reading.Record) -> Item:
-    edited = record["edited_images"]
-    if not isinstance(edited, list) or len(edited) != 2:
-        raise RowError("field edited_images: two images expected")
-    shown = record.shown("instruction", record["source_image"], *edited)
-    key, extra = plain(record.text("key")), record.values
-    origin = extra.get("origin")
+def _item(record: Record) -> Item:
+    shown = content(record, "instruction", record.get("source_image"), *two(record, "edited_images"))
+    key, origin = plain(record.text("key")), record.get("origin")
     return Item(
         key=key,
         task=record.text("task"),
         dimension=DIMENSION,
         verdict=record.choice("winner", WINNERS),
         cluster=origin if isinstance(origin, str) and origin else photo(shown["source"], key),
-        models=_models(extra.get("models")),
-        damages=_damages(extra.get("damages")),
-        regions=_boxes(extra.get("regions")),
+        models=_models(record.get("models")),
+        damages=_damages(record.get("damages")),
+        regions=_boxes(record.get("regions")),
         **shown,
     )
 
@@ -52,9 +48,9 @@ def _damages(values: Any) -> tuple[float, float] | None:
         case [None, None]:
             return None
         case [a, b]:
-            damages = reading.number(a, "damages"), reading.number(b, "damages")
+            damages = number(a, "damages"), number(b, "damages")
             if min(damages) < 0:
-                raise RowError(f"field damages: numbers of 0 or more expected, not {values!r:.80}")
+                raise RowError("wrong type", f"damages: numbers of 0 or more expected, not {values!r:.80}")
             return damages
     return None
 
@@ -62,14 +58,11 @@ def _damages(values: Any) -> tuple[float, float] | None:
 def _boxes(regions: Any) -> tuple[Box, ...] | None:
     if regions is None:
         return None
-    if not isinstance(regions, list):
-        raise RowError(f"field regions: a list expected, not {regions!r:.80}")
-    return tuple(_box(region) for region in regions)
+    if not isinstance(regions, list) or not all(isinstance(region, dict) for region in regions):
+        raise RowError("wrong type", f"regions: a list of objects expected, not {regions!r:.80}")
+    return tuple(_box(region.get("box")) for region in regions)
 
 
-def _box(region: Any) -> Box:
-    match region:
-        case {"box": [x0, y0, x1, y1]}:
-            x0, y0, x1, y1 = (round(reading.number(edge, "regions")) for edge in (x0, y0, x1, y1))
-            return x0, y0, x1, y1
-    raise RowError(f"field regions: boxes of four numbers expected, not {region!r:.80}")
+def _box(corners: Any) -> Box:
+    x0, y0, x1, y1 = map(round, box(corners, "regions"))
+    return x0, y0, x1, y1

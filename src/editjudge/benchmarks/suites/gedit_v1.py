@@ -1,65 +1,84 @@
-"""GEdit-Bench v1's scores (Step1X-Edit, arXiv 2504.17761) from VIEScore's (arXiv 2312.14867) two of each edit.
+"""GEdit-Bench v1 (Step1X-Edit, arXiv 2504.17761), scored by VIEScore's two aspects (arXiv 2312.14867) of each edit.
 
-O = sqrt(SC * PQ) of each sample, SC and PQ each the smallest of their numbers; then the mean of each task, then over
-the tasks; of the English and the Chinese instructions, in the full set and in the intersection of both. Replies that
-cannot be read are unscored and counted; the public code gives them random numbers.
+O = sqrt(SC * PQ) of each sample; then the mean of each task, then over the tasks; of the English and the Chinese
+instructions, in the full set and in the intersection of both. Replies that cannot be read are unscored and counted; the
+public code gives them random numbers.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, figures_of, interval_columns
+from editjudge.core.reading import Record
+from editjudge.core.records import Row
+from editjudge.core.tables import RowError
+
+TYPES = (
+    "background_change", "color_alter", "material_alter", "motion_change", "ps_human", "style_change", "subject-add",
+    "subject-remove", "subject-replace", "text_change", "tone_transfer",
+)  # fmt: skip
 LANGUAGES = ("en", "cn")
 FULL, INTERSECTION = "full", "intersection"
 SCORES = ("SC", "PQ", "O")
 
 
-@dataclass(frozen=True)
-class Sample:
-    """semantics, quality: the numbers 0..10 of a sample, () where the reply could not be read. intersection: whether it
-    is in the set that both languages share."""
+def cases(record: Record) -> list[Case]:
+    """The data set's rows (task_type, instruction_language, input_image, Intersection_exist), or the JSON object
+    `{id, prompt, edit_type}` by key, whose id is .../TASK/LANGUAGE/KEY.png and which says nothing of the intersection.
+    """
+    key = record.identifier("key")
+    if record.get("task_type") is not None:
+        task, language = record.choice("task_type", TYPES), record.choice("instruction_language", LANGUAGES)
+        instruction, both = record.text("instruction"), record.get("Intersection_exist")
+        image = record.get("input_image_raw") or record.get("input_image")
+    else:
+        task, instruction, image = record.choice("edit_type", TYPES), record.text("prompt"), record.text("id")
+        language, both = next((part for part in Path(image).parts if part in LANGUAGES), LANGUAGES[0]), None
+    if both is not None and not isinstance(both, bool):
+        raise RowError("wrong type", f"Intersection_exist: true or false expected, not {both!r:.40}")
+    file = f"fullset/{task}/{language}/{key}"
+    return [Case(f"{key}.{language}", task, instruction, image, file=file, language=language, intersection=both)]
 
-    key: str
-    task: str
-    language: str
-    intersection: bool
-    semantics: Sequence[float]
-    quality: Sequence[float]
 
-
-def sample_scores(sample: Sample) -> dict[str, float] | None:
-    """SC, PQ and O of a sample, 0..10; None where one of them is unscored."""
-    if not (sample.semantics and sample.quality):
+def figures(scores: Scores) -> Scores | None:
+    """SC, PQ and O of a sample, 0..10; None where one of its aspects is unscored."""
+    if not {"semantics", "quality"} <= scores.keys():
         return None
-    sc, pq = min(sample.semantics), min(sample.quality)
+    sc, pq = scores["semantics"], scores["quality"]
     return {"SC": sc, "PQ": pq, "O": math.sqrt(sc * pq)}
 
 
-def report(samples: Sequence[Sample]) -> list[dict[str, Any]]:
-    """For each language and set that has samples: SC, PQ and O over the tasks and of each task, with counts."""
-    found = []
-    for language in LANGUAGES:
-        for name in (FULL, INTERSECTION):
-            own = [each for each in samples if each.language == language and (name == FULL or each.intersection)]
-            if own:
-                found.append({"language": language, "set": name, **_over_tasks(own)})
-    return found
+def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
+    """O of the first board as score, then every figure of every board."""
+    row: Row = dict.fromkeys(("score", "low", "high"))
+    for board in boards:
+        means = {name: each["mean"] for name, each in figures_of(board).items()}
+        row |= {f"{name}_{board['language']}_{board['set']}": mean for name, mean in means.items()}
+    for board in boards[:1]:
+        overall = figures_of(board)["O"]
+        row |= {"score": overall["mean"], **interval_columns(overall)}
+    return row
 
 
-def _over_tasks(samples: Sequence[Sample]) -> dict[str, Any]:
-    tasks = [_task(task, samples) for task in sorted({sample.task for sample in samples})]
-    overall = {name: _mean([task[name] for task in tasks if task[name] is not None]) for name in SCORES}
-    counts = {name: sum(task[name] for task in tasks) for name in ("samples", "scored", "unscored")}
-    return {**overall, **counts, "tasks": tasks}
+def _has(language: str, part: str, case: Row) -> bool:
+    return case["language"] == language and (part == FULL or bool(case["intersection"]))
 
 
-def _task(task: str, samples: Sequence[Sample]) -> dict[str, Any]:
-    each = [sample_scores(sample) for sample in samples if sample.task == task]
-    read = [scores for scores in each if scores is not None]
-    means = {name: _mean([scores[name] for scores in read]) for name in SCORES}
-    return {"task": task, **means, "samples": len(each), "scored": len(read), "unscored": len(each) - len(read)}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+GEDIT_V1 = Suite(
+    cases,
+    rubrics="viescore_10",
+    span=(0.0, 10.0),
+    types=TYPES,
+    figures=SCORES,
+    over_types=frozenset(SCORES),
+    boards=tuple(
+        SuiteBoard({"language": language, "set": part}, figures, partial(_has, language, part))
+        for language in LANGUAGES
+        for part in (FULL, INTERSECTION)
+    ),
+    columns=columns,
+    files="**/gedit_edit.json",
+)

@@ -1,107 +1,151 @@
-"""ImgEdit-Bench's scores from ratings of single edits (arXiv 2505.20275; public scripts step1_get_avgscore.py,
-step2_typescore.py and UGE/get_average_score.py at commit c14480a): as published, and with the published cap applied.
+"""ImgEdit-Bench (arXiv 2505.20275): single edits in nine types, the UGE suite, dialogues of three turns; edits of our
+photos are scored as its basic suite.
 
-The cap (no other dimension above instruction adherence; UGE: at most 3 where unedited areas changed) is only asked for
-in words there, and the published examples break it.
+Scores are those of the public scripts (step1_get_avgscore.py, step2_typescore.py and UGE/get_average_score.py at commit
+c14480a): as published, and with the published cap applied. The cap (no other dimension above instruction adherence;
+UGE: at most 3 where unedited areas changed) is only asked for in words there, and the published examples break it.
 """
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from editjudge.benchmarks.suites.suite import (
+    Case,
+    PublishedBoard,
+    Scores,
+    Suite,
+    SuiteBoard,
+    figures_of,
+    interval_columns,
+)
+from editjudge.core.keys import plain
+from editjudge.core.reading import Record
+from editjudge.core.records import Row
 from editjudge.judges.rubrics import DIMENSIONS, capped
 
-TYPES = ("add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose")
+# The types of edits, as the public file names them; `adjust` is the paper's "alter".
+TYPES = ("add", "adjust", "replace", "remove", "background", "style", "action", "extract", "compose")
+TURNS = 3
+ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 CHANGED_MOST = 3  # of UGE where unedited areas changed
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One run's rating of a case. scores: whole numbers 1..5 by dimension (basic: DIMENSIONS; UGE: score, and flag,
-    1 where unedited areas changed, 0 where not, if the judge said so); None where it is unscored."""
-
-    key: str
-    type: str
-    scores: Mapping[str, float] | None
+def basic_cases(record: Record) -> list[Case]:
+    """`{id, prompt, edit_type}` by key, id being the photo's path."""
+    image, kind = record.text("id"), record.choice("edit_type", TYPES)
+    return [Case(record.identifier("key"), kind, record.text("prompt"), image, image)]
 
 
-def case_score(scores: Mapping[str, float]) -> float:
-    """Basic: the mean of the dimensions, rounded to 2 as published."""
-    return round(sum(scores.values()) / len(scores), 2)
+def uge_cases(record: Record) -> list[Case]:
+    """`{id, prompt}` by key."""
+    image = record.text("id")
+    return [Case(record.identifier("key"), "uge", record.text("prompt"), image, image)]
 
 
-def uge_capped(scores: Mapping[str, float]) -> float | None:
-    """UGE: the score, at most 3 where unedited areas changed; None where that matters and the judge did not say."""
-    score, changed = scores["score"], scores.get("flag")
-    if score <= CHANGED_MOST or changed == 0:
-        return score
-    return None if changed is None else CHANGED_MOST
+def dialogue_cases(record: Record) -> list[Case]:
+    """`{id, turn1, turn2, turn3}`, id being the photo's name, with or without its ending."""
+    name = record.identifier("id")
+    ending = next((each for each in ("", *ENDINGS) if (record.images / f"{name}{each}").is_file()), "")
+    dialogue = plain(Path(name).stem if Path(name).suffix in ENDINGS else name, 190)
+    return [
+        Case(
+            f"{dialogue}.{turn}",
+            "multi_turn",
+            record.text(f"turn{turn}"),
+            f"{name}{ending}",
+            origin=name,
+            dialogue=dialogue,
+            turn=turn,
+        )
+        for turn in range(1, TURNS + 1)
+    ]
 
 
-def basic(readings: Iterable[Reading]) -> dict[str, Any]:
-    """The basic suite: `published` and `capped`, each with `overall` (the mean over the types) and `types`; counts.
-
-    types: each type's score (the mean of its cases, rounded to 2), its cases and its dimensions' means. What has no
-    scored case has None, and no part in a mean.
-    """
-    rows = [(row.type, row.scores) for row in readings]
-    return {
-        "published": _by_type(rows),
-        "capped": _by_type([(type_, scores and capped(scores)) for type_, scores in rows]),
-        **_counted([scores is not None for _, scores in rows]),
-    }
+def photo_cases(record: Record) -> list[Case]:
+    """Rows of stages/photo_edits.schema.json that nothing learns from."""
+    if record["split"] != "test":
+        return []
+    about = {name: record.get(name) for name in ("dialogue", "turn", "task", "regions", "edit")}
+    key, kind, instruction, origin = map(record.text, ("key", "type", "instruction", "origin"))
+    return [Case(key, kind, instruction, record.get("image"), origin, **about)]
 
 
-def _by_type(rows: Sequence[tuple[str, Mapping[str, float] | None]]) -> dict[str, Any]:
-    types: list[dict[str, Any]] = []
-    for type_ in sorted({type_ for type_, _ in rows}, key=lambda name: (name not in TYPES, name)):
-        own = [scores for each, scores in rows if each == type_]
-        read = [scores for scores in own if scores is not None]
-        score = rounded(_mean([case_score(scores) for scores in read]))
-        types.append({"type": type_, "score": score, **_dimensions(read), **_counted([s is not None for s in own])})
-    overall = _mean([each["score"] for each in types if each["score"] is not None])
-    return {"overall": overall, **_dimensions([s for _, s in rows if s is not None]), "types": types}
+def basic_figures(scores: Scores) -> Scores:
+    """The dimensions, and as score their mean, rounded to 2 as published."""
+    return {"score": round(sum(scores.values()) / len(scores), 2), **scores}
 
 
-def _dimensions(read: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    return {name: _mean([scores[name] for scores in read]) for name in DIMENSIONS}
+def uge_capped(scores: Scores) -> Scores | None:
+    """At most 3 where unedited areas changed; None where that matters and the judge did not say."""
+    if scores["score"] <= CHANGED_MOST or scores.get("flag") == 0:
+        return {"score": scores["score"]}
+    return None if scores.get("flag") is None else {"score": CHANGED_MOST}
 
 
-def uge(readings: Iterable[Reading]) -> dict[str, Any]:
-    """The UGE suite: `published` and `capped` means of the scores, rounded to 2; counts; and how many scores above 3
-    have no cap since the judge did not say whether unedited areas changed (`cap_unknown`)."""
-    scores = [row.scores for row in readings]
-    read = [each for each in scores if each is not None]
-    under = [uge_capped(each) for each in read]
-    return {
-        "published": rounded(_mean([each["score"] for each in read])),
-        "capped": rounded(_mean([value for value in under if value is not None])),
-        "cap_unknown": under.count(None),
-        **_counted([each is not None for each in scores]),
-    }
+def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
+    """The published score first, then the capped one, the dimensions and the types."""
+    own, cap = (figures_of(board) for board in boards)
+    row: Row = {"score": own["score"]["mean"], **interval_columns(own["score"]), "spread": own["score"]["spread"]}
+    row |= {"capped": cap["score"]["mean"], **interval_columns(cap["score"], "capped_")}
+    row |= {name: figure["mean"] for name, figure in own.items() if name != "score"}
+    return row | {each["type"]: each["figures"][0]["mean"] for each in boards[0]["types"]}
 
 
-def rounded(value: float | None) -> float | None:
-    """As the public scripts round."""
-    return None if value is None else round(value, 2)
-
-
-def over_runs(values: Sequence[float | None]) -> dict[str, float | None]:
-    """The mean of a score over the runs and their spread: the standard deviation (n - 1), None for one run."""
-    known = [value for value in values if value is not None]
-    mean = _mean(known)
-    if mean is None or len(known) < 2:
-        return {"mean": mean, "spread": None}
-    return {"mean": mean, "spread": math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    """As the public scripts take it: the sum in order, by their number."""
-    return sum(values) / len(values) if values else None
-
-
-def _counted(scored: Sequence[bool]) -> dict[str, int]:
-    count = Counter(scored)
-    return {"cases": len(scored), "scored": count[True], "unscored": count[False]}
+BASIC = Suite(
+    basic_cases,
+    rubrics="imgedit",
+    span=(1.0, 5.0),
+    types=TYPES,
+    figures=("score", *DIMENSIONS),
+    over_types=frozenset({"score"}),
+    rounded=frozenset({"score"}),
+    boards=(
+        SuiteBoard({"scores": "published"}, basic_figures),
+        SuiteBoard({"scores": "capped"}, lambda scores: basic_figures(capped(scores))),
+    ),
+    columns=columns,
+    files="**/basic_edit.json",
+    published=(
+        PublishedBoard(
+            "ImgEdit, arXiv 2505.20275, and the models' own papers",
+            "GPT-4.1",
+            {
+                "MagicBrush": 1.83,
+                "InstructPix2Pix": 1.88,
+                "AnyEdit": 2.45,
+                "UltraEdit": 2.70,
+                "ICEdit": 3.05,
+                "Step1X-Edit": 3.06,
+                "UniWorld-V1": 3.26,
+                "BAGEL": 3.42,
+                "OmniGen2": 3.44,
+                "FLUX Kontext-dev": 3.71,
+                "Ovis-U1": 3.97,
+                "GPT-4o": 4.20,
+            },
+        ),
+    ),
+)
+UGE = replace(
+    BASIC,
+    cases=uge_cases,
+    types=(),
+    figures=("score",),
+    over_types=frozenset(),
+    boards=(
+        SuiteBoard({"scores": "published"}, lambda scores: {"score": scores["score"]}),
+        SuiteBoard({"scores": "capped"}, uge_capped),
+    ),
+    files="**/UGE_edit.json",
+    published=(),
+)
+MULTI_TURN = replace(BASIC, cases=dialogue_cases, rubrics=None, files="**/multi_turn*.json*", published=())
+PHOTOS = replace(
+    BASIC,
+    cases=photo_cases,
+    files=None,
+    published=(),
+    empty="no photograph is for suites: raise instructions.test_share",
+)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.benchmarks.suites.forms import SUITES, SuiteSetting
+from editjudge.benchmarks.suites.suite import Suite
 from editjudge.core import params, records
 from editjudge.core.records import Row
 from editjudge.core.settings import known
@@ -17,33 +18,29 @@ from editjudge.judges import rubrics
 from editjudge.judges.protocol import Edit
 from editjudge.judges.raters import Rater
 from editjudge.judges.rubrics import Rating
-from editjudge.judges.settings import RaterSetting, read_rater
+from editjudge.judges.settings import read_rater
 from editjudge.judges.viescore import SCALES
 from editjudge.models.endpoint.spending import Account
 
-GEDIT, PEOPLES = "gedit_v1", "imgedit_multi_turn"  # the form with rubrics of VIEScore, and the one that people rate
 KEPT = ("key", "suite", "type", "origin", "language", "intersection", "dialogue", "turn")
 Edits = Mapping[str, Row]  # of one model, by the case's key: rows of the contract candidates
 
 
-def fits(form: str, own: RaterSetting) -> bool:
-    """Whether a rater's rubrics are those of a suite's form."""
-    if form == GEDIT:
-        return own.rubrics in SCALES
-    return own.rubrics not in SCALES and form != PEOPLES
+def fits(suite: Suite, rubrics_: str) -> bool:
+    """Whether rubrics are of the kind by which a suite is rated: VIEScore's aspects, or rubrics of types."""
+    return suite.rubrics is not None and (rubrics_ in SCALES) == (suite.rubrics in SCALES)
 
 
 def chosen(name: str, setting: SuiteSetting, given: Mapping[str, Any]) -> dict[str, Any]:
     """The raters that the suite names, or all whose rubrics fit it. ParamsError for one that is unknown or unfit."""
-    own = {rater: read_rater(f"raters.{rater}", fields) for rater, fields in given.items()}
+    suite = SUITES[setting.form]
+    own = {rater: read_rater(f"raters.{rater}", fields).rubrics for rater, fields in given.items()}
     for rater in setting.raters or ():
         if rater not in given:
             raise params.ParamsError(f"suites.{name}.raters has {rater!r}; {known(rater, list(given))}")
-        if setting.form != PEOPLES and not fits(setting.form, own[rater]):
-            raise params.ParamsError(
-                f"suites.{name}.raters: {rater} has rubrics {own[rater].rubrics}, not of this form"
-            )
-    wanted = setting.raters if setting.raters is not None else [r for r in given if fits(setting.form, own[r])]
+        if suite.rubrics is not None and not fits(suite, own[rater]):
+            raise params.ParamsError(f"suites.{name}.raters: {rater} has rubrics {own[rater]}, not of this form")
+    wanted = setting.raters if setting.raters is not None else [rater for rater in given if fits(suite, own[rater])]
     if not wanted and setting.people is None:
         raise params.ParamsError(f"suites.{name}: no rater of section `raters` fits the form {setting.form}")
     return {rater: given[rater] for rater in wanted}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from editjudge.core.record import picture
+from editjudge.core.reading import picture
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries import metadata, pictures
 from editjudge.editors.galleries.metadata import GalleryError, is_model

@@ -7,17 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import images, records
+from editjudge.core import images, reading, records
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries.metadata import GalleryError
-from editjudge.sources.pictures import local
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 PNG = b"\x89PNG\r\n\x1a\n"
-MOST = 256_000_000  # bytes of an image's file
-DEEPEST = 64  # parts of a path of another machine; every end of it is looked for
 SAME_ASPECT = 1.02  # whole pixels move an aspect ratio a little
 NO_IMAGE = "no image for this key"
 FORM = pa.schema(
@@ -96,21 +93,11 @@ def aspect_change(source: np.ndarray, edited: np.ndarray) -> float | None:
 
 
 def at_path(folder: Path, path: str) -> bytes | str:
-    """The file that a metadata.jsonl in `folder` names, or why there is none. Paths and links never leave the folder.
-
-    Of an absolute path or an address, which is of another machine, the longest end that is there counts.
-    """
-    parts = [part for part in path.split("://")[-1].split("/") if part]
-    elsewhere = "://" in path or path.startswith("/")
-    if elsewhere and len(parts) > DEEPEST:
-        return f"image missing: {len(parts)} folders deep"
-    reasons = []
-    for start in range(len(parts) if elsewhere else 1):
-        try:
-            return local("/".join(parts[start:]) if elsewhere else path, folder, MOST)
-        except RowError as error:
-            reasons.append(str(error))
-    return next(iter(reasons), "image missing: no path")
+    """The file that a metadata.jsonl in `folder` names, see `reading.at_path`; or why there is none."""
+    try:
+        return reading.at_path(folder, path)
+    except RowError as error:
+        return str(error)
 
 
 def by_key(folder: Path, key: str) -> bytes | str:
@@ -119,6 +106,6 @@ def by_key(folder: Path, key: str) -> bytes | str:
         return "the key cannot be a file's name"
     try:
         ending = next((ending for ending in ENDINGS if (folder / f"{key}{ending}").is_file()), None)
-        return NO_IMAGE if ending is None else local(f"{key}{ending}", folder, MOST)
+        return NO_IMAGE if ending is None else reading.local(f"{key}{ending}", folder)
     except RowError as error:
         return str(error)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
+from editjudge.core.reading import local
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.given import METADATA, Given
-from editjudge.sources.pictures import local
 
 SHOWN = 20  # names of each kind in a line
 
@@ -72,7 +72,7 @@ def _file(folder: Path, file: str, key: str) -> bytes | str:
     for name in dict.fromkeys((file, key)):
         if ending := next((each for each in pictures.ENDINGS if (folder / f"{name}{each}").is_file()), None):
             try:
-                return local(f"{name}{ending}", folder, pictures.MOST)
+                return local(f"{name}{ending}", folder)
             except RowError as error:
                 return str(error)
     return pictures.NO_IMAGE

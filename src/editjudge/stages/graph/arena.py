@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, known
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, Wrong, known
 from editjudge.judges.protocol import Dimension
 
 NONE = "none"  # no anchor
@@ -19,6 +19,10 @@ class ArenaSetting(reading.Table):
 
     per_task: Count
     seed: Count
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.hub is not None:
+            raise Wrong("path", "and hub are given: one of them is enough")
 
 
 @dataclass(frozen=True, config=FORBID)

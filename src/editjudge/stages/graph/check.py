@@ -251,7 +251,7 @@ class Check:
         if all(found.values()) and len(found) == len(readers) + 1:
             self._own_photographs(**found)
 
-    def _own_photographs(self, photo_pool: photos.PhotoPool, regions: photos.Regions, instructions: Any) -> None:
+    def _own_photographs(self, photo_pool: photos.PhotoPool, regions: photos.RegionsSetting, instructions: Any) -> None:
         """What is embedded knows the probe's photos alone."""
         if photo_pool.photos == photos.PROBE or instructions.records != photos.GRAPH:
             return
