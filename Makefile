@@ -45,7 +45,7 @@ $(VENV)/.graph: pyproject.toml constraints.txt | $(VENV)/bin/uv
 	@echo "Setting up $(VENV): torch, then what the graph needs (1.5 GB, a minute; once)"
 	@$(call install,$(TORCH_INDEX) torch==2.13.0)
 	@$(call install,-e ".[train]")
-	@python -m editjudge.commands.plots_page >/dev/null
+	@python -m tools.plots_page >/dev/null
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.graph
@@ -56,7 +56,7 @@ $(VENV)/.dev: $(VENV)/.graph
 repro: setup check
 	dvc repro
 	@dvc plots show -o dvc_plots >/dev/null
-	@echo && python -m editjudge.commands.headline
+	@echo && python -m tools.headline
 	@echo && echo "Report: report/index.html   Plots: dvc_plots/index.html   Metrics: metrics/   Judge: models/judge/"
 
 # Three processes: two begin with the runs of graphs, which often wait; the third with all else.
@@ -99,7 +99,7 @@ vllm-lock: setup
 	echo vllm | uv pip compile --no-header --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --upgrade - -o configs/vllm.lock
 
 rehearsal: setup-dev
-	python tests/helpers/rehearsal.py work/rehearsal
+	PYTHONPATH=. python tests/helpers/rehearsal.py work/rehearsal
 
 # In an environment of its own, as new as it can be. A version that PyPI does not know is an error: nobody looked at it.
 audit: setup-dev

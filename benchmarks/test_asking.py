@@ -20,7 +20,6 @@ from typing import Any
 
 import openai
 import pytest
-from tests.helpers.chat_client import chat_server, questions, setting
 
 from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
@@ -30,6 +29,7 @@ from editjudge.models.chat.endpoint_judge import EndpointModel
 from editjudge.models.chat.request import Asking, ChatTask
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint.spending import Account
+from tests.helpers.chat_client import chat_server, questions, setting
 
 PAIRS, IN_FLIGHT = 1_000, 64
 GOAL, SHARE = 0.85, 0.95

@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
-from random_models import write_clip, write_dinov3, write_lpips
 from skimage.exposure import match_histograms
 from skimage.metrics import structural_similarity
 from transformers import CLIPVisionModelWithProjection, DINOv3ViTModel
@@ -41,6 +40,7 @@ from editjudge.measures.annotation.slots import Models
 from editjudge.vision.encoders import Encoded, HogEncoder
 from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
 from editjudge.vision.segmenters import grabcut
+from tools.trials.random_models import write_clip, write_dinov3, write_lpips
 
 SSIM = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 255, "full": True}
 ROOT = Path(__file__).parents[1]
@@ -89,10 +89,10 @@ def plain(takes: dict[str, Take], recipe: Recipe, prompt: tuple[bytes, list[byte
 def plain_models(setting: SlotSetting) -> Models:
     """Our models with the encoders' layers as transformers loads them."""
     models = Models(setting)
-    assert isinstance(models.clip, ClipEncoder)
-    assert isinstance(models.dinov3, DinoEncoder)
-    models.clip.model = CLIPVisionModelWithProjection.from_pretrained(setting.clip).eval()
-    models.dinov3.model = DINOv3ViTModel.from_pretrained(setting.dinov3).eval()
+    assert isinstance(models.model("clip"), ClipEncoder)
+    assert isinstance(models.model("dinov3"), DinoEncoder)
+    models.model("clip").model = CLIPVisionModelWithProjection.from_pretrained(setting.clip).eval()
+    models.model("dinov3").model = DINOv3ViTModel.from_pretrained(setting.dinov3).eval()
     return models
 
 
@@ -109,7 +109,7 @@ def plain_measures(models: Models) -> dict[str, Take]:
     valid[5:-5, 5:-5] = outside[5:-5, 5:-5]  # where SSIM's window lies in the image
 
     def take_lpips(first: np.ndarray, second: np.ndarray) -> float:
-        return models.lpips.distances(first, [np.where(outside[..., None], second, first)])[0] / outside.mean()
+        return models.model("lpips").distances(first, [np.where(outside[..., None], second, first)])[0] / outside.mean()
 
     def take_ssim(first: np.ndarray, second: np.ndarray) -> float:
         return structural_similarity(first, second, channel_axis=-1, **SSIM)[1][valid].mean()
@@ -125,12 +125,12 @@ def plain_measures(models: Models) -> dict[str, Take]:
         return take
 
     def take_emd(first: np.ndarray, second: np.ndarray) -> float:
-        one, other = (models.clip.encode([rgb])[0].patches for rgb in (first, second))
-        return patches.emd(one, other, models.clip.cells(outside, patches.CELL_SHARE))
+        one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (first, second))
+        return patches.emd(one, other, models.model("clip").cells(outside, patches.CELL_SHARE))
 
     def take_published_emd(first: np.ndarray, second: np.ndarray) -> float:
-        one, other = (models.clip.encode([rgb])[0].patches for rgb in (first, second))
-        cells = models.clip.cells(outside, patches.CELL_SHARE)
+        one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (first, second))
+        cells = models.model("clip").cells(outside, patches.CELL_SHARE)
         return patches.emd(one, other, np.ones_like(cells), cells)
 
     def structure(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
@@ -152,13 +152,13 @@ def plain_measures(models: Models) -> dict[str, Take]:
         "L_channel_ssim": lightness(True),
         "L_channel_ssim_in_region": lightness(False),
         "delta_e": lambda first, second: pixel.delta_e(images.delta_e(first, second), outside),
-        "dinov3_structure_similarity": structure(models.dinov3),
+        "dinov3_structure_similarity": structure(models.model("dinov3")),
         "emd": take_published_emd,
         "emd_both_sides": take_emd,
         "lpips": take_lpips,
         "object_similarity": objects(HogEncoder()),
-        "sam_clip_cls_sim": objects(models.clip),
-        "sam_dino_cls_sim": objects(models.dinov3),
+        "sam_clip_cls_sim": objects(models.model("clip")),
+        "sam_dino_cls_sim": objects(models.model("dinov3")),
         "ssim": take_ssim,
         "structure_similarity": structure(HogEncoder()),
     }

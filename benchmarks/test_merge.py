@@ -52,7 +52,7 @@ def scratch(request: pytest.FixtureRequest) -> Iterator[Path]:
     sizes = [word for name in ("layers", "vocabulary") for word in (f"--{name}", str(request.config.getoption(name)))]
     words = [str(folder / "base"), "--adapter", str(folder / "adapter"), *sizes]
     try:
-        subprocess.run([sys.executable, ROOT / "benchmarks" / "random_base.py", *words], check=True)
+        subprocess.run([sys.executable, "-m", "tools.trials.random_base", *words], cwd=ROOT, check=True)
         yield folder
     finally:
         shutil.rmtree(folder)

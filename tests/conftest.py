@@ -46,7 +46,7 @@ def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved untrained tiny Qwen3-VL; read only."""
     from tiny_base import INSTRUCTIONS, SIZES  # loads torch
 
-    from editjudge.qwen import tiny
+    from tools.tiny_base import tiny
 
     folder = tmp_path_factory.mktemp("base")
     tokens = tiny.tokenizer(INSTRUCTIONS)

@@ -28,7 +28,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "stages/README
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest)\s"
 INLINE = re.compile(rf"`({PROGRAMS}[^`]*)`")
-MODULE = re.compile(r"python -m (editjudge\.\w+\.[a-z_]+)")
+MODULE = re.compile(r"python -m ((?:editjudge\.\w+|tools(?:\.trials)?)\.[a-z_]+)")
 RUN = "here"
 # How a command of a code block is tested: RUN in a copy that has pulled what is published; the test that runs it; or
 # why it is only read: it needs a GPU, an account, a network, another disk, the published weights, or an hour.
@@ -51,7 +51,7 @@ COMMANDS = {
     r"dvc metrics diff": RUN,
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
     r"source \.venv/bin/activate$": "the shell's own",
-    r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python benchmarks/": "takes an hour",
+    r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
     r"python -m editjudge\.commands\.(compare|provenance|profile|add_editor) ": RUN,
     r"python -m editjudge\.stages\.leaderboard --matches|python -m editjudge\.commands\.score .*--arena": RUN,
     r"python -m editjudge\.commands\.score ": "tests/commands/test_score.py",
@@ -67,8 +67,8 @@ COMMANDS = {
     r"python -m editjudge\.commands\.export edits ": "tests/commands/test_export.py",
     r"python -m editjudge\.commands\.serve --scorer": "tests/commands/test_serve.py",
     r"python -m editjudge\.commands\.serve ": "tests/serving/test_server.py",
-    r"python -m editjudge\.commands\.learning_curve ": "tests/commands/test_learning_curve.py",
-    r"python -m editjudge\.commands\.convert_lpips ": "published weights",
+    r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",
+    r"python -m tools\.convert_lpips ": "published weights",
     r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",
 }  # fmt: skip
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -308,15 +308,6 @@ def test_readme_begins_with_five_lines_of_python_and_fits() -> None:
     assert len(first.splitlines()) <= 5
     for picture in re.findall(r"!\[[^]]+\]\(([^)]+)\)", readme):
         assert (ROOT / picture).stat().st_size <= 200_000
-
-
-def test_readmes_figures_are_those_of_the_committed_graph(capsys: pytest.CaptureFixture, monkeypatch) -> None:
-    from editjudge.commands import headline
-
-    monkeypatch.chdir(ROOT)
-    headline.run()
-    said = [text for kind, text in blocks(ROOT / "README.md") if kind == "text"]
-    assert capsys.readouterr().out in said, "python -m editjudge.commands.headline"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

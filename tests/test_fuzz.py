@@ -1,12 +1,12 @@
-"""The small form of benchmarks/fuzz.py: a mutant of a file, reply or request ends in a value or a named error."""
+"""The small form of tools/trials/fuzz.py: a mutant of a file, reply or request ends in a value or a named error."""
 
 from pathlib import Path
 
-import fuzz
-import hostile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tools.trials import fuzz, hostile
 
 COUNT = {"download": 30}
 # What once got through, or nearly: each is tried again.

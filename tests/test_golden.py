@@ -10,7 +10,8 @@ import pytest
 
 from editjudge.core import portable
 
-HELPER = Path(__file__).parent / "helpers/golden.py"
+ROOT = Path(__file__).parents[1]
+HELPER = ROOT / "tests/helpers/golden.py"
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
@@ -18,7 +19,8 @@ GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 def found() -> dict[str, str]:
     """The values of a fresh process: other tests may have set the number of threads, or another seed."""
     command = [sys.executable, str(HELPER)]
-    done = subprocess.run(command, cwd=HELPER.parents[2], stdout=subprocess.PIPE, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines() if line.split(" ")[0] in GOLDEN)
 
 

@@ -33,7 +33,6 @@ UNCUT = {
 }
 # Class names that stand twice and are still to be renamed.
 TWICE = {
-    "Answers",
     "Budget",
     "Candidate",
     "Edit",
@@ -43,7 +42,6 @@ TWICE = {
     "Models",
     "Outcome",
     "Pair",
-    "Picture",
     "Pictures",
     "Pool",
     "Prompt",

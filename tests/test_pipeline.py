@@ -14,17 +14,17 @@ import sys
 import time
 from pathlib import Path
 
-import faults
 import pytest
 from ruamel.yaml import YAML
 
 from editjudge.commands import verify
 from editjudge.core import portable
+from tools.trials import faults
 
 ROOT = Path(__file__).parents[1]
 TASKS = verify.SMALL_TASKS
 PHOTOGRAPHS = {"photo_pool", "regions", "instructions"}
-UPSTREAM = PHOTOGRAPHS | {"code", "raw_pairs", "embed", "base_model", "probe_bench", "gedit_bench", "measure_response"}
+UPSTREAM = PHOTOGRAPHS | {"code", "raw_pairs", "embed", "probe_bench", "gedit_bench", "measure_response"}
 FOLLOWS_PAIRS = {
     "scorer_data",
     "train_pairs",
@@ -103,7 +103,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository) -> None:
     ran = stages_run(repository.run("dvc", "repro"))
-    assert "base_model" not in ran, "the committed base is used as it is"
     assert {"code", "raw_pairs", "leaderboard", "judge_benchmark", "merge_judge", "report"} <= names(ran)
     assert (repository.folder / "report/index.html").is_file()
     assert "up to date" in repository.run("dvc", "repro")
@@ -249,7 +248,7 @@ def killed(repository: Repository, target: str, item: str) -> int:
 
 
 def test_faults_are_survived(repository: Repository) -> None:
-    """Ten of the kinds of benchmarks/faults.py; the long form tries a hundred."""
+    """Ten of the kinds of tools/trials/faults.py; the long form tries a hundred."""
     repository.run("dvc", "repro")  # nothing, after the tests above
     repository.commit()
     before = faults.results(repository.folder)

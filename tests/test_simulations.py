@@ -1,8 +1,9 @@
-"""The small form of benchmarks/simulations.py: intervals of every quick kind hold the truth as often as they say."""
+"""The small form of tools/trials/simulations.py: intervals of every quick kind hold the truth as often as they say."""
 
 import numpy as np
 import pytest
-import simulations
+
+from tools.trials import simulations
 
 SLOW = ("Spearman", "threshold", "mean over tasks", "alpha, nominal", "alpha, ordinal")
 

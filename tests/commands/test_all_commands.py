@@ -18,10 +18,10 @@ OPTIONS = {
     "train_scorer": ["--name", "n"],
     "suite": ["--suite", "s"],
     "rate": ["--suite", "s"],
+    "learning_curve": ["--name", "n"],
     "merge_judge": ["--base", "b", "--adapter", "a", "--out", "o"],
 }
-NEED_TORCH = {"stages.base_model", "stages.train_judge", "stages.merge_judge", "commands.convert_lpips"}
-NEED_TORCH |= {"commands.learning_curve"}
+NEED_TORCH = {"stages.train_judge", "stages.merge_judge", "stages.learning_curve"}
 
 
 @pytest.fixture(autouse=True)

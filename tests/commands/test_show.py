@@ -15,7 +15,7 @@ from editjudge.core import images, records
 from editjudge.editors.procedural import edits
 from editjudge.labels import tiers
 from editjudge.measures.annotation import batch, direct, seen, slot_settings
-from editjudge.measures.annotation.picture import Picture
+from editjudge.measures.annotation.picture import SeenImage
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources.builtin import scenes
 from editjudge.stages import report
@@ -119,7 +119,7 @@ def test_what_is_missing_is_one_line(key: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_layers_are_in_the_pixels_of_the_stored_source() -> None:
-    picture = Picture(np.full((80, 80, 3), 120, np.uint8), [(10, 10, 40, 40)])
+    picture = SeenImage(np.full((80, 80, 3), 120, np.uint8), [(10, 10, 40, 40)])
     mask = np.zeros((80, 80), bool)
     mask[15:35, 15:35] = True
     points = np.linspace(45, 70, 24).reshape(12, 2)

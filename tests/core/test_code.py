@@ -136,7 +136,6 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
     ("stage", "some"),
     [
         ("train_judge", ["comparisons/pvc"]),
-        ("base_model", ["comparisons/pvc", "base/looking"]),
         ("train_pairs", []),
         ("merge_judge", []),
         ("judge_benchmark", ["comparisons/decision", "scores/viescore", "dimensions/visual_quality"]),

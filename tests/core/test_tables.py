@@ -96,7 +96,7 @@ def test_rows_of_any_size_are_read_in_order(
 
 
 def test_broken_statistics_of_a_column_are_an_error_and_no_abort() -> None:
-    """Found by benchmarks/fuzz.py: pyarrow ends the process."""
+    """Found by tools/trials/fuzz.py: pyarrow ends the process."""
     done = subprocess.run(
         [sys.executable, "-c", READ_MUTANT],
         cwd=ROOT / "benchmarks",

@@ -1,6 +1,6 @@
 """What every stage computes from small fixed input, as SHA-256: machines that agree here agree to the last bit.
 
-`python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json; of
+`PYTHONPATH=. python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json; of
 stages that are named, only theirs. All runs in one process and one thread: a CPU that is emulated is not inherited by
 child processes.
 """
@@ -49,8 +49,6 @@ from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
 from editjudge.photos.settings import read_instructions
-from editjudge.probe import base_samples
-from editjudge.qwen import tiny
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
@@ -66,9 +64,10 @@ from editjudge.stages import (
 )
 from editjudge.stages import filter as filtering
 from editjudge.statistics import agreement
-from editjudge.training import data, lora, pretrain, scorer
-from editjudge.training.settings import PretrainSettings, TrainScorerSetting
+from editjudge.training import data, lora, scorer
+from editjudge.training.settings import TrainScorerSetting
 from editjudge.vision import aesthetics
+from tools.tiny_base import pretrain, samples, tiny
 
 ROOT = Path(__file__).parents[2]
 VALUES = ROOT / "tests/golden.json"
@@ -354,10 +353,10 @@ def pretraining() -> Any:
     net = tiny.model(tokens, SIZES)
 
     def draw(rng: np.random.Generator, count: int, done: float) -> Any:
-        return base_samples.make_batch(sorted(photos.BASE), (SIZES.image_size, SIZES.image_size), 0.7, rng, count)
+        return samples.make_batch(sorted(photos.BASE), (SIZES.image_size, SIZES.image_size), 0.7, rng, count)
 
     pixels = draw(np.random.default_rng(0), 6, 0.0)
-    setting = PretrainSettings(steps=3, batch_size=4, eval_every=3, eval_samples=4)
+    setting = pretrain.PretrainSettings(steps=3, batch_size=4, eval_every=3, eval_samples=4)
     history = pretrain.pretrain(net, tokens, draw, draw, setting)
     return pixels, history, [weight.detach().numpy() for weight in net.parameters()]
 

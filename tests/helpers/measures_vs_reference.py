@@ -56,7 +56,7 @@ OURS: dict[str, Callable[["Case"], Any]] = {
     "lpips": lambda c: region_lpips(c),
     "max_match_face_ID_sim": lambda c: identity.best_match_similarity(*c.faces, c.given["boxes"]["source"]),
     "object_crop": lambda c: gap(picture.at_side(c.object_square, 224), c.stored_square),
-    "resize_difference": lambda c: gap(picture.fitted(c.edited_raw, picture.Picture(c.source, [])), c.edited),
+    "resize_difference": lambda c: gap(picture.fitted(c.edited_raw, picture.SeenImage(c.source, [])), c.edited),
     "sam_clip_cls_sim": lambda c: mean_cosine(c.object_squares, lambda rgb: block_means(picture.at_side(rgb, 224))),
     "sam_dino_cls_sim": lambda c: mean_cosine(c.object_squares, lambda rgb: block_means(picture.at_side(rgb, 224))),
     "ssim": lambda c: pixel.ssim(pixel.Moments(c.source), c.edited, c.area),
@@ -120,12 +120,12 @@ class Case:
         return inside if self.measure["area"] == "edit_area" else ~inside
 
     @cached_property
-    def pair(self) -> picture.Pair:
+    def pair(self) -> picture.SeenPair:
         own = [
-            picture.Picture(rgb, self.given["boxes"][side])
+            picture.SeenImage(rgb, self.given["boxes"][side])
             for rgb, side in zip((self.source, self.edited), SIDES, strict=True)
         ]
-        return picture.Pair(*own, picture.Areas(own[0], own[1].boxes))
+        return picture.SeenPair(*own, picture.Areas(own[0], own[1].boxes))
 
     @cached_property
     def depths(self) -> list[np.ndarray]:
@@ -297,7 +297,7 @@ def lpips_model(seed: int) -> Models:
         file = Path(folder) / "lpips.safetensors"
         save_file(lpips_weights(seed), file)
         models = Models(SlotSetting(lpips=str(file)))
-        assert models.lpips.weights  # loaded while the file is there
+        assert models.model("lpips").weights  # loaded while the file is there
         return models
 
 

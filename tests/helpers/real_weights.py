@@ -38,16 +38,16 @@ def setting(folder: Path) -> SlotSetting:
 def said(own: SlotSetting, device: str) -> dict[str, dict[str, Any]]:
     """Of each model that is there: its version, and numbers of each photo."""
     names = sorted(name for role in photos.ROLES.values() for name in role)[:COUNT]
-    models, rgbs = Models(own, device), [picture.shrunk(photos.load(name), SIDE)[0] for name in names]
+    model, rgbs = Models(own, device).model, [picture.shrunk(photos.load(name), SIDE)[0] for name in names]
     asked = {
-        "clip": lambda: [each.cls[:8] for each in models.clip.encode(rgbs)],
-        "dinov3": lambda: [each.cls[:8] for each in models.dinov3.encode(rgbs)],
-        "segmenter": lambda: [masks[0].mean(keepdims=True) for masks in models.segmenter.masks(rgbs, [[BOX]] * COUNT)],
-        "depth": lambda: [np.quantile(depth, (0.1, 0.5, 0.9)) for depth in models.depth.maps(rgbs)],
-        "parsing": lambda: [hair.mean(keepdims=True) for hair in models.parsing.hair(rgbs, [None] * COUNT)],
-        "pose": lambda: [joints.scores for joints in models.pose.joints(rgbs, [BOX] * COUNT)],
-        "faces": lambda: [np.array([len(f), *(f[0].embedding[:8] if f else ())]) for f in models.faces.find(rgbs)],
-        "lpips": lambda: [np.array(models.lpips.distances(rgb, [255 - rgb, rgb[::-1].copy()])) for rgb in rgbs],
+        "clip": lambda: [each.cls[:8] for each in model("clip").encode(rgbs)],
+        "dinov3": lambda: [each.cls[:8] for each in model("dinov3").encode(rgbs)],
+        "segmenter": lambda: [own[0].mean(keepdims=True) for own in model("segmenter").masks(rgbs, [[BOX]] * COUNT)],
+        "depth": lambda: [np.quantile(depth, (0.1, 0.5, 0.9)) for depth in model("depth").maps(rgbs)],
+        "parsing": lambda: [hair.mean(keepdims=True) for hair in model("parsing").hair(rgbs, [None] * COUNT)],
+        "pose": lambda: [joints.scores for joints in model("pose").joints(rgbs, [BOX] * COUNT)],
+        "faces": lambda: [np.array([len(f), *(f[0].embedding[:8] if f else ())]) for f in model("faces").find(rgbs)],
+        "lpips": lambda: [np.array(model("lpips").distances(rgb, [255 - rgb, rgb[::-1].copy()])) for rgb in rgbs],
     }  # fmt: skip
     given = [slot for slot in asked if getattr(own, slot) not in ("none", "grabcut", "lbp")]
     versions = slots.version(given, own)

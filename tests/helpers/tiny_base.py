@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import Qwen3VLForConditionalGeneration
 
-from editjudge.qwen import tiny
+from tools.tiny_base import tiny
 
 INSTRUCTIONS = ("Remove the cup", "Change the colour of the cup to green", "Make it night")
 SIZES = tiny.TinySettings(

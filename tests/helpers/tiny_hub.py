@@ -24,9 +24,8 @@ from safetensors.torch import save_file
 from editjudge.core.winner import SIDES
 from editjudge.judges.prompt import completion
 from editjudge.judges.styles import GENERAL, TRAINED, style
-from editjudge.qwen import tiny
-from editjudge.training import pretrain
 from editjudge.vision.lpips import LINEAR, TRUNK
+from tools.tiny_base import pretrain, tiny
 
 COMMIT = "5" * 40
 COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230)}  # as grounding_server knows them

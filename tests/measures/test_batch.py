@@ -102,18 +102,18 @@ def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
         values = {(m["area"], m["measure"]): m["value"] for m in row["measures"]}
         assert None not in values.values()
         pasted = np.where(inside[..., None], photo, edit)
-        distance = models.lpips.distances(photo, [pasted])[0] / (~inside).mean()
+        distance = models.model("lpips").distances(photo, [pasted])[0] / (~inside).mean()
         assert values["unedit_area", "lpips"] == pytest.approx(distance, abs=1e-5)
-        one, other = (models.clip.encode([rgb])[0].patches for rgb in (photo, edit))
-        expected = patches.emd(one, other, models.clip.cells(~inside, 0.1))
+        one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (photo, edit))
+        expected = patches.emd(one, other, models.model("clip").cells(~inside, 0.1))
         assert values["unedit_area", "emd_both_sides"] == pytest.approx(expected, abs=1e-4)
-        cells = models.clip.cells(~inside, 0.1)
+        cells = models.model("clip").cells(~inside, 0.1)
         expected = patches.emd(one, other, np.ones_like(cells), cells)
         assert values["unedit_area", "emd"] == pytest.approx(expected, abs=1e-4)
-        one, other = (models.dinov3.encode([rgb])[0].patches for rgb in (photo, edit))
-        expected = patches.structure_similarity(one, other, models.dinov3.cells(inside, 0.1))
+        one, other = (models.model("dinov3").encode([rgb])[0].patches for rgb in (photo, edit))
+        expected = patches.structure_similarity(one, other, models.model("dinov3").cells(inside, 0.1))
         assert values["edit_area", "dinov3_structure_similarity"] == pytest.approx(expected, abs=1e-5)
-        [first], [second] = models.segmenter.masks([photo, edit], [[BOX], [BOX]])
+        [first], [second] = models.model("segmenter").masks([photo, edit], [[BOX], [BOX]])
         assert values["edit_area", "iou"] == pytest.approx((first & second).sum() / (first | second).sum(), abs=1e-5)
 
 
@@ -501,7 +501,7 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
     whole = batch.measure_group(prompts, plenty)
     for most in (3, 0):
         asking = asking_of(tiny)
-        clip = asking.models.clip
+        clip = asking.models.model("clip")
         clip.model = Scarce(clip.model, most)
         found = batch.measure_group(prompts, asking)
         assert clip.batch_size == max(most - 1, 1)
@@ -543,7 +543,7 @@ def test_annotations_that_lack_memory_are_unfinished(
 
     def scarce(prompts: list[batch.Prompt], setting: SlotSetting, *_: object) -> list[list[dict]]:
         asking = asking_of(setting)
-        asking.models.clip.model = Scarce(asking.models.clip.model, 0)
+        asking.models.model("clip").model = Scarce(asking.models.model("clip").model, 0)
         own = (replace(prompt, recipe=slot_settings.configured(prompt.recipe, setting)) for prompt in prompts)
         return [batch.measure_group([prompt], asking) for prompt in own]
 

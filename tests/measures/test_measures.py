@@ -54,15 +54,15 @@ def sample(request: pytest.FixtureRequest, rng: np.random.Generator) -> Pictures
         if not all((REAL / name).is_file() for name in names):
             pytest.skip(f"no {REAL / request.param}; EDITJUDGE_SHARED says where the shared folder is")
         source, other = (picture.shrunk(images.decode((REAL / name).read_bytes()), 320)[0] for name in names)
-        first, second = source, picture.fitted(other, picture.Picture(source, []))
+        first, second = source, picture.fitted(other, picture.SeenImage(source, []))
     height, width = first.shape[:2]
     return first, second, regions.boxes_mask([(width // 5, 0, width // 2, height // 2)], height, width)
 
 
-def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> picture.Pair:
+def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> picture.SeenPair:
     """The pair, after the embedded models have looked at it."""
-    source, other = picture.Picture(first, boxes), picture.Picture(second, boxes)
-    pair = picture.Pair(source, other, picture.Areas(source, other.boxes))
+    source, other = picture.SeenImage(first, boxes), picture.SeenImage(second, boxes)
+    pair = picture.SeenPair(source, other, picture.Areas(source, other.boxes))
     looking.look([pair], {"masks", "source_boxes"}, looking.Asking(MODELS, {}, FeatureStore(Path(), 0.0)))
     return pair
 
@@ -273,25 +273,25 @@ def test_an_empty_region_is_an_unscored_value_with_a_reason(photo: np.ndarray) -
 
 
 def test_boxes_are_clipped_or_refused_by_name(photo: np.ndarray) -> None:
-    assert picture.Picture(photo, [(-5, 60, 40.5, 99)]).boxes == ((0, 60, 41, 72),)
+    assert picture.SeenImage(photo, [(-5, 60, 40.5, 99)]).boxes == ((0, 60, 41, 72),)
     with pytest.raises(ValueError, match=r"box \[96, 0, 120, 30\] has no area inside the image of 96 x 72"):
-        picture.Picture(photo, [(96, 0, 120, 30)])
+        picture.SeenImage(photo, [(96, 0, 120, 30)])
 
 
 def test_boxes_of_both_images_make_one_region_and_the_ratio_is_halved(photo: np.ndarray) -> None:
-    source, other = picture.Picture(photo, [(0, 0, 48, 36)]), picture.Picture(photo, [(48, 36, 96, 72)])
-    pair = picture.Pair(source, other, picture.Areas(source, other.boxes))
+    source, other = picture.SeenImage(photo, [(0, 0, 48, 36)]), picture.SeenImage(photo, [(48, 36, 96, 72)])
+    pair = picture.SeenPair(source, other, picture.Areas(source, other.boxes))
     assert pair.areas.mask("edit_area").mean() == 0.5
     assert np.array_equal(pair.areas.mask("unedit_area"), ~pair.areas.mask("edit_area"))
     assert pair.edited_area_ratio == 0.25
-    alone = picture.Pair(source, picture.Picture(photo, []), picture.Areas(source, ()))
+    alone = picture.SeenPair(source, picture.SeenImage(photo, []), picture.Areas(source, ()))
     assert alone.edited_area_ratio == 0.25
     with pytest.raises(ValueError, match="no box"):
         table.TABLE["object_similarity"](alone, "edit_area", MODELS)
 
 
 def test_an_edit_of_another_size_is_resized_to_its_source(photo: np.ndarray) -> None:
-    assert picture.fitted(photo[::2, ::2], picture.Picture(photo, [INSIDE])).shape == photo.shape
+    assert picture.fitted(photo[::2, ::2], picture.SeenImage(photo, [INSIDE])).shape == photo.shape
 
 
 def test_large_images_are_shrunk_to_the_recipes_side(photo: np.ndarray) -> None:

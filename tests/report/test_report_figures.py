@@ -86,7 +86,8 @@ def test_failures_name_stage_reason_and_number() -> None:
 def test_every_chart_names_its_axes_columns() -> None:
     curves = {"probe": [{"judge": "base", "damage_gap": 1.0, "fit": 0.5}]}
     charts = list(figures.judge_charts(BENCH, curves))
-    charts += figures.training_charts({"learning_curve": [{"pairs": 1, "accuracy": 0.5, "low": 0.4, "high": 0.6}]})
+    learnt = {"pairs": 1, "accuracy": 0.5, "low": 0.4, "high": 0.6}
+    charts += figures.training_charts({"learning_curve/judge": [learnt]})
     for chart in charts:
         columns = set(chart["spec"]["data"]["values"][0])
         for layer in chart["spec"].get("layer", [chart["spec"]]):
@@ -101,7 +102,7 @@ def test_the_graph_has_each_stage_beneath_what_it_reads() -> None:
     assert set(found) == set(given["stages"]) - {"code"}
     for node in found.values():
         assert all(found[name]["depth"] < node["depth"] for name in node["reads"]), node["name"]
-    assert found["annotate"]["reads"] == ["filter", "candidates", "base_model"]
+    assert found["annotate"]["reads"] == ["filter", "candidates"]
     assert found["candidates"]["items"] == 6
     assert found["filter"]["records"] == 240
     assert "summary" in found["report"]["reads"]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from editjudge.core import images, regions, schemas
-from editjudge.probe import base_samples
 from editjudge.sources.builtin import drawings, photos, scenes
 
 ROLES = ("train", "benchmark")
@@ -57,23 +56,3 @@ def test_a_pair_depends_on_its_own_number_alone() -> None:
 def test_the_probe_set_says_what_tasks_it_has() -> None:
     with pytest.raises(ValueError, match="no task 'cref'; it has color_alter"):
         scenes.make_pairs("cref", "train", 1, 64, 0)
-
-
-def test_base_samples_name_the_side_with_less_damage() -> None:
-    rng = np.random.default_rng(0)
-    pixels, winners, words = base_samples.make_batch(sorted(photos.BASE), (64, 96), 0.0, rng, 20)
-    assert pixels.shape == (20, 3, 64, 96, 3)
-    for (source, *sides), winner in zip(pixels, winners, strict=True):
-        assert np.array_equal(sides[winner], source)
-        assert not np.array_equal(sides[1 - winner], source)
-    assert all(words)
-
-
-def test_a_pool_turns_samples_without_losing_their_truth() -> None:
-    pool = base_samples.Pool(sorted(photos.BASE), 64, 1000, seed=0)
-    for done in (0.0, 1.0):
-        pixels, winners, _ = pool.draw(np.random.default_rng(1), 30, done)
-        same = [(side == source).all() for source, *sides in pixels for side in sides]
-        if done == 0.0:
-            assert [bool(s) for s in same] == [bool(w == k) for w in winners for k in (0, 1)]
-        assert 0 < winners.mean() < 1

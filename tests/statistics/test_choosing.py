@@ -29,7 +29,7 @@ def all_pairs(outcomes, prompts=None):
     """The matches of all pairs on the first so many prompts."""
     used = outcomes[:prompts]
     prompt, pair = (x.ravel() for x in np.indices(used.shape))
-    return matches_of(choosing.Answers(prompt, pair, used.ravel().astype(float)), outcomes)
+    return matches_of(choosing.MatchAnswers(prompt, pair, used.ravel().astype(float)), outcomes)
 
 
 def matches_of(answers, outcomes):
@@ -130,7 +130,7 @@ def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs(spread, at_
     """Medians of 20 arenas of 17 models and 120 prompts, where answers about an image depend on each other.
 
     1.01 times as wide as all pairs with models about as far apart as on the probe set, 1.03 times with closer ones; the
-    same number of questions at random is 1.06 and 1.16 times as wide. benchmarks/simulations.py has the hard cases.
+    same number of questions at random is 1.06 and 1.16 times as wide. tools/trials/simulations.py has the hard cases.
     """
     found = []
     for seed in range(20):

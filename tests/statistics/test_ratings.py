@@ -307,7 +307,7 @@ def with_photos(seed, photos, prompts, photo, spread=3.0, models=5):
 
 @pytest.mark.parametrize(("photos", "photo"), [(4, 0.3), (64, 0.5)])
 def test_intervals_hold_known_abilities_in_95_of_100(photos, photo):
-    """64 prompts of 4 photos, or of their own; ranks hold all together (see benchmarks/simulations.py)."""
+    """64 prompts of 4 photos, or of their own; ranks hold all together (see tools/trials/simulations.py)."""
     held, ranks = [], []
     marginal = fit(with_photos(0, 20_000, 20_000, photo)[0]).abilities
     for seed in range(250):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from editjudge.commands import convert_lpips
-from editjudge.commands.convert_lpips import convert
 from editjudge.core.params import ParamsError
 from editjudge.vision import lpips
 from editjudge.vision.lpips_torch import Lpips
+from tools import convert_lpips
+from tools.convert_lpips import convert
 
 WHERE = "measures.lpips.weights"
 Weights = dict[str, np.ndarray]
@@ -126,7 +126,7 @@ def test_wrong_weights_are_an_error_that_names_the_field(wrong: str, weights: We
 
 
 def test_a_missing_file_or_another_format_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ParamsError, match=r"lpips\.weights: no file models/none; make it with `python -m editjudge\."):
+    with pytest.raises(ParamsError, match=r"lpips\.weights: no file models/none; make it with `python -m tools\."):
         lpips.find(WHERE, "models/none")
     (tmp_path / "alex.pth").write_bytes(b"PK\x03\x04 something")
     with pytest.raises(ParamsError, match="not readable as safetensors"):
@@ -145,7 +145,7 @@ def published(weights: Weights, folder: Path) -> tuple[Path, Path]:
 def test_the_converter_makes_the_file_from_the_published_ones(weights: Weights, tmp_path: Path) -> None:
     alexnet, linear = published(weights, tmp_path)
     out = tmp_path / "models/lpips.safetensors"
-    command = [sys.executable, "-m", "editjudge.commands.convert_lpips"]
+    command = [sys.executable, "-m", "tools.convert_lpips"]
     command += ["--alexnet", alexnet, "--linear", linear, "--out", out]
     assert subprocess.run(command, check=True, capture_output=True).stderr == b""
     found = load_file(lpips.find(WHERE, str(out)))

@@ -48,7 +48,6 @@ SMALL_NUMBERS = {
     "measure_response.per_task": 1,
     "leaderboard.replicates": 50,
 }
-CURVE = "plots/learning_curve.csv"  # of the whole graph, which no stage writes
 
 
 def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
@@ -90,20 +89,19 @@ def report(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
 
 
 def copy(root: Path, folder: Path) -> None:
-    """A repository of its own with git's files of `root` as they are now, of which nothing but the base has run."""
+    """A repository of its own with git's files of `root` as they are now, of which nothing has run."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         if (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    _edit(folder / "dvc.lock", _forget_all_but_the_base)
+    (folder / "dvc.lock").unlink(missing_ok=True)
 
 
 def small_copy(root: Path, folder: Path) -> None:
     """Such a copy with few tasks and small numbers."""
     copy(root, folder)
-    (folder / CURVE).unlink(missing_ok=True)
     _edit(folder / "params.yaml", _reduce)
     command = [sys.executable, "-m", "editjudge.stages.graph.lists", "--write"]
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
@@ -123,11 +121,6 @@ def _reduce(values: dict[str, Any]) -> None:
     for key, value in SMALL_NUMBERS.items():
         *sections, leaf = key.split(".")
         reduce(getitem, sections, values)[leaf] = value
-
-
-def _forget_all_but_the_base(lock: dict[str, Any]) -> None:
-    for name in [name for name in lock["stages"] if name != "base_model"]:
-        del lock["stages"][name]
 
 
 def results(lock: Lock) -> dict[str, str]:

@@ -130,21 +130,20 @@ def _judge(row: Mapping[str, Any]) -> Row:
     seen, place = row["accuracy"], row["position"]
     heard = seen if seen["scored"] else dict.fromkeys(seen)  # unscored is no 0
     curve = next((c for c in row.get("psychometric") or () if c["kind"] == "all"), None)
-    threshold = {end: curve[end] for end in ("threshold", "low", "high")} if curve else None
     return {
         "judge": row["judge"],
-        "accuracy": {"value": heard["accuracy"], "low": heard["low"], "high": heard["high"]},
-        "mean_over_tasks": {
-            "value": heard["mean_over_tasks"],
-            "low": heard["mean_over_tasks_low"],
-            "high": heard["mean_over_tasks_high"],
-        },
-        "position": {"value": place["first_side_preference"], "low": place["low"], "high": place["high"]},
+        "accuracy": _estimate(heard, "accuracy"),
+        "mean_over_tasks": _estimate(heard, "mean_over_tasks", "mean_over_tasks_"),
+        "position": _estimate(place, "first_side_preference"),
         "consistency": place["consistency"],
-        "threshold": threshold,
+        "threshold": {end: curve[end] for end in ("threshold", "low", "high")} if curve else None,
         "scored": seen["scored"],
         "n": seen["n"],
     }
+
+
+def _estimate(of: Mapping[str, Any], name: str, ends: str = "") -> Row:
+    return {"value": of[name], "low": of[f"{ends}low"], "high": of[f"{ends}high"]}
 
 
 def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[Row]:
@@ -205,21 +204,13 @@ def _position(name: str, report: Mapping[str, Any]) -> Row:
 
 
 def _points(report: Mapping[str, Any]) -> list[Row]:
-    return [
-        {"judge": row["judge"]} | point
-        for row in report["judges"]
-        for curve in row.get("psychometric") or ()
-        if curve["kind"] == "all"
-        for point in curve["points"]
-    ]
+    curves = [(row["judge"], curve) for row in report["judges"] for curve in row.get("psychometric") or ()]
+    return [{"judge": judge} | point for judge, curve in curves if curve["kind"] == "all" for point in curve["points"]]
 
 
 def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
-    fits = [
-        {column: row[column] for column in ("judge", "damage_gap", "fit")}
-        for row in curve
-        if row.get("fit") is not None
-    ]
+    drawn = [row for row in curve if row.get("fit") is not None]
+    fits = [{column: row[column] for column in ("judge", "damage_gap", "fit")} for row in drawn]
     by = {"color": axis("judge", "nominal")}
     x = {"x": axis("damage_gap", title="gap of known damage (ΔE)")}
     layers = [
@@ -235,20 +226,17 @@ def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
 
 
 def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
-    if curve := plots.get("learning_curve"):
+    for name in (name for name in plots if name.startswith("learning_curve/")):
         x = {"x": axis("pairs", title="training pairs")}
         y = {"y": axis("accuracy", title="benchmark accuracy", zero=False)}
         layers = [layer(BAND, x, ends("y")), layer(LINE, x, y)]
         note = "Accuracy on the benchmark by the number of training pairs, with the 95 % interval over photos."
-        yield figure("Learning curve", note, curve, layer=layers, height=220)
+        yield figure(f"Learning curve, {name.partition('/')[2]}", note, plots[name], layer=layers, height=220)
     loss = [{"step": row["step"], "loss": row["loss"], "of": "training"} for row in plots.get("train_loss", ())]
     loss += [{"step": row["step"], "loss": row["eval_loss"], "of": "held out"} for row in plots.get("train_eval", ())]
     if loss:
-        encoding = {
-            "x": axis("step"),
-            "y": axis("loss", title="nats a token", zero=False),
-            "color": axis("of", "nominal"),
-        }
+        y = axis("loss", title="nats a token", zero=False)
+        encoding = {"x": axis("step"), "y": y, "color": axis("of", "nominal")}
         note = "Loss of the judge's training, on the training pairs and on held-out prompts."
         yield figure("Training loss", note, loss, mark=LINE, encoding=encoding, height=220)
     if evaluated := plots.get("train_eval"):
@@ -289,30 +277,30 @@ def coverage_charts(rows: Rows) -> Iterator[Row]:
 def failures(metrics: Mapping[str, Any]) -> list[Row]:
     """A row for each stage, kind and reason of what has no result; none where nothing failed."""
 
-    def row(stage: str, what: str, reason: Any, number: int) -> Row:
-        return {"stage": stage, "what": what, "reason": str(reason), "records": number}
+    def rows(stage: str, what: str, reasons: Rows, counted: str) -> list[Row]:
+        """what: what failed, or the field of the reasons that says so."""
+        return [
+            {"stage": stage, "what": r.get(what, what), "reason": str(r["reason"]), "records": r[counted]}
+            for r in reasons
+        ]
 
     found = []
     for task, each in metrics.get("raw_pairs", {}).items():
         for source in each.get("sources", ()):
-            found += [row(f"raw_pairs@{task}", source["source"], r["reason"], r["rows"]) for r in source["reasons"]]
+            found += rows(f"raw_pairs@{task}", source["source"], source["reasons"], "rows")
     for model in (metrics.get("candidates") or {}).get("per_model", ()):
-        found += [row("candidates", model["model"], r["reason"], r["records"]) for r in model["reasons"]]
+        found += rows("candidates", model["model"], model["reasons"], "records")
     for task, each in metrics.get("annotate", {}).items():
-        found += [row(f"annotate@{task}", "candidate", r["reason"], r["records"]) for r in each["reasons"]]
-        found += [row(f"annotate@{task}", r["measure"], r["reason"], r["values"]) for r in each["unscored_reasons"]]
+        found += rows(f"annotate@{task}", "candidate", each["reasons"], "records")
+        found += rows(f"annotate@{task}", "measure", each["unscored_reasons"], "values")
     for name, each in metrics.get("benchmarks", {}).items():
-        found += [
-            row(f"judge_benchmark@{name}", "item", r["reason"], r["items"]) for r in each["benchmark"][0]["reasons"]
-        ]
-        for judge in each["judges"]:
-            unscored = judge["accuracy"]["n"] - judge["accuracy"]["scored"]
-            if unscored:
-                found.append(row(f"judge_benchmark@{name}", judge["judge"], "no verdict", unscored))
-    for board in (metrics.get("leaderboard") or {}).get("judges", ()):
-        if board["unscored"]:
-            found.append(row("compare_models", board["judge"], "no verdict", board["unscored"]))
-    return found
+        found += rows(f"judge_benchmark@{name}", "item", each["benchmark"][0]["reasons"], "items")
+        silent = [judge["accuracy"] | {"judge": judge["judge"]} for judge in each["judges"]]
+        told = [row | {"reason": "no verdict", "unscored": row["n"] - row["scored"]} for row in silent]
+        found += rows(f"judge_benchmark@{name}", "judge", [row for row in told if row["unscored"]], "unscored")
+    boards = (metrics.get("leaderboard") or {}).get("judges", ())
+    told = [board | {"reason": "no verdict"} for board in boards if board["unscored"]]
+    return found + rows("compare_models", "judge", told, "unscored")
 
 
 def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:

@@ -240,8 +240,6 @@ function training(results) {
     const say = (row) => row.low > 0 ? "The pairs made it better." : row.high < 0 ? "The pairs made it worse." : "The interval holds 0: no gain is shown.";
     parts.push(...base.map((row) => make("p", {}, own(row.judge), ` less its base on `, own(row.benchmark), `: accuracy ${interval({ value: row.difference, low: row.low, high: row.high })}. ${say(row)}`)));
   } else parts.push(nothing("No judge was trained, or its base was not measured beside it."));
-  if (!figures.some((each) => each.title === "Learning curve"))
-    parts.push(nothing("No learning curve: python -m editjudge.commands.learning_curve --out plots/learning_curve.csv measures it; then dvc repro -f -s report."));
   parts.push(make("div", { class: "figures" }, figures.map(chart)));
   if (pairs.length) parts.push(make("h3", {}, "Training pairs"), table(Object.keys(pairs[0]).map((name) => name === "task" ? named(name, "Task") :
     column(name, words(name), name === "share_right" ? 3 : 0)), pairs, { sortable: true, label: "Training pairs",

@@ -46,8 +46,8 @@ def metrics_of(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
 
 def results(values: Mapping[str, Any], metrics: Mapping[str, Any], files: Files) -> dict[str, Any]:
     """What the page shows above the gallery."""
-    plots = {name: files.table(f"plots/{name}.csv") for name in PLOTS}
-    plots["learning_curve"] = files.table("plots/learning_curve.csv", wanted=False)
+    names = [*PLOTS, *(f"learning_curve/{name}" for name in values["learning_curve"])]
+    plots = {name: files.table(f"plots/{name}.csv") for name in names}
     curves = {name: files.table(f"plots/psychometric/{name}.csv") for name in metrics["benchmarks"]}
     measured = figures.judges(metrics["benchmarks"])
     return {

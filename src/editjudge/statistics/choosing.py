@@ -24,7 +24,7 @@ Ask = Callable[[np.ndarray, np.ndarray], Sequence[int | None]]
 
 
 @dataclass(frozen=True)
-class Answers:
+class MatchAnswers:
     """N questions in the order they were asked: prompt and pair, (N,) int; outcome (N,) float, NaN for no verdict."""
 
     prompt: np.ndarray
@@ -91,7 +91,7 @@ def place(
 
 def in_rounds(
     possible: np.ndarray, pairs: np.ndarray, budget: int, rounds: int, ask: Ask, rng: np.random.Generator
-) -> Answers:
+) -> MatchAnswers:
     """Asks `budget` questions (or all that are possible) in rounds, each chosen by what the answers so far tell.
 
     possible: (P, Q) bool, which pairs may be asked about on which prompts. pairs: (Q, 2) int, models from 0, all of
@@ -100,18 +100,18 @@ def in_rounds(
     asked twice.
     """
     open_, load = possible.copy(), np.zeros((len(possible), int(pairs.max()) + 1), int)
-    answers = Answers(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    answers = MatchAnswers(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
     for size in np.diff(np.linspace(0, min(budget, possible.sum()), min(rounds, budget) + 1).astype(int)):
         if size:
             fitted = fit(answers, pairs, load.shape)
             prompt, pair = place(allocate(fitted, pairs, open_.sum(axis=0), int(size)), pairs, open_, load, rng)
             outcome = np.array([np.nan if one is None else one for one in ask(prompt, pair)], float)
             parts = zip((answers.prompt, answers.pair, answers.outcome), (prompt, pair, outcome), strict=True)
-            answers = Answers(*(np.concatenate(part) for part in parts))
+            answers = MatchAnswers(*(np.concatenate(part) for part in parts))
     return answers
 
 
-def to_matches(answers: Answers, pairs: np.ndarray, names: Sequence[str]) -> ratings.Matches:
+def to_matches(answers: MatchAnswers, pairs: np.ndarray, names: Sequence[str]) -> ratings.Matches:
     """The answers with a verdict as matches of one dimension."""
     scored = np.isfinite(answers.outcome)
     first, second = pairs[answers.pair[scored]].T
@@ -120,7 +120,7 @@ def to_matches(answers: Answers, pairs: np.ndarray, names: Sequence[str]) -> rat
     return ratings.Matches(answers.prompt[scored], zeros, first, second, outcome, tuple(names), ("all",))
 
 
-def fit(answers: Answers, pairs: np.ndarray, shape: tuple[int, ...]) -> ratings.Fit:
+def fit(answers: MatchAnswers, pairs: np.ndarray, shape: tuple[int, ...]) -> ratings.Fit:
     """Ratings of the answers so far, (prompts, models) being `shape`; equal ones, far from sure, before any."""
     matches = to_matches(answers, pairs, [str(k) for k in range(shape[1])])
     if len(matches.outcome):

@@ -3,7 +3,7 @@
 A cluster is what is drawn at random; its rows are not. The standard error is the delete-one-cluster jackknife's, and
 the quantile is Student's t with one degree of freedom fewer than there are clusters: for clusters of one size this is
 the t interval of the clusters' means. With 4 clusters it holds the truth in 95 %, where percentile bootstraps do in
-82 % and intervals that take rows for independent in 71 % (`python benchmarks/simulations.py figures`).
+82 % and intervals that take rows for independent in 71 % (`python -m tools.trials.simulations figures`).
 
 Sources: J. W. Tukey, Bias and confidence in not-quite large samples, Ann. Math. Stat. 29 (1958) 614; A. C. Cameron and
 D. L. Miller, A practitioner's guide to cluster-robust inference, J. Human Resources 50 (2015) 317-372.

@@ -59,11 +59,7 @@ class Curve:
 
     def at(self, gaps: Sequence[float] | np.ndarray) -> np.ndarray:
         """psi at the gaps (n,): the expected accuracy, float64, (n,), 1/2 to 1 - lapse."""
-        return _psi(np.asarray(gaps, float), self.scale, self.shape, self.lapse)
-
-
-def _psi(gaps: np.ndarray, scale: Any, shape: Any, lapse: Any) -> np.ndarray:
-    return GUESS + (1 - GUESS - lapse) * -np.expm1(-((gaps / scale) ** shape))
+        return GUESS + (1 - GUESS - self.lapse) * -np.expm1(-((np.asarray(gaps, float) / self.scale) ** self.shape))
 
 
 def credit(truths: Sequence[str], winners: Sequence[str | None]) -> np.ndarray:
@@ -92,17 +88,21 @@ def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray)
 
 def _cost(parameters: Any, gaps: np.ndarray, worth: np.ndarray) -> tuple[float, np.ndarray]:
     """Minus the log-likelihood of (log a, log b, l), and its gradient, (3,)."""
-    scale, shape, lapse = np.exp(parameters[0]), np.exp(parameters[1]), parameters[2]
+    scale, shape = np.exp(parameters[0]), np.exp(parameters[1])
+    rest, chance, steep = _chances(gaps, scale, shape, parameters[2])
+    cost = -float((worth * np.log(chance) + (1 - worth) * np.log1p(-chance)).sum())
+    weight = (worth - chance) / (chance * (1 - chance))
+    gradient = [steep, -steep * np.log(gaps / scale), 1 - rest]  # of minus psi
+    return cost, np.array([float((weight * part).sum()) for part in gradient])
+
+
+def _chances(gaps: np.ndarray, scale: float, shape: float, lapse: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """1 - F, psi, and the slope of psi in minus log a, at the gaps (n,)."""
     height = 1 - GUESS - lapse
     with np.errstate(over="ignore"):
         power = np.minimum((gaps / scale) ** shape, 700.0)  # exp(-700) is the end of float64
     rest = np.exp(-power)
-    chance = np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9)
-    cost = -float((worth * np.log(chance) + (1 - worth) * np.log1p(-chance)).sum())
-    weight = (worth - chance) / (chance * (1 - chance))
-    steep = height * rest * power * shape
-    gradient = [steep, -steep * np.log(gaps / scale), 1 - rest]  # of minus psi
-    return cost, np.array([float((weight * part).sum()) for part in gradient])
+    return rest, np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9), height * rest * power * shape
 
 
 def threshold_interval(
@@ -163,10 +163,7 @@ def _variance_ratio(curve: Curve, gaps: np.ndarray, worth: np.ndarray, place: np
 
     From the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it.
     """
-    power = np.minimum((gaps / curve.scale) ** curve.shape, 700.0)
-    height, rest = 1 - GUESS - curve.lapse, np.exp(-power)
-    chance = np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9)
-    steep = height * rest * power * curve.shape
+    rest, chance, steep = _chances(gaps, curve.scale, curve.shape, curve.lapse)
     by_shape = steep * (np.log(gaps / curve.scale) - LOG_HALF / curve.shape)
     slopes = np.column_stack([-steep, by_shape, rest - 1])  # of psi, by log threshold, log b and l
     bound = {*curve.at_bounds, *(["lapse"] if curve.lapse < 1e-6 else [])}
@@ -190,14 +187,11 @@ def points(
     rows = []
     for part in np.array_split(np.argsort(x, kind="stable"), min(bins, len(x))):
         read = part[~np.isnan(y[part])]
-        seen = clustered.share(y[read], [clusters[n] for n in read]) if len(read) else None
-        accuracy = {
-            "n": len(read),
-            "accuracy": seen and seen.value,
-            "low": seen and seen.low,
-            "high": seen and seen.high,
-        }
-        rows.append({"damage_gap": float(x[part].mean()), **accuracy})
+        row = {"damage_gap": float(x[part].mean()), "n": len(read), "accuracy": None, "low": None, "high": None}
+        if len(read):
+            seen = clustered.share(y[read], [clusters[n] for n in read])
+            row |= {"accuracy": seen.value, **seen.ends()}
+        rows.append(row)
     return rows
 
 
@@ -238,9 +232,9 @@ def _part(bench: Bench, winners: Sequence[str | None], rows: list[int], with_int
         "unscored": len(rows) - len(read),
         "ties": [winners[n] for n in read].count("Tie"),
         "accuracy": float(worth.mean()) if read else None,
-        "threshold": shown.threshold if shown else None,
-        "slope": shown.slope if shown else None,
-        "lapse": shown.lapse if shown else None,
+        "threshold": shown and shown.threshold,
+        "slope": shown and shown.slope,
+        "lapse": shown and shown.lapse,
         "at_bounds": shown.at_bounds if shown else [],
         "reason": reason,
         "low": low,
@@ -272,9 +266,6 @@ def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) 
         curve = _curve(gaps[read].tolist(), worth[read])[0]
         for place in points(gaps, worth, bench.clusters):
             fitted = None if curve is None else float(curve.at([place["damage_gap"]])[0])
-            seen = {
-                "questions": place["n"],
-                **{name: place[name] for name in ("damage_gap", "accuracy", "low", "high")},
-            }
-            rows.append({name: ({"judge": judge, "fit": fitted} | seen)[name] for name in columns})
+            row = place | {"judge": judge, "questions": place["n"], "fit": fitted}
+            rows.append({name: row[name] for name in columns})
     return rows

@@ -34,7 +34,8 @@ TIES = ("davidson", "halves")
 PRIORS = {"weak": 0.01, "published": 1.0}  # alpha
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
 SCALE = 400 / math.log(10)  # rating points per unit of ability
-_MOST_STEPS = 200
+COLUMNS = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "p_best", "matches")
+_MOST_STEPS, _TOLERANCE = 200, 1e-9
 _RUNAWAY = 15.0  # without a penalty, an ability or log nu beyond it is on its way to infinity
 _BLOCK = 4_000_000  # numbers that the largest temporary arrays hold
 _MANY = 30  # clusters from which on a standard error is as good as known
@@ -130,17 +131,15 @@ def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balan
         raise ValueError(f"alpha must be 0 or more, not {alpha}")
     if len(matches.models) < 2:
         raise ValueError(f"ratings need two models, not {len(matches.models)}")
-    counts = count(matches, weighting)
     if alpha == 0 and separated(matches):
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
-    counts = _modelled(counts, ties)
-    start = np.zeros((1, counts.n_models + len(matches.dimensions)))
-    parameters, converged = _newton(start, counts, alpha, tolerance=1e-9)
+    counts = count(matches, weighting, ties)
+    parameters, converged = _newton(counts, alpha)
     abilities, log_nu = np.split(parameters[0], [counts.n_models])
     hessian = _without(derivatives(parameters, counts, alpha)[1], _at_limits(parameters, counts)[1])
     k = counts.n_models
     covariance = np.linalg.inv(hessian[0])[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
-    return Fit(abilities, log_nu, covariance, bool(converged[0]), alpha, weighting, ties)
+    return Fit(abilities, log_nu, covariance, converged, alpha, weighting, ties)
 
 
 def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
@@ -161,9 +160,9 @@ def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
         inside = (cluster >= begin) & (cluster < begin + block)
         size = min(block, len(names) - begin)
         cells = np.bincount((cluster[inside] - begin) * n_cells + cell[inside], minlength=size * n_cells)
-        counts = _to_counts(cells.reshape(size, n_cells), pairs, matches)
-        scores.append(derivatives(np.repeat(at, size, axis=0), _modelled(_scaled(counts, weight), fitted.ties), 0.0)[0])
-    counts = _modelled(count(matches, fitted.weighting), fitted.ties)
+        counts = _modelled(_to_counts(cells.reshape(size, n_cells), pairs, matches), weight, fitted.ties)
+        scores.append(derivatives(np.repeat(at, size, axis=0), counts, 0.0)[0])
+    counts = count(matches, fitted.weighting, fitted.ties)
     fixed = _at_limits(at, counts)[1]
     score = np.concatenate(scores) * ~fixed[0]
     hessian = _without(derivatives(at, counts, fitted.alpha)[1], fixed)[0]
@@ -298,12 +297,12 @@ def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
     return sentences + (_nu_at_limits(counts, matches) if ties == "davidson" else [])
 
 
-def count(matches: Matches, weighting: str) -> Counts:
-    """The sufficient statistics of all matches as one problem, R = 1."""
+def count(matches: Matches, weighting: str, ties: str = "davidson") -> Counts:
+    """The sufficient statistics of all matches as one problem, R = 1; weighting, ties: see `fit`."""
     pairs, cell = _cells(matches)
     cells = np.bincount(cell, minlength=3 * len(matches.dimensions) * len(pairs))
     counts = _to_counts(cells[None], pairs, matches)
-    return _scaled(counts, _weights(counts.total, weighting))
+    return _modelled(counts, _weights(counts.total, weighting), ties)
 
 
 def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
@@ -352,30 +351,26 @@ def _hessian(counts: Counts, by_pair: np.ndarray, ties: np.ndarray, mixed: np.nd
     return hessian
 
 
-def _newton(start: np.ndarray, counts: Counts, alpha: float, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """Solutions (R, K + D) and which converged (R,): those whose last step, which is taken, was below `tolerance`.
+def _newton(counts: Counts, alpha: float) -> tuple[np.ndarray, bool]:
+    """The solution (1, K + D) of one problem, and whether its last step, which is taken, was below _TOLERANCE.
 
     The damping log(1 + d) / d, with d the largest change of a match's log-odds, makes every step a descent without a
     line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant functions, Math. Program. 178 (2019), nu = 2.
     """
-    parameters, fixed = _at_limits(start, counts)
-    converged = np.zeros(len(start), bool)
-    active = np.arange(len(start))
+    k = counts.n_models
+    parameters, fixed = _at_limits(np.zeros((1, k + counts.ties.shape[1])), counts)
     for _ in range(_MOST_STEPS):
-        left = replace(counts, total=counts.total[active], net=counts.net[active], ties=counts.ties[active])
-        gradient, hessian = derivatives(parameters[active], left, alpha)
-        gradient[fixed[active]] = 0
-        step = -np.linalg.solve(_without(hessian, fixed[active]), gradient[..., None])[..., 0]
-        odds = np.ptp(step[:, : counts.n_models], axis=1)
-        change = np.maximum(odds, odds / 2 + np.abs(step[:, counts.n_models :]).max(axis=1))
-        damping = np.log1p(change) / np.where(change > 0, change, 1.0)
-        parameters[active] += np.where(change > 0, damping, 1.0)[:, None] * step
-        converged[active] = change < tolerance
-        runaway = (np.abs(parameters[active]).max(axis=1) > _RUNAWAY) & (alpha == 0)
-        active = active[(change >= tolerance) & ~runaway]
-        if not len(active):
+        gradient, hessian = derivatives(parameters, counts, alpha)
+        gradient[fixed] = 0
+        step = -np.linalg.solve(_without(hessian, fixed), gradient[..., None])[..., 0]
+        odds = np.ptp(step[:, :k])
+        change = max(odds, odds / 2 + np.abs(step[:, k:]).max())
+        parameters += (np.log1p(change) / change if change > 0 else 1.0) * step
+        if change < _TOLERANCE:
+            return parameters, True
+        if alpha == 0 and np.abs(parameters).max() > _RUNAWAY:
             break
-    return parameters, converged
+    return parameters, False
 
 
 def _without(hessian: np.ndarray, fixed: np.ndarray) -> np.ndarray:
@@ -422,22 +417,20 @@ def _weights(total: np.ndarray, weighting: str) -> np.ndarray:
     return per_dimension.sum(axis=1, keepdims=True) / (total.shape[1] * per_dimension)
 
 
-def _scaled(counts: Counts, weight: np.ndarray) -> Counts:
-    return replace(counts, total=counts.total * weight, net=counts.net * weight, ties=counts.ties * weight)
-
-
-def _modelled(counts: Counts, ties: str) -> Counts:
-    """The counts as the rule for ties takes them: a tie that is half a win of either side only adds to the total."""
-    return counts if ties == "davidson" else replace(counts, ties=np.zeros_like(counts.ties))
+def _modelled(counts: Counts, weight: np.ndarray, ties: str) -> Counts:
+    """Weighted counts; with ties "halves" a tie, half a win of either side, only adds to the total."""
+    tied = counts.ties * weight if ties == "davidson" else np.zeros_like(counts.ties)
+    return replace(counts, total=counts.total * weight, net=counts.net * weight, ties=tied)
 
 
 def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
-    points, met = np.round(rating(abilities), 6), _met(matches)
-    columns = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "p_best", "matches")
+    """A row a model, without intervals; see `leaderboard`."""
+    points = np.round(rating(abilities), 6)
+    met = np.bincount(np.concatenate([matches.first, matches.second]), minlength=len(points))
     ranks = 1 + (points > points[:, None]).sum(axis=1)
-    nothing = [None] * len(points)
-    values = (matches.models, abilities.tolist(), points.tolist(), nothing, nothing, ranks.tolist(), *[nothing] * 3)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, met.tolist(), strict=True)]
+    row = dict.fromkeys(COLUMNS)
+    values = zip(matches.models, abilities.tolist(), points.tolist(), ranks.tolist(), met.tolist(), strict=True)
+    return [row | dict(zip(("model", "ability", "rating", "rank", "matches"), each, strict=True)) for each in values]
 
 
 def _intervals(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: int, seed: int) -> list[dict[str, Any]]:
@@ -464,12 +457,6 @@ def _share_best(
     scale = np.sqrt((clusters - 1) / rng.chisquare(clusters - 1, (replicates, 1)))
     drawn = abilities + rng.standard_normal((replicates, k)) @ root.T * scale
     return np.round(np.bincount(drawn.argmax(axis=1), minlength=k) / replicates, 3)
-
-
-def _met(matches: Matches) -> np.ndarray:
-    """Matches of each model, (K,)."""
-    k = len(matches.models)
-    return np.bincount(matches.first, minlength=k) + np.bincount(matches.second, minlength=k)
 
 
 def _wins(counts: Counts) -> np.ndarray:

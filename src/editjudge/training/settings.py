@@ -1,4 +1,4 @@
-"""Sections `train_judge`, `train_scorer` and `base_model` of params.yaml, which are read without torch."""
+"""Sections `train_judge`, `learning_curve` and `train_scorer` of params.yaml, which are read without torch."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -8,34 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong, read
-from editjudge.qwen.settings import TinySettings
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
-
-
-@dataclass(frozen=True, config=FORBID)
-class PretrainSettings:
-    """Sizes and rates of the base's training; `workers` processes make batches ahead of it (0: none)."""
-
-    steps: Positive = 1600
-    batch_size: Positive = 16
-    learning_rate: Amount = 1e-3
-    weight_decay: Amount = 0.01
-    warmup_share: Part = 0.1
-    gradient_norm: Amount = 1.0
-    eval_every: Positive = 200
-    eval_samples: Positive = 256
-    workers: Count = 0
-    seed: Count = 0
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class BaseModelSetting:
-    """Section `base_model`. pool: different samples."""
-
-    pool: Annotated[Positive, Field(ge=10)]
-    sizes: TinySettings
-    training: PretrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -193,6 +167,15 @@ def read_training(where: str, given: Any) -> TrainScorerSetting | TrainRaterSett
     if isinstance(given, Mapping) and "rubrics" in given:
         return read(where, TrainRaterSetting, given)
     return read(where, TrainScorerSetting, given)
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class CurveSetting:
+    """An entry of section `learning_curve`. shares: of the training pairs' prompts, 0..1 each; swapped: train on the
+    exchanged winners."""
+
+    shares: tuple[Annotated[Real, Field(ge=0, le=1)], ...]
+    swapped: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -1,7 +1,6 @@
 """Depth maps by Depth Anything V2 (Yang et al. 2024), through transformers."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +28,9 @@ class DepthAnything(loading.VisionModel):
         Images of one input size go through the model together.
         """
         sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
-        order = sorted(range(len(rgbs)), key=sizes.__getitem__)
         found: dict[int, np.ndarray] = {}
-        for size, group in groupby(order, key=sizes.__getitem__):
-            places = list(group)
-            for part in loading.batches(len(places), self.batch_size):
-                batch = places[part]
-                found |= zip(batch, self._maps([rgbs[n] for n in batch], size), strict=True)
+        for batch in loading.together(sizes, self.batch_size):
+            found |= zip(batch, self._maps([rgbs[n] for n in batch], sizes[batch[0]]), strict=True)
         return [found[n] for n in range(len(rgbs))]
 
     def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:

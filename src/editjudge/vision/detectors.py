@@ -6,13 +6,12 @@ published way decodes the tokens above a threshold instead, which may give half 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from transformers import AutoModelForZeroShotObjectDetection, AutoTokenizer, GroundingDinoImageProcessorPil
+from transformers import AutoModelForZeroShotObjectDetection, GroundingDinoImageProcessorPil
 from transformers.image_transforms import get_size_with_aspect_ratio
 from transformers.models.grounding_dino.processing_grounding_dino import center_to_corners_format
 
@@ -38,7 +37,7 @@ class GroundingDino(loading.VisionModel):
 
     def read(self, where: str, folder: Path) -> None:
         self.processor: Any = GroundingDinoImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        self.tokenizer = loading.tokenizer(where, folder)
 
     def detect(
         self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
@@ -56,13 +55,11 @@ class GroundingDino(loading.VisionModel):
                 found[n] = ValueError(f"{tokens} tokens of names, and the model reads {self.model.config.max_text_len}")
             elif min(size) < 1:
                 found[n] = ValueError("the image is too slender for the model")
-        order = sorted(set(range(len(rgbs))) - set(found), key=sizes.__getitem__)
-        for _, group in groupby(order, key=sizes.__getitem__):
-            places = list(group)
-            for part in loading.batches(len(places), self.batch_size):
-                batch = places[part]
-                answers = self._detect([rgbs[n] for n in batch], [texts[n] for n in batch], threshold, overlap)
-                found |= zip(batch, answers, strict=True)
+        readable = [n for n in range(len(rgbs)) if n not in found]
+        for group in loading.together([sizes[n] for n in readable], self.batch_size):
+            batch = [readable[place] for place in group]
+            answers = self._detect([rgbs[n] for n in batch], [texts[n] for n in batch], threshold, overlap)
+            found |= zip(batch, answers, strict=True)
         return [found[n] for n in range(len(rgbs))]
 
     def _text(self, names: Sequence[str]) -> str:

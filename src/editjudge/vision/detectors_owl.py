@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from transformers import AutoTokenizer, Owlv2ForObjectDetection
+from transformers import Owlv2ForObjectDetection
 from transformers.image_transforms import center_to_corners_format
 
 from editjudge.vision import folders, loading
@@ -34,7 +34,7 @@ class Owlv2(loading.VisionModel):
 
     def read(self, where: str, folder: Path) -> None:
         self.scaling = folders.Scaling.read(where, folder)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        self.tokenizer = loading.tokenizer(where, folder)
 
     def detect(
         self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 from editjudge.core import checkpoints
 from editjudge.core.errors import FileError
@@ -73,6 +74,22 @@ def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
 def batches(count: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that cover 0..count."""
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+def together(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
+    """The numbers of `keys` in groups of at most `size`, all of one key."""
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    for _, group in groupby(order, key=keys.__getitem__):
+        places = list(group)
+        yield from (places[part] for part in batches(len(places), size))
+
+
+def tokenizer(where: str, folder: Path) -> Any:
+    """ParamsError: the folder has none that can be read."""
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ParamsError(f"{where}: {folder / 'tokenizer.json'}: {' '.join(str(error).split())}") from error
 
 
 class VisionModel:

@@ -1,7 +1,7 @@
 """The file of LPIPS's weights, which `lpips_torch` loads.
 
 It is one safetensors file that holds torchvision's AlexNet trunk and the five linear layers of LPIPS v0.1
-under their own names; `python -m editjudge.commands.convert_lpips` makes it of the published files.
+under their own names; `python -m tools.convert_lpips` makes it of the published files.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ def find(where: str, path: str) -> Path:
     """The file of weights that the params field `where` names. ParamsError for one that is missing or does not fit."""
     file = Path(path)
     if not file.is_file():
-        raise ParamsError(f"{where}: no file {path}; make it with `python -m editjudge.commands.convert_lpips`")
+        raise ParamsError(f"{where}: no file {path}; make it with `python -m tools.convert_lpips`")
     found = folders.shapes(where, file)
     for name, shape in {**TRUNK, **LINEAR}.items():
         if found.get(name) != shape:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, CLIPModel, Dinov2Model
+from transformers import CLIPModel, Dinov2Model
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders, loading
@@ -36,10 +36,7 @@ class ClipTowers(loading.VisionModel):
 
     def read(self, where: str, folder: Path) -> None:
         self.scaling = folders.Scaling.read(where, folder)
-        try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise ParamsError(f"{where}: {folder / 'tokenizer.json'}: {' '.join(str(error).split())}") from error
+        self.tokenizer = loading.tokenizer(where, folder)
 
     def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
         """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (n, d)."""

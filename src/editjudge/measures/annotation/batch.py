@@ -23,7 +23,7 @@ from editjudge.engine.workers import cores, on_devices
 from editjudge.measures import attributes, pixel
 from editjudge.measures.annotation import features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking, look, look_at_pairs
-from editjudge.measures.annotation.picture import Areas, Pair, Picture, fitted, shrunk
+from editjudge.measures.annotation.picture import Areas, SeenImage, SeenPair, fitted, shrunk
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
@@ -188,7 +188,7 @@ def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, A
     return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
 
 
-def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[Pair, Recipe] | ValueError]:
+def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside its source, with all that the models say of both; or why it cannot be measured."""
     pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
     sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
@@ -197,21 +197,21 @@ def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[Pair, Rec
     return pairs
 
 
-def _pairs(prompt: Prompt) -> list[tuple[Pair, Recipe] | ValueError]:
+def _pairs(prompt: Prompt) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
         rgb, scale = shrunk(images.decode(bytes(prompt.source)), prompt.recipe.image_side)
         masks = [_fitted_mask(mask, rgb) for mask in prompt.masks]
-        source = Picture(rgb, _scaled(prompt.boxes, scale), masks, is_source=True)
+        source = SeenImage(rgb, _scaled(prompt.boxes, scale), masks, is_source=True)
     except ValueError as error:
         return [ValueError(f"source: {error}")] * len(prompt.edits)
     areas: dict[Boxes, Areas] = {}
-    found: list[tuple[Pair, Recipe] | ValueError] = []
+    found: list[tuple[SeenPair, Recipe] | ValueError] = []
     for edit in prompt.edits:
         try:
             own, _ = shrunk(images.decode(bytes(edit.image)), prompt.recipe.image_side)
-            edited = Picture(fitted(own, source), _scaled(edit.boxes, scale) or source.boxes)
-            pair = Pair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
+            edited = SeenImage(fitted(own, source), _scaled(edit.boxes, scale) or source.boxes)
+            pair = SeenPair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
             found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
         except ValueError as error:
             found.append(error)
@@ -228,7 +228,7 @@ def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
     return boxes if scale == 1.0 else tuple([edge * scale for edge in box] for box in boxes)
 
 
-def _left(pair: Pair, recipe: Recipe, changed: Collection[str]) -> Recipe:
+def _left(pair: SeenPair, recipe: Recipe, changed: Collection[str]) -> Recipe:
     """The recipe without the measures of what the instruction changes, and without an area that is next to nothing."""
     out = {name for attribute in changed for name in attributes.MEASURES[attribute]}
     skipped = recipe.skip_unedited_from is not None and pair.edited_area_ratio >= recipe.skip_unedited_from
@@ -237,7 +237,7 @@ def _left(pair: Pair, recipe: Recipe, changed: Collection[str]) -> Recipe:
     return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
 
 
-def _look(pairs: Sequence[Pair], recipe: Recipe, asking: Asking) -> None:
+def _look(pairs: Sequence[SeenPair], recipe: Recipe, asking: Asking) -> None:
     """Ask the models all that the recipe's measures need to know."""
     names = [name for _, own in recipe.areas for name in own]
     wanted = {what for name in names for what in needs(name, asking.models.setting)}
@@ -249,7 +249,7 @@ def _look(pairs: Sequence[Pair], recipe: Recipe, asking: Asking) -> None:
             look_at_pairs(pairs, area, asking.models)
 
 
-def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
+def _measured(pair: SeenPair, recipe: Recipe, models: Models) -> dict[str, Any]:
     """change: how much the image changed where the edit must show (pixel.block_delta_e over `changed_area`); near 0,
     nothing was edited.
     """
@@ -262,7 +262,7 @@ def _measured(pair: Pair, recipe: Recipe, models: Models) -> dict[str, Any]:
     return {"status": "done", "reason": None} | figures | {"measures": take(pair, recipe, models)}
 
 
-def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
+def take(pair: SeenPair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
     """All measures of a recipe for one edited image, after `look` at it.
 
     Rows {area, measure, value, reason}; value is None, with the reason beside it, where a measure has no result.
@@ -271,7 +271,7 @@ def take(pair: Pair, recipe: Recipe, models: Models) -> list[dict[str, Any]]:
     return [_row(pair, area, name, models) for area, names in recipe.areas for name in names]
 
 
-def _row(pair: Pair, area: str, name: str, models: Models) -> dict[str, Any]:
+def _row(pair: SeenPair, area: str, name: str, models: Models) -> dict[str, Any]:
     row = {"area": area, "measure": name}
     try:
         value = TABLE[name](pair, area, models)

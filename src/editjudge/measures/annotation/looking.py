@@ -1,7 +1,7 @@
 """Asking the models: each once for all the images of a group of prompts, before any measure is taken.
 
-What they say is put into `Picture.found` and `Pair.lpips`. An image that a model refuses (ValueError) does not stop the
-others: what was refused stands in its place and is raised where a measure asks for it.
+What they say is put into `SeenImage.found` and `SeenPair.lpips`. An image that a model refuses (ValueError) does not
+stop the others: the error stands in its place, and is raised where a measure asks for it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from editjudge.core.params import ParamsError
 from editjudge.measures import identity
 from editjudge.measures.annotation import features
-from editjudge.measures.annotation.picture import Pair, Picture
+from editjudge.measures.annotation.picture import SeenImage, SeenPair
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import Slot
 from editjudge.vision.encoders import Encoded
@@ -31,7 +31,7 @@ class Asking:
     store: features.FeatureStore
 
 
-def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None:
+def look(pairs: Sequence[SeenPair], wanted: Collection[str], asking: Asking) -> None:
     """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
     person_dinov3 for the pictures cut to their persons.
     """
@@ -46,12 +46,12 @@ def look(pairs: Sequence[Pair], wanted: Collection[str], asking: Asking) -> None
             picture.found[what] = answer
 
 
-def look_at_pairs(pairs: Sequence[Pair], area: str, models: Models) -> None:
+def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
     """LPIPS of every pair in an area, a source's features being computed once for all of its edits.
 
     What goes into the network is the edit's pixels in the area and the source's elsewhere.
     """
-    by_source: dict[int, list[Pair]] = {}
+    by_source: dict[int, list[SeenPair]] = {}
     for pair in pairs:
         by_source.setdefault(id(pair.source), []).append(pair)
     for group in by_source.values():
@@ -89,11 +89,11 @@ def _encode(asking: Asking, slot: Slot, rgbs: Sequence[np.ndarray], sources: Seq
     return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, sources, ask)]
 
 
-def _whole(asking: Asking, pictures: list[Picture], slot: Slot) -> list[Encoded]:
+def _whole(asking: Asking, pictures: list[SeenImage], slot: Slot) -> list[Encoded]:
     return _encode(asking, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
 
 
-def _objects(asking: Asking, pictures: list[Picture], slot: Slot) -> list[list[Encoded]]:
+def _objects(asking: Asking, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
     cuts = [picture.objects_at(asking.models.layout(slot).side) for picture in pictures]
     sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
@@ -101,7 +101,7 @@ def _objects(asking: Asking, pictures: list[Picture], slot: Slot) -> list[list[E
     return [[next(found) for _ in own] for own in cuts]
 
 
-def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+def _depth(asking: Asking, pictures: list[SeenImage]) -> list[np.ndarray]:
     rgbs, sources, version = [p.rgb for p in pictures], [p.is_source for p in pictures], asking.versions["depth"]
 
     def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
@@ -110,7 +110,7 @@ def _depth(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
     return [depth for [depth] in features.said(asking.store, version, rgbs, sources, ask)]
 
 
-def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
+def _parsing(asking: Asking, pictures: list[SeenImage]) -> list[np.ndarray]:
     """Whether each pixel around the subject's face shows hair."""
     faces = [subject_face(p) for p in pictures]
     return asking.models.ask(
@@ -118,21 +118,21 @@ def _parsing(asking: Asking, pictures: list[Picture]) -> list[np.ndarray]:
     )
 
 
-def _pose(asking: Asking, pictures: list[Picture]) -> list[Joints]:
+def _pose(asking: Asking, pictures: list[SeenImage]) -> list[Joints]:
     boxes = [p.subject_box for p in pictures if p.subject_box]
     if len(boxes) < len(pictures):
         raise ValueError("the record has no box")
     return asking.models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
 
 
-def subject_face(picture: Picture) -> Face | None:
+def subject_face(picture: SeenImage) -> Face | None:
     """The subject's face; None where none was looked for or found."""
     found = picture.found.get("faces", [])
     return None if isinstance(found, ValueError) else identity.subject(found, picture.subject_box)
 
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
-LOOKS: dict[str, Callable[[Asking, list[Picture]], Sequence[Any]]] = {
+LOOKS: dict[str, Callable[[Asking, list[SeenImage]], Sequence[Any]]] = {
     "clip": partial(_whole, slot="clip"),
     "dinov3": partial(_whole, slot="dinov3"),
     "masks": lambda asking, pictures: asking.models.ask(

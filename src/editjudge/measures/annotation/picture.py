@@ -16,7 +16,7 @@ from editjudge.vision.encoders import Grid, HogEncoder
 HOG = HogEncoder()  # has no weights and no state
 
 
-class Picture:
+class SeenImage:
     """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
 
     own: the record's own masks, bool, (H, W), which no segmenter need be asked for. found: what the models said of it,
@@ -32,7 +32,7 @@ class Picture:
     ) -> None:
         self.rgb, self.own, self.is_source = rgb, own, is_source
         self.boxes = tuple(regions.clip_box(box, *rgb.shape[:2]) for box in boxes)
-        self.source_boxes = self.boxes  # an edit's are those of its source, see Pair
+        self.source_boxes = self.boxes  # an edit's are those of its source, see SeenPair
         self.found: dict[str, Any] = {"masks": list(own)} if own and self.boxes else {}
         self._squares: dict[int, list[np.ndarray]] = {}
 
@@ -84,7 +84,7 @@ class Picture:
         return self._squares[side]
 
 
-def fitted(rgb: np.ndarray, source: Picture) -> np.ndarray:
+def fitted(rgb: np.ndarray, source: SeenImage) -> np.ndarray:
     """The edited image, resized to the source's shape where it differs."""
     return _resized(rgb, source.rgb.shape[1], source.rgb.shape[0])
 
@@ -135,7 +135,7 @@ def mask_at_side(mask: np.ndarray, side: int) -> np.ndarray:
 class Areas:
     """The areas of a source and the edits with one list of boxes: masks and encoders' cells, each computed once."""
 
-    def __init__(self, source: Picture, edited_boxes: Sequence[regions.Box]) -> None:
+    def __init__(self, source: SeenImage, edited_boxes: Sequence[regions.Box]) -> None:
         self.source, self.boxes = source, (*source.boxes, *edited_boxes)
         self._masks: dict[str, np.ndarray] = {}
         self._cells: dict[tuple[str, str], np.ndarray] = {}
@@ -153,9 +153,9 @@ class Areas:
         return self._cells[area, name]
 
     @cached_property
-    def person(self) -> Picture:
-        """The source cut to its person; see Pair.persons."""
-        return Picture(self.cut(self.source.rgb), (), is_source=self.source.is_source)
+    def person(self) -> SeenImage:
+        """The source cut to its person; see SeenPair.persons."""
+        return SeenImage(self.cut(self.source.rgb), (), is_source=self.source.is_source)
 
     @cached_property
     def person_box(self) -> regions.Box:
@@ -188,10 +188,10 @@ class Areas:
         return inside if area == "edit_area" else ~inside
 
 
-class Pair:
+class SeenPair:
     """A source and one edit of it: both of one shape."""
 
-    def __init__(self, source: Picture, edited: Picture, areas: Areas) -> None:
+    def __init__(self, source: SeenImage, edited: SeenImage, areas: Areas) -> None:
         self.source, self.edited, self.areas = source, edited, areas
         edited.source_boxes = source.boxes
         self.both = (source, edited)
@@ -199,9 +199,9 @@ class Pair:
         self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
 
     @cached_property
-    def persons(self) -> tuple[Picture, Picture]:
+    def persons(self) -> tuple[SeenImage, SeenImage]:
         """Both images cut to the smallest box around all boxes of both. Raises ValueError without boxes."""
-        return self.areas.person, Picture(self.areas.cut(self.edited.rgb), ())
+        return self.areas.person, SeenImage(self.areas.cut(self.edited.rgb), ())
 
     @cached_property
     def delta_e(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from editjudge.core import images, masks
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.looking import Asking
-from editjudge.measures.annotation.picture import Pair, Picture
+from editjudge.measures.annotation.picture import SeenImage, SeenPair
 
 MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
 
@@ -30,7 +30,7 @@ def seen(prompt: batch.Prompt, asking: Asking) -> tuple[Layers, list[tuple[Layer
     return source, found
 
 
-def layers_of(picture: Picture, width: int) -> Layers:
+def layers_of(picture: SeenImage, width: int) -> Layers:
     """Boxes, outlines of masks, faces (boxes and landmarks) and joints, as far as the models were asked and answered.
 
     width: of the source as it is stored; models may have seen it smaller, and an edit at the source's shape.
@@ -47,7 +47,7 @@ def layers_of(picture: Picture, width: int) -> Layers:
     return {name: _scaled(found, width / picture.rgb.shape[1]) for name, found in shapes.items() if found}
 
 
-def area_of(pair: Pair, width: int) -> Layers:
+def area_of(pair: SeenPair, width: int) -> Layers:
     """The layer `area`: the outline of where the measures take the edit to be. Empty where that is the whole image."""
     try:
         mask = pair.areas.mask("edit_area")
@@ -57,7 +57,7 @@ def area_of(pair: Pair, width: int) -> Layers:
     return {"area": _scaled(found, width / mask.shape[1])} if found else {}
 
 
-def difference_of(pair: Pair) -> bytes:
+def difference_of(pair: SeenPair) -> bytes:
     """The colour difference of the edit to its source, black at 0 ΔE, brightest from MOST_DELTA on: PNG."""
     level = np.clip(pair.delta_e / MOST_DELTA, 0, 1) * 255
     return images.encode_png(cv2.applyColorMap(level.astype(np.uint8), cv2.COLORMAP_MAGMA)[..., ::-1])

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from threading import Lock
@@ -22,14 +21,8 @@ from editjudge.vision.encoders import Grid
 from editjudge.vision.faces import LbpFaces
 from editjudge.vision.segmenters import GrabCut
 
-if TYPE_CHECKING:  # they load torch
-    from editjudge.vision.depth import DepthAnything
-    from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
-    from editjudge.vision.faces_insightface import InsightFaces
-    from editjudge.vision.lpips_torch import Lpips
-    from editjudge.vision.parsing import FaceParser
-    from editjudge.vision.pose import VitPose
-    from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.loading import VisionModel
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
 GONE = (
@@ -136,6 +129,7 @@ class Models:
         self.setting, self.device, self.hosts = setting, device, hosts
         self._layouts: dict[Slot, Grid] = {}
         self._loading = Lock()
+        self._loaded: dict[Slot, Any] = {}
 
     def ask(self, slot: Slot, method: str, *args: Any) -> Any:
         """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory;
@@ -146,8 +140,7 @@ class Models:
                 return self.hosts[device].ask(slot, method, *args)
             except (EOFError, ConnectionError):
                 raise Unfinished(f"the process with the models on {device} {GONE}") from None
-        with self._loading:  # threads ask, and each model is loaded once
-            model = getattr(self, slot)
+        model = self.model(slot)
         if not torch_slots([slot], self.setting):
             return getattr(model, method)(*args)
         from editjudge.vision.loading import within_memory
@@ -160,67 +153,56 @@ class Models:
             self._layouts[slot] = self.ask(slot, "layout")
         return self._layouts[slot]
 
-    @cached_property
-    def clip(self) -> "ClipEncoder":
-        from editjudge.vision.encoders_transformers import ClipEncoder
+    def model(self, slot: Slot) -> Any:
+        """The slot's model in this process. Threads ask, and each model is loaded once."""
+        with self._loading:
+            if slot not in self._loaded:
+                self._loaded[slot] = self._load(slot)
+            return self._loaded[slot]
 
-        return ClipEncoder("measures.clip", self.setting.clip, **self._torch("clip"))
-
-    @cached_property
-    def dinov3(self) -> "DinoEncoder":
-        from editjudge.vision.encoders_transformers import DinoEncoder
-
-        return DinoEncoder("measures.dinov3", self.setting.dinov3, **self._torch("dinov3"))
-
-    @cached_property
-    def segmenter(self) -> "GrabCut | Sam2Segmenter":
-        if self.setting.segmenter == GRABCUT:
+    def _load(self, slot: Slot) -> Any:
+        where, given, device = f"measures.{slot}", getattr(self.setting, slot), self._device(slot)
+        if given == GRABCUT:
             return GrabCut()
-        from editjudge.vision.segmenters_sam2 import Sam2Segmenter
-
-        return Sam2Segmenter("measures.segmenter", self.setting.segmenter, **self._torch("segmenter"))
-
-    @cached_property
-    def lpips(self) -> "Lpips":
-        from editjudge.vision.lpips_torch import Lpips
-
-        return Lpips(
-            "measures.lpips", self.setting.lpips, self._device("lpips"), self.setting.of("lpips", "batch_size")
-        )
-
-    @cached_property
-    def depth(self) -> "DepthAnything":
-        from editjudge.vision.depth import DepthAnything
-
-        return DepthAnything("measures.depth", self.setting.depth, **self._torch("depth"))
-
-    @cached_property
-    def faces(self) -> "LbpFaces | InsightFaces":
-        if self.setting.faces == LBP:
+        if given == LBP:
             return LbpFaces()
-        from editjudge.vision.faces_insightface import InsightFaces
+        if slot == "faces":
+            from editjudge.vision.faces_insightface import InsightFaces
 
-        faces_settings.check_files("measures.insightface", self.setting.insightface)
-        return InsightFaces("measures.insightface", self.setting.insightface, self._device("faces"))
+            faces_settings.check_files("measures.insightface", self.setting.insightface)
+            return InsightFaces("measures.insightface", self.setting.insightface, device)
+        size = self.setting.of(slot, "batch_size")
+        if slot == "lpips":
+            from editjudge.vision.lpips_torch import Lpips
 
-    @cached_property
-    def parsing(self) -> "FaceParser":
-        from editjudge.vision.parsing import FaceParser
-
-        return FaceParser("measures.parsing", self.setting.parsing, **self._torch("parsing"))
-
-    @cached_property
-    def pose(self) -> "VitPose":
-        from editjudge.vision.pose import VitPose
-
-        return VitPose("measures.pose", self.setting.pose, **self._torch("pose"))
+            return Lpips(where, given, device, size)
+        return _class_of(slot)(where, given, device, self.setting.of(slot, "dtype"), size)
 
     def _device(self, slot: Slot) -> str:
         return self.setting.own_device(slot) or self.device
 
-    def _torch(self, slot: Slot) -> dict[str, Any]:
-        options = {name: self.setting.of(slot, name) for name in ("dtype", "batch_size")}
-        return {"device": self._device(slot), **options}
+
+def _class_of(slot: Slot) -> "type[VisionModel]":
+    """Of a model in transformers' form; imported when it is used, for these modules load torch."""
+    if slot in ("clip", "dinov3"):
+        from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
+
+        return ClipEncoder if slot == "clip" else DinoEncoder
+    if slot == "segmenter":
+        from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+
+        return Sam2Segmenter
+    if slot == "depth":
+        from editjudge.vision.depth import DepthAnything
+
+        return DepthAnything
+    if slot == "parsing":
+        from editjudge.vision.parsing import FaceParser
+
+        return FaceParser
+    from editjudge.vision.pose import VitPose
+
+    return VitPose
 
 
 class _Host(BaseManager):

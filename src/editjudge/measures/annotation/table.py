@@ -12,28 +12,28 @@ import numpy as np
 from editjudge.core.regions import FloatBox
 from editjudge.measures import body, face, hair, identity, patches, pixel
 from editjudge.measures.annotation.looking import subject_face
-from editjudge.measures.annotation.picture import HOG, Pair, Picture, mask_at_side
+from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, mask_at_side
 from editjudge.measures.annotation.slot_settings import NONE, SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import KINDS, Slot
 from editjudge.vision.faces import Face
 
-Function = Callable[[Pair, str, Models], float]
+Function = Callable[[SeenPair, str, Models], float]
 
 
-def _region(measure: Callable[..., float], what: Callable[[Pair], tuple[Any, Any]]) -> Function:
+def _region(measure: Callable[..., float], what: Callable[[SeenPair], tuple[Any, Any]]) -> Function:
     """A measure of two things of a pair, within the pixels of an area."""
     return lambda pair, area, _models: measure(*what(pair), pair.areas.mask(area))
 
 
-def _lpips(pair: Pair, area: str, _models: Models) -> float:
+def _lpips(pair: SeenPair, area: str, _models: Models) -> float:
     distance = pair.lpips[area]
     if isinstance(distance, ValueError):
         raise distance
     return distance / float(pair.areas.mask(area).mean())  # the region's, from that of the whole image
 
 
-def _patches(pair: Pair, area: str, models: Models, slot: Slot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _patches(pair: SeenPair, area: str, models: Models, slot: Slot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both images' patches, and those in the area; HOG's where the slot is not configured."""
     if getattr(models.setting, slot) == NONE:
         return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
@@ -41,22 +41,22 @@ def _patches(pair: Pair, area: str, models: Models, slot: Slot) -> tuple[np.ndar
     return first, second, pair.areas.cells(area, slot, models.layout(slot))
 
 
-def _emd(pair: Pair, area: str, models: Models) -> float:
+def _emd(pair: SeenPair, area: str, models: Models) -> float:
     first, second, cells = _patches(pair, area, models, "clip")
     return patches.emd(first, second, np.ones_like(cells), cells)
 
 
-def _of_objects(measure: Callable[..., float], parts: Callable[[Picture], Sequence[Any]]) -> Function:
+def _of_objects(measure: Callable[..., float], parts: Callable[[SeenImage], Sequence[Any]]) -> Function:
     """Mean over the boxes, paired in order, of a measure of their objects' parts."""
 
-    def take(pair: Pair, _area: str, _models: Models) -> float:
+    def take(pair: SeenPair, _area: str, _models: Models) -> float:
         pair.object_pairs()
         return float(np.mean(list(map(measure, parts(pair.source), parts(pair.edited)))))
 
     return take
 
 
-def _iou(pair: Pair, _area: str, _models: Models) -> float:
+def _iou(pair: SeenPair, _area: str, _models: Models) -> float:
     """Mean over the source's boxes of what both images' masks for that box share."""
     masks = [picture.said("source_boxes") for picture in pair.both]
     if not masks[0]:
@@ -64,20 +64,20 @@ def _iou(pair: Pair, _area: str, _models: Models) -> float:
     return float(np.mean(list(map(pixel.iou, *masks))))
 
 
-def _cls(what: str) -> Callable[[Picture], list[np.ndarray]]:
+def _cls(what: str) -> Callable[[SeenImage], list[np.ndarray]]:
     return lambda picture: [encoded.cls for encoded in picture.said(what)]
 
 
-def _faces(pair: Pair) -> tuple[Any, Any]:
+def _faces(pair: SeenPair) -> tuple[Any, Any]:
     return pair.source.said("faces"), pair.edited.said("faces")
 
 
-def _subjects(pair: Pair) -> list[Face]:
+def _subjects(pair: SeenPair) -> list[Face]:
     """The subject's face in both images. Raises ValueError where there is none."""
     return [identity.known_subject(each.said("faces"), each.subject_box, which) for which, each in pair.named]
 
 
-def _face_box(pair: Pair, found: Face) -> FloatBox:
+def _face_box(pair: SeenPair, found: Face) -> FloatBox:
     """A face's box in the image that is cut to its person. Raises ValueError without boxes."""
     x, y = pair.areas.person_corner
     return found.box[0] - x, found.box[1] - y, found.box[2] - x, found.box[3] - y
@@ -97,24 +97,24 @@ def _of_hair(measure: Callable[..., float]) -> Function:
     )
 
 
-def _pose_position_error(pair: Pair, _area: str, _models: Models) -> float:
+def _pose_position_error(pair: SeenPair, _area: str, _models: Models) -> float:
     first, second = (picture.said("pose") for picture in pair.both)
     return body.pose_position_error(first.points, second.points, first.seen, second.seen)
 
 
-def _shape_iou(pair: Pair, _area: str, _models: Models) -> float:
+def _shape_iou(pair: SeenPair, _area: str, _models: Models) -> float:
     joints = [picture.said("pose") for picture in pair.both]
     points = (each.points - pair.areas.person_corner for each in joints)
     return body.shape_iou(*_clothed(pair), *points, *(each.seen for each in joints))
 
 
-def _appearance(pair: Pair, _area: str, models: Models) -> float:
+def _appearance(pair: SeenPair, _area: str, models: Models) -> float:
     squares = [mask_at_side(mask, models.layout("dinov3").side) for mask in _clothed(pair)]
     cells = (models.layout("dinov3").cells(square, patches.CELL_SHARE) for square in squares)
     return body.appearance_cosine(*(own.said("dinov3").patches for own in pair.persons), *cells)
 
 
-def _clothed(pair: Pair) -> list[np.ndarray]:
+def _clothed(pair: SeenPair) -> list[np.ndarray]:
     """The person in each image's box without hair and face, as the images are cut to it."""
     found = []
     for picture in pair.both:

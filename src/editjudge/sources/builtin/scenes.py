@@ -16,6 +16,7 @@ from editjudge.sources.builtin import drawings, operations, photos
 SHARE = (0.05, 0.30)  # of a crop's area that the region's box takes, where the photo allows
 ASPECTS = (0.75, 1.0, 1.34)
 WORDS: dict[str, list[str]] = read_lined(PACKAGE / "sources/builtin/instructions.yaml", {}).value["tasks"]
+PLAIN = ("white", "black", "grey")
 FACTORS = {0.7: "much smaller", 0.82: "slightly smaller", 1.15: "slightly larger", 1.3: "much larger"}
 
 
@@ -103,6 +104,8 @@ def _window(low: float, high: float, size: int, limit: int, rng: np.random.Gener
 
 
 Edit = tuple[str, dict[str, Any], list[dict[str, Any]]]
+"""Instruction, the edit's settings, regions."""
+EditOf = Callable[[Crop, Any, str, str, np.random.Generator], Edit]
 
 
 def _region(label: str, polygon: list[list[float]], height: int, width: int) -> list[dict[str, Any]]:
@@ -124,13 +127,6 @@ def _color_alter(crop: Crop, subject: drawings.Region, _role: str, _photo: str, 
     return _local(crop, subject, {"operation": "recolour", "colour": colour}, words.format(subject.phrase, colour))
 
 
-def _material_alter(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
-    material = str(rng.choice(operations.MATERIALS))
-    words = rng.choice(WORDS["material_alter"])
-    edit = {"operation": "change_material", "material": material, "seed": int(rng.integers(2**31))}
-    return _local(crop, subject, edit, words.format(subject.phrase, material))
-
-
 def _size_adjustment(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     factor = float(rng.choice(list(FACTORS)))
     words = rng.choice(WORDS["size_adjustment"])
@@ -142,23 +138,21 @@ def _size_adjustment(crop: Crop, subject: drawings.Region, _role: str, _photo: s
     return instruction, edit, [{"label": subject.noun, "box": list(grown)}]
 
 
+def _drawn(operation: str, field: str, words: str, options: Sequence[str], seeded: bool) -> EditOf:
+    """An edit of the object whose setting `field` is one of the options, which its instruction names."""
+
+    def make(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
+        chosen = str(rng.choice(options))
+        said = rng.choice(WORDS[words]).format(subject.phrase, chosen)
+        edit = {"operation": operation, field: chosen, "seed": int(rng.integers(2**31)) if seeded else 0}
+        return _local(crop, subject, edit, said)
+
+    return make
+
+
 def _subject_remove(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
     words = rng.choice(WORDS["subject_remove"])
     return _local(crop, subject, {"operation": "remove"}, words.format(subject.phrase))
-
-
-def _object_extraction(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
-    colour = str(rng.choice(["white", "black", "grey"]))
-    words = rng.choice(WORDS["object_extraction"])
-    edit = {"operation": "replace_background", "background": colour, "seed": 0}
-    return _local(crop, subject, edit, words.format(subject.phrase, colour))
-
-
-def _background_change(crop: Crop, subject: drawings.Region, _role: str, _photo: str, rng: np.random.Generator) -> Edit:
-    background = str(rng.choice(operations.BACKGROUNDS))
-    words = rng.choice(WORDS["background_change"])
-    edit = {"operation": "replace_background", "background": background, "seed": int(rng.integers(2**31))}
-    return _local(crop, subject, edit, words.format(subject.phrase, background))
 
 
 def _subject_add(crop: Crop, place: drawings.Place, role: str, photo: str, rng: np.random.Generator) -> Edit:
@@ -192,13 +186,15 @@ def _tone_transfer(crop: Crop, _subject: drawings.Region, _role: str, _photo: st
     return words.format(tone), {"operation": "tone", "tone": tone, "tone_of_box": other}, []
 
 
-EDITS: dict[str, Callable[[Crop, Any, str, str, np.random.Generator], Edit]] = {
+EDITS: dict[str, EditOf] = {
     "color_alter": _color_alter,
-    "material_alter": _material_alter,
+    "material_alter": _drawn("change_material", "material", "material_alter", operations.MATERIALS, seeded=True),
     "size_adjustment": _size_adjustment,
     "subject_add": _subject_add,
     "subject_remove": _subject_remove,
-    "object_extraction": _object_extraction,
-    "background_change": _background_change,
+    "object_extraction": _drawn("replace_background", "background", "object_extraction", PLAIN, seeded=False),
+    "background_change": _drawn(
+        "replace_background", "background", "background_change", operations.BACKGROUNDS, seeded=True
+    ),
     "tone_transfer": _tone_transfer,
 }

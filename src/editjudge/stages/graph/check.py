@@ -52,7 +52,7 @@ from editjudge.sources.selection.settings import EmbedSetting, FilterSetting
 from editjudge.stages.graph import lists as graph
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.training.settings import (
-    BaseModelSetting,
+    CurveSetting,
     MergeSetting,
     TrainJudgeSetting,
     TrainRaterSetting,
@@ -69,7 +69,6 @@ SECTIONS: dict[str, Any] = {
     "measure_response": MeasureResponseSetting,
     "probe_bench": ProbeBenchSetting,
     "gedit_bench": ArenaSetting,
-    "base_model": BaseModelSetting,
     "train_judge": TrainJudgeSetting,
     "merge_judge": MergeSetting,
     "serve": Serving,
@@ -80,8 +79,8 @@ SECTIONS: dict[str, Any] = {
     "unfinished": Shares,
 }
 ENTRIES = ("tasks", "photo_pool", "regions", "instructions", "raw_pairs", "editors", "imported", "suites", "pairwise",
-           "grounding", "judges", "raters", "benchmarks", "arena", "scorer_data", "train_scorer",
-           "scorers")  # fmt: skip
+           "grounding", "judges", "raters", "benchmarks", "arena", "learning_curve", "scorer_data",
+           "train_scorer", "scorers")  # fmt: skip
 
 
 class Check:
@@ -172,7 +171,9 @@ class Check:
                 self.lines.append(f"imported.{name}.suite: {known(suite, list(self.values.get('suites') or {}))}")
 
     def scorers(self) -> None:
-        """What scorers learn from, how they are trained, and those that are used."""
+        """What scorers learn from, how they are trained, and those that are used; and the judge's learning curves."""
+        for name, given in self.entries("learning_curve"):
+            self.attempt("learning_curve", read, f"learning_curve.{name}", CurveSetting, given)
         for name, given in self.entries("scorer_data"):
             source = self.attempt("scorer_data", read_source, f"scorer_data.{name}", given)
             for field in ("path", "images", "people", "people_images") if isinstance(source, RatingsSource) else ():

@@ -68,6 +68,8 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
         "photo_records": photo_records(values),
         "source": _files(entries, SOURCE_FILES),
         "published": _files([values.get("gedit_bench")], SOURCE_FILES),
+        "curve": list(values.get("learning_curve") or {}),
+        "probe": _files([(values.get("benchmarks") or {}).get("probe")], BENCHMARK_FILES),
         "measured": list(values.get("benchmarks") or {}),
         "benchmark": _files(list(_mappings(values.get("benchmarks"))), BENCHMARK_FILES),
         "vectors": [path.replace("{task}", task) for task in tasks for path in _files([{"path": vectors}], ("path",))],

@@ -1,1 +1,0 @@
-"""A Qwen3-VL checkpoint: loading, processor, chats, the tiny one."""

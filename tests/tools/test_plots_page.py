@@ -1,0 +1,82 @@
+"""DVC's page: no address of a network in it, results first, and every template draws what the committed files say."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import vl_convert
+import yaml
+from dvc_render import VegaRenderer
+from dvc_render.html import HTML
+
+from editjudge.commands import verify
+from tools import plots_page
+
+ROOT = Path(__file__).parents[2]
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+PLOTS = {
+    file: {name: value for name, value in settings.items() if name != "cache"}
+    for entry in STAGES.values()
+    for plot in entry.get("do", entry).get("plots", [])
+    if isinstance(plot, dict)
+    for file, settings in plot.items()
+}
+SHOWN = {  # two rows of each form that a plot has, as strings, which DVC makes of CSV
+    "judge": "j", "task": "t", "model": "m", "accuracy": "0.7", "low": "0.6", "high": "0.8", "rating": "1000",
+    "known_damage": "1.5", "damage_gap": "2", "fit": "0.65", "step": "10", "loss": "0.1", "eval_loss": "0.2",
+    "eval_accuracy": "0.6", "centres": "1", "radius": "0.5", "random_radius": "0.6", "damage": "3", "response": "-0.1",
+    "series": "s", "pairs": "100",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return plots_page.page()
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    document = HTML(page).with_scripts(VegaRenderer.SCRIPTS).with_element("<div id='x'></div>").embed()
+    script = page[page.index("<script>") : page.index("</script>")]
+    assert not re.findall("src=|href=|@import|url[(]", document.replace(script, ""))
+    assert "<div id='x'></div>" in document
+    assert "vegaEmbed" in document
+    assert len(page) < 1_500_000
+
+
+@pytest.mark.parametrize("file", PLOTS)
+def test_a_template_draws_its_rows_and_a_missing_interval_is_left_out(file: str) -> None:
+    plot = PLOTS[file]
+    rows = [SHOWN | {"rev": rev} for rev in ("one", "two")]
+    rows += [SHOWN | {"rev": "one", "judge": "k", "model": "n", "low": "", "high": "", "known_damage": ""}]
+    properties = plot | {"template_dir": str(ROOT / ".dvc/plots"), "revs_with_datapoints": ["one", "two"]}
+    spec = VegaRenderer(rows, file, **properties).get_filled_template()
+    assert "<DVC_METRIC" not in json.dumps(spec), "an anchor without a value"
+    drawn = vl_convert.vegalite_to_svg(spec, vl_version=plots_page.VEGA_LITE)
+    assert plot["title"].partition(",")[0].partition("$")[0] in drawn
+    assert "template" not in plot or "NaN" not in drawn
+    words = set(re.findall(r">([^<>]+)</text>", drawn))
+    assert {"one", "two"} <= words, "the commits are told apart"
+    if plot.get("template") in ("accuracy", "leaderboard", "psychometric"):
+        assert {"judge", "j", "k"} <= words
+        rules = len(re.findall(r'aria-roledescription="rule mark"', drawn))
+        assert rules == 2, "an interval where there is one"
+    if plot.get("template") == "leaderboard":
+        assert {"m, known damage 1.5", "n"} <= words
+
+
+def test_no_two_plots_have_one_title() -> None:
+    titles = [plot["title"] for plot in PLOTS.values()]
+    assert len(set(titles)) == len(titles)
+
+
+def test_dvc_shows_the_graphs_plots_without_network(tmp_path: Path) -> None:
+    """In a copy of its own: the command, then `dvc plots show` on the committed files."""
+    verify.copy(ROOT, tmp_path)
+    for command in (["tools.plots_page"], ["dvc", "plots", "show", "-o", "out"]):
+        subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
+    shown = (tmp_path / "out/index.html").read_text()
+    assert "Covering radius by pairs kept" in shown
+    assert "cdn.jsdelivr.net" not in shown

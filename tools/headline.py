@@ -1,0 +1,54 @@
+"""Prints the headline figures of the graph, each with its 95 % interval over photos; `make repro` ends with it.
+
+    python -m tools.headline
+
+Reads metrics/summary.json and metrics/train_pairs.json. A dash stands for what is not known, such as the accuracy of a
+judge without answers.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+SUMMARY, PAIRS = Path("metrics/summary.json"), Path("metrics/train_pairs.json")
+Row = tuple[str, str, str]
+"""What it is, its value, its interval."""
+
+
+def row(what: str, figure: Mapping[str, float | None], digits: int = 3) -> Row:
+    """figure: value, low and high, as in metrics/summary.json; low and high may be missing."""
+    value, low, high = (figure.get(name) for name in ("value", "low", "high"))
+    interval = "-" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+    return what, "-" if value is None else f"{value:.{digits}f}", interval
+
+
+def rows(summary: Mapping[str, Any], pairs: Mapping[str, Any]) -> Iterator[Row]:
+    """From metrics/summary.json and the one entry of metrics/train_pairs.json."""
+    yield "training pairs", f"{pairs['pairs']:,}", "-"
+    for known in pairs["known_truth"]:
+        yield row("  that name the truly better edit", {"value": known["share_right"]})
+    for benchmark, judges in summary["accuracy"].items():
+        yield from (row(f"accuracy on {benchmark}: {judge}", figure) for judge, figure in judges.items())
+    yield from (row(f"gain by training: {where}", figure) for where, figure in summary["gain"].items())
+    for benchmark, figure in summary["position_bias"].items():
+        yield row(f"first image preferred on {benchmark}", figure)
+    for judge, tau in summary["kendall_tau"].items():
+        yield row(f"Kendall's tau with the known order: {judge}", {"value": tau})
+    for model, figure in sorted(summary["rating"].items(), key=lambda item: -(item[1]["value"] or 0)):
+        yield row(f"rating: {model}", figure, 0)
+
+
+def table(found: list[Row]) -> str:
+    lines = [("", "value", "95 % interval"), *found]
+    wide = [max(len(line[column]) for line in lines) for column in range(2)]
+    return "\n".join(f"{what:{wide[0]}}  {value:>{wide[1]}}  {interval}".rstrip() for what, value, interval in lines)
+
+
+def main() -> None:
+    [pairs] = json.loads(PAIRS.read_text())
+    print(table(list(rows(json.loads(SUMMARY.read_text()), pairs))))
+
+
+if __name__ == "__main__":
+    main()
