@@ -2,7 +2,9 @@
 
 import pytest
 
-import editjudge  # noqa: F401  (before the benchmarks load NumPy and torch: it makes arithmetic portable)
+from editjudge.core import portable
+
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable)
+from editjudge.core import portable
+
+# ruff: noqa: E402
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 # Before the libraries read them. The suite runs as a process a core, each with one thread.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}

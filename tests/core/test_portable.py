@@ -1,4 +1,4 @@
-"""Settings of the libraries' arithmetic: before they load, in child processes too, and only where they are wanted."""
+"""Settings of the libraries' arithmetic: for stages and the program, before they load; the library sets nothing."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from editjudge.engine.workers import cores
 
 CHECK = """
 import json, multiprocessing, os, sys
-import editjudge
+import editjudge.stages
 heavy = [name for name in ("numpy", "cv2", "torch") if name in sys.modules]
 if __name__ == "__main__":
     with multiprocessing.get_context("forkserver").Pool(1) as pool:
@@ -23,16 +23,50 @@ if __name__ == "__main__":
 
 
 def after_import(tmp_path: Path, **given: str) -> dict:
-    """What a fresh process sees once it has imported the package, without the settings of this one but for `given`."""
+    """What a fresh process sees once it has imported the stages, without the settings of this one but for `given`."""
+    return said_by(tmp_path, CHECK, given)
+
+
+def said_by(tmp_path: Path, script: str, given: dict[str, str]) -> dict:
     file = tmp_path / "check.py"
-    file.write_text(CHECK)
-    names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512}
+    file.write_text(script)
+    names = {portable.SWITCH, *portable.SETTINGS, *portable.AVX512, *portable.LIGHT}
     environment = {name: value for name, value in os.environ.items() if name not in names} | given
     done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def test_the_package_sets_them_before_the_libraries_load(tmp_path: Path) -> None:
+LIBRARY = """
+import importlib, json, logging, os, pkgutil, sys
+THEIRS = {"LD_LIBRARY_PATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # cv2's, torch's
+def state():
+    levels = {name: logging.getLogger(name).level for name in ["", *before]}
+    variables = {name: value for name, value in os.environ.items() if name not in THEIRS}
+    return [variables, torch.get_num_threads(), cv2.getNumThreads(), levels]
+import cv2, torch, transformers
+before = sorted(logging.Logger.manager.loggerDict)
+first = state()
+import editjudge
+apart = ("stages", "commands", "cli", "__main__")
+rooms = [room.name for room in pkgutil.iter_modules(editjudge.__path__, "editjudge.")]
+found = [room for room in rooms if room.split(".")[1] not in apart]
+for room in found:
+    package = importlib.import_module(room)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{room}."):
+        importlib.import_module(module.name)
+        found.append(module.name)
+second = state()
+print(json.dumps({"modules": len(found), "changed": [[a, b] for a, b in zip(first, second) if a != b]}))
+"""
+
+
+def test_importing_the_library_changes_nothing(tmp_path: Path) -> None:
+    seen = said_by(tmp_path, LIBRARY, {"OMP_NUM_THREADS": "2"})
+    assert seen["changed"] == []
+    assert seen["modules"] > 150
+
+
+def test_the_stages_set_them_before_the_libraries_load(tmp_path: Path) -> None:
     seen = after_import(tmp_path)
     assert seen["heavy"] == []
     assert seen["found"].items() >= portable.SETTINGS.items()

@@ -3,11 +3,10 @@
 from dataclasses import fields, replace
 from typing import Any
 
-import grimp
 import pytest
 
 from editjudge.core import params
-from editjudge.editors import settings
+from editjudge.editors import making, settings
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.procedural.settings import ProceduralSetting
@@ -93,17 +92,4 @@ def test_the_fields_that_make_nothing_anew_exist() -> None:
 
 
 def test_the_code_of_each_kind_is_its_own() -> None:
-    assert len({settings.code(read(entry)) for entry in ENTRIES.values()}) == 3
-
-
-def test_all_that_an_embedded_editor_runs_is_part_of_its_code() -> None:
-    imports = grimp.build_graph("editjudge", cache_dir=None)
-    run = imports.find_upstream_modules("editjudge.editors.procedural.editor")
-    # What carries settings, requests and names, and computes no pixel.
-    carriers = {
-        f"editjudge.core.{name}"
-        for name in ("code", "errors", "files", "params", "progress", "resume", "settings", "workers")
-    }
-    carriers |= {"editjudge.editors.request", "editjudge.editors.procedural.settings", "editjudge.editors"}
-    carriers |= {"editjudge", "editjudge.probe", "editjudge.core", "editjudge.editors.procedural"}
-    assert run - carriers <= set(settings.SHARED_CODE + settings.PROCEDURAL_CODE)
+    assert len({making.code(read(entry)) for entry in ENTRIES.values()}) == 3

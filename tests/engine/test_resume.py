@@ -49,12 +49,6 @@ def test_fingerprints_keep_parts_apart_and_follow_content() -> None:
     assert resume.fingerprint(b"1") != resume.fingerprint(b"2")
 
 
-def test_code_version_follows_the_source() -> None:
-    one = resume.code_version(["editjudge.core.regions"])
-    assert one == resume.code_version(["editjudge.core.regions"])
-    assert one != resume.code_version(["editjudge.core.regions", "editjudge.core.images"])
-
-
 def fill(folder: Path, start: Any, own: int) -> None:
     """Puts 20 records of its own and one that all have into each of 20 caches, each opened by all at once."""
     for number in range(20):

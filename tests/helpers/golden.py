@@ -17,8 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable)
-from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.core import portable
+
+# ruff: noqa: E402
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 os.environ |= {"HF_HUB_OFFLINE": "1"}
 
@@ -41,6 +43,7 @@ from editjudge.labels.rules import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel

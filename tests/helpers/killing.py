@@ -109,7 +109,7 @@ def one_round(number: int, wanted: list[candidates.Prompt], names: dict[str, str
 def main(count: int) -> None:
     get_context("forkserver").set_forkserver_preload(["killing"])
     wanted = prompts()
-    code = settings.code(SETTING)
+    code = making.code(SETTING)
     names = {candidates.name_of(prompt, MODEL, SETTING, code): prompt.row["key"] for prompt in wanted}
     rounds = [one_round(number, wanted, names) for number in range(count)]
     before, logged_before = kept(names), len(bad_editors.read(LOG))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable)
 from editjudge.measures.annotation import picture, slots
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models

@@ -10,7 +10,10 @@ production code makes failed records of errors, and none may hide there.
 
 import os
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable, on one thread)
+from editjudge.core import portable
+
+# ruff: noqa: E402
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it
 
@@ -31,7 +34,6 @@ from edit_client import EditServer, edit_server
 from ruamel.yaml import YAML
 
 from editjudge.commands import profile, verify
-from editjudge.core import portable
 from editjudge.models.serve.launch import free_port
 
 ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent

@@ -13,7 +13,7 @@ from chat_client import ask, chat_server, questions
 from chat_client import setting as endpoint
 from killing import wait_until
 
-from editjudge.core import code, images, params, prompts
+from editjudge.core import images, params, prompts
 from editjudge.engine import resume
 from editjudge.engine.workers import cores
 from editjudge.judges import asking
@@ -27,7 +27,7 @@ from editjudge.models.chat import models
 from editjudge.models.chat.chat_model import ChatModel
 from editjudge.models.chat.forms import ChatForm
 from editjudge.models.chat.request import Asking
-from editjudge.models.chat.settings import EndpointSetting, ServedSetting, TransformersSetting
+from editjudge.models.chat.settings import EndpointSetting, ServedSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
 ROOT = Path(__file__).parents[2]
@@ -177,18 +177,6 @@ def home(folder: Path) -> str:
     (folder / own.replace(":", "")).touch()
     wait_until(lambda: len(list(folder.glob("cuda*"))) == 2)
     return own
-
-
-def test_the_code_that_asks_a_model_here_stands_in_the_name_of_its_answers(
-    base_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = TransformersSetting(model=str(base_dir), dtype="float32", batch_size=4)
-    names, plain = [models.model_of(here)], code._own_version
-    for module in ("models.chat.transformers_judge", "models.chat.chat_model", "engine.progress"):
-        changed = f"editjudge.{module}"
-        monkeypatch.setattr(code, "_own_version", lambda name, changed=changed: plain(name) + "x" * (name == changed))
-        names.append(models.model_of(here))
-    assert [names.index(name) for name in names] == [0, 1, 2, 0]
 
 
 def test_a_budget_ends_a_model_in_this_process_too(question: Question, base_dir: Path, tmp_path: Path) -> None:

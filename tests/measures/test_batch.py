@@ -22,7 +22,7 @@ from killing import alive, wait_until
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from editjudge.core import code, images, params, records, regions, schemas
+from editjudge.core import images, params, records, regions, schemas
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
@@ -273,16 +273,6 @@ def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarra
         batch.measure_all([prompt], SlotSetting(), cache, "t")
         batch.measure_all([prompt], SlotSetting(faces="none", batch_size=3, prompts=5), cache, "t")
         assert cache.counts() == {"computed": 1, "reused": 1}
-
-
-def test_a_record_depends_on_the_code_of_its_values_and_of_the_models_that_it_asks() -> None:
-    own, below = batch.own_code(), code.upstream("editjudge.measures.annotation.batch")
-    assert own >= {f"editjudge.{name}" for name in ("measures.pixel", "annotation.table", "vision.segmenters")}
-    apart = {name for name in below - own if name.startswith(("editjudge.vision.", "editjudge.measures."))}
-    asked = set().union(*(code.upstream(module) for module in batch.SLOT_MODULES.values()))
-    assert apart - batch.NO_VALUES <= asked
-    assert below >= batch.NO_VALUES
-    assert not own & set(batch.SLOT_MODULES.values())
 
 
 @pytest.mark.parametrize("name", ["hair_texture_energy_diff", "body_appearance_dino_cosine_sim"])

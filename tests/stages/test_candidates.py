@@ -70,7 +70,7 @@ def _check_images(folder: Path) -> None:
     """The images that were kept are those that an undisturbed editor makes."""
     import killing
 
-    editor, code = making.load(killing.MODEL, killing.SETTING, "cpu"), settings.code(killing.SETTING)
+    editor, code = making.load(killing.MODEL, killing.SETTING, "cpu"), making.code(killing.SETTING)
     with resume.RecordCache(folder / killing.CACHE) as cache:
         for prompt in killing.prompts()[::5]:
             name = candidates.name_of(prompt, killing.MODEL, killing.SETTING, code)
@@ -268,7 +268,7 @@ def test_two_runs_at_once_make_every_edit_once(killed: bool, tmp_path: Path, mon
 
     monkeypatch.chdir(tmp_path)
     wanted = killing.prompts()[:60]
-    code = settings.code(killing.SETTING)
+    code = making.code(killing.SETTING)
     names = {candidates.name_of(prompt, killing.MODEL, killing.SETTING, code): prompt.row["key"] for prompt in wanted}
     command = [sys.executable, "-c", "import killing; killing.make(killing.prompts()[:60])"]
     two = [subprocess.Popen(command, env=ENV, stderr=subprocess.DEVNULL) for _ in range(2)]

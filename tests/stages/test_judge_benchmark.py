@@ -256,7 +256,7 @@ def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, c
         assert headline(found, "gpt") == (None, 1)
         assert "gpt said nothing on 1 of 3 rows: " in capfd.readouterr().err
         assert headline(run(repository, 1.0, gpt=few), "gpt") == (None, 1), "as the user wants it, and no figure of it"
-        assert "run `dvc repro -f -s judge_benchmark@small`" in capfd.readouterr().err
+        assert "run `dvc repro code && dvc repro -f -s judge_benchmark@small`" in capfd.readouterr().err
         whole = run(repository, 0.0, gpt=gpt)
         assert sum(server.log()["kinds"].values()) == 6, "what was paid for is not asked again"
     accuracy, silent = headline(whole, "gpt")

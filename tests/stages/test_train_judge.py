@@ -225,17 +225,17 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     setting, files = VALUES["train_judge"], [tmp_path / "pairs", tmp_path / "images"]
     for file in files:
         file.write_text("a")
-    name = runs.fingerprint(setting, 1, files, train_judge.CODE)
+    name = runs.fingerprint(setting, 1, files, train_judge.MODULE)
     same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": setting["launch"] | {"port": 1}}
-    assert runs.fingerprint(same, 1, files, train_judge.CODE) == name
+    assert runs.fingerprint(same, 1, files, train_judge.MODULE) == name
     names = {
         name,
-        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, train_judge.CODE),
-        runs.fingerprint(setting, 2, files, train_judge.CODE),
-        runs.fingerprint(setting, 1, files[:1], train_judge.CODE),
+        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, train_judge.MODULE),
+        runs.fingerprint(setting, 2, files, train_judge.MODULE),
+        runs.fingerprint(setting, 1, files[:1], train_judge.MODULE),
     }
     files[1].write_text("b")
-    names.add(runs.fingerprint(setting, 1, files, train_judge.CODE))
+    names.add(runs.fingerprint(setting, 1, files, train_judge.MODULE))
     assert len(names) == 5
 
 

@@ -433,11 +433,6 @@ def test_weights_of_dimensions_move_a_board_where_they_differ():
     assert (many[0]["model"], many[0]["rating"] > 1050) == ("a", True)
 
 
-def test_balanced_is_by_matches_where_dimensions_are_equal():
-    matches, _ = simulate(11)
-    assert np.allclose(fit(matches, weighting="balanced").abilities, fit(matches, weighting="by_matches").abilities)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
     """A tie is half a win of either side: the same as each match twice, decided both ways where it was a tie."""

@@ -26,7 +26,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import editjudge  # noqa: F401  (first: it makes arithmetic portable)
+from editjudge.core import portable
+
+# ruff: noqa: E402
+portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
 # isort: split
 import cv2

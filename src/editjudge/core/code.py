@@ -1,27 +1,67 @@
-"""What code computes, told apart from how it is written: syntax trees without comments and docstrings.
+"""Versions of code: hashes of what modules compute, which comments, docstrings and formatting do not change.
 
-A module *uses* what it imports, also inside functions and for types, the packages that it lies in, and what it names in
-a text of their own: modules (which it starts as a subprocess), and data files below its folder or the package's, a
-folder standing for its YAML files. YAML counts by its content, without comments.
+A module *uses* the modules of the package that it imports, also inside functions and for types, the packages that it
+lies in (but for `editjudge` itself, whose `__init__` loads the public functions lazily and computes nothing), the
+modules that a text in it names (which it starts as a subprocess), and the data files that a text names, relative to its
+folder or to the package's; a folder stands for its YAML files. YAML counts by its content, without comments.
+
+Three things are made of that: `describe`, what a stage's results depend on, for DVC; `check_stage`, which ends a stage
+whose code is not the one that DVC knows of; and `identity`, the version in the name of a kept record.
 """
 
 import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from editjudge.core import params
+from editjudge.core.errors import UserError
 
 SOURCE = Path(__file__).parents[2]  # src/
 PACKAGE = "editjudge"
 CHARS = 16  # of a version
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-PATH = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
+FILE = re.compile(r"[\w-]+([/.][\w-]+)*/?(?<!\.py)")
+MODULE = re.compile(rf"{PACKAGE}(\.\w+)+")
 PROSE = ("title", "description", "$comment")  # fields of a JSON Schema that check nothing
+# Modules that change no kept result. Identities leave them out, and what only they import. (As paths: a module that is
+# named in a text counts as used.)
+NO_RESULT = {
+    "core/code": "computes versions; another way of computing them gives other versions",
+    "core/errors": "classes of errors",
+    "core/files": "where files lie and how they are replaced",
+    "core/hub": "finds folders of weights; the weights are hashed",
+    "core/main": "how a program begins and ends",
+    "core/lined_yaml": "reads params.yaml; the values that matter are in a record's name",
+    "core/params": "as above",
+    "core/settings": "as above",
+    "engine/progress": "progress bars",
+    "engine/resume": "keeps records; their names and hashes are compared",
+    "engine/unfinished": "says what is missing",
+    "engine/workers": "starts processes; how many there are changes no result",
+    "models/endpoint/client": "sends calls; what is sent is in a record's name",
+    "models/endpoint/settings": "addresses, keys, waits and tries",
+    "models/chat/settings": "fields of every kind of chat model; those that matter are in a record's name",
+    "judges/scorers/settings": "fields of scorers, which are in a record's name",
+    "grounding/settings": "fields of parsers and grounders; those that matter are in a record's name",
+    "photos/settings": "fields of the photographs' models; those that matter are in a record's name",
+}
+State: TypeAlias = tuple[int, int] | None  # a file's time (ns) and size; None where it is gone
+
+
+class Source(NamedTuple):
+    """What a file says. version: of what it computes; modules, texts: that a module names."""
+
+    version: str
+    modules: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+
+
+_known: dict[Path, tuple[State, Source]] = {}
 
 
 def file_of(module: str) -> Path | None:
@@ -30,17 +70,64 @@ def file_of(module: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
-@cache
-def _tree(module: str) -> ast.Module:
-    """The module's syntax tree without docstrings. Raises ModuleNotFoundError."""
-    file = file_of(module)
-    if file is None:
-        raise ModuleNotFoundError(f"no module {module!r}")
+def _state(file: Path) -> State:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _read(file: Path) -> Source:
+    if file.suffix != ".py":
+        return Source(_hash(_content(file)))
     tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
             del node.body[0]
-    return tree
+    modules, texts = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+    modules |= set(filter(MODULE.fullmatch, texts))
+    version = _hash(json.dumps(_form(tree)).encode())
+    own = (name for name in modules if name.startswith(f"{PACKAGE}."))
+    return Source(version, frozenset(own), frozenset(filter(FILE.fullmatch, texts)))
+
+
+def _known_source(file: Path) -> Source:
+    if file not in _known:
+        _known[file] = _state(file), _read(file)
+    return _known[file][1]
+
+
+def _source(module: str) -> Source:
+    """Raises ModuleNotFoundError."""
+    file = file_of(module)
+    if file is None:
+        raise ModuleNotFoundError(f"no module {module!r}")
+    return _known_source(file)
+
+
+def check_unchanged() -> None:
+    """Raises UserError for a file that computes something else now than when this process told its version.
+
+    What is computed after such a change would be kept under the version from before it.
+    """
+    for file, (state, source) in list(_known.items()):
+        if (now := _state(file)) == state:
+            continue
+        try:
+            same = _read(file).version == source.version
+        except (OSError, SyntaxError, ValueError):
+            same = False
+        if not same:
+            raise UserError(f"{file} has changed since this run began. What was finished before is kept: run it again")
+        _known[file] = now, source
 
 
 def _form(node: Any) -> Any:
@@ -61,52 +148,80 @@ def _hash(data: bytes) -> str:
 
 
 @cache
-def _own_version(module: str) -> str:
-    return _hash(json.dumps(_form(_tree(module))).encode())
-
-
-@cache
-def _texts(module: str) -> frozenset[str]:
-    nodes = ast.walk(_tree(module))
-    return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-@cache
 def _files(module: str) -> dict[str, str]:
     """A version for each data file that a module names."""
-    paths = set[Path]()
-    for text in filter(PATH.fullmatch, _texts(module)):
-        for path in (cast(Path, file_of(module)).parent / text, SOURCE / PACKAGE / text):
-            paths |= {path} if path.is_file() else set(path.glob("*.yaml") if path.is_dir() else ())
-    return {path.relative_to(SOURCE.parent).as_posix(): _hash(_content(path)) for path in paths}
+    found = {path.relative_to(SOURCE.parent).as_posix(): path for path in _named_files(module)}
+    return {name: _known_source(path).version for name, path in found.items()}
+
+
+def _named_files(module: str) -> Iterator[Path]:
+    folders = (cast(Path, file_of(module)).parent, SOURCE / PACKAGE)
+    for text in _source(module).texts:
+        for path in (folder / text for folder in folders):
+            if path.is_file():
+                yield path
+            elif path.is_dir():
+                yield from path.glob("*.yaml")
 
 
 def version(modules: Iterable[str]) -> str:
     """A short hash of what the named modules and their data files compute. Raises ModuleNotFoundError."""
-    parts = [part for name in sorted(modules) for part in (_own_version(name), *sorted(_files(name).values()))]
+    parts = [part for name in sorted(modules) for part in (_source(name).version, *sorted(_files(name).values()))]
     return _hash("".join(parts).encode())
 
 
-@cache
-def _uses(module: str) -> frozenset[str]:
+def _uses(module: str) -> set[str]:
     """The modules of ours that a module uses directly."""
-    named = {PACKAGE, module.rpartition(".")[0] or PACKAGE}
-    named |= {text for text in _texts(module) if text.startswith(f"{PACKAGE}.")}
-    for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            named |= {alias.name for alias in node.names}
-    return frozenset(name for name in named if name.partition(".")[0] == PACKAGE and file_of(name))
+    named = _source(module).modules | {module.rpartition(".")[0]}
+    return {name for name in named if name != PACKAGE and file_of(name)}
 
 
-def upstream(module: str) -> set[str]:
-    """The module and all modules of ours that it uses, directly or through others."""
+def upstream(module: str, apart: Set[str] = frozenset()) -> set[str]:
+    """The module and all modules of ours that it uses, directly or through others; none of `apart`, nor through one."""
     seen, waiting = set[str](), {module}
     while waiting:
         seen.add(name := waiting.pop())
-        waiting |= _uses(name) - seen
+        waiting |= _uses(name) - seen - apart
     return seen
+
+
+@cache
+def identity(*modules: str, apart: frozenset[str] = frozenset()) -> str:
+    """The version of all code that results of the modules depend on: theirs and that of what they use.
+
+    Left out are NO_RESULT, and `apart`: modules that have an identity of their own in the same record's name.
+    """
+    apart |= {f"{PACKAGE}.{path.replace('/', '.')}" for path in NO_RESULT}
+    return version({name for module in modules for name in upstream(module, apart)})
+
+
+def stage_file(stage: str) -> Path:
+    """Where the stage `code` writes the description of a stage's code, which DVC watches."""
+    return Path(f"data/code/{stage}.json")
+
+
+def describe_stage(stage: str) -> dict[str, dict[str, str]]:
+    return describe(f"{PACKAGE}.stages.{stage}", Path("stages").absolute())
+
+
+def check_stage(stage: str) -> None:
+    """Raises UserError where a stage's code is not the one that DVC knows of, by the stage's file in data/code.
+
+    DVC would record what this code makes as made by the other, and bring it back for that. Without such a file nothing
+    is checked: DVC runs no stage whose file is missing, and who runs a stage without DVC records nothing.
+    """
+    file = stage_file(stage)
+    if not file.is_file():
+        return
+    own = describe_stage(stage)
+    try:
+        recorded = json.loads(file.read_bytes())
+        changed = [name for kind in own for name in sorted(own[kind].items() ^ recorded[kind].items())]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        changed = [(str(file), "")]
+    if changed:
+        told = f"{changed[0][0]} is not as {file} has it"
+        raise UserError(f"{told}: run `dvc repro code` and then this stage again, or `dvc repro`")
 
 
 def describe(module: str, contracts: Path) -> dict[str, dict[str, str]]:
@@ -117,9 +232,9 @@ def describe(module: str, contracts: Path) -> dict[str, dict[str, str]]:
     """
     modules = sorted(upstream(module))
     files = {name: version for each in modules for name, version in _files(each).items()}
-    schemas = [contracts / f"{text}.schema.json" for text in _texts(module) if PATH.fullmatch(text)]
-    files |= {f"{contracts.name}/{file.name}": _hash(_content(file)) for file in schemas if file.is_file()}
-    return {"modules": {name: _own_version(name) for name in modules}, "files": dict(sorted(files.items()))}
+    schemas = [contracts / f"{text}.schema.json" for text in _source(module).texts]
+    files |= {f"{contracts.name}/{file.name}": _known_source(file).version for file in schemas if file.is_file()}
+    return {"modules": {name: _source(name).version for name in modules}, "files": dict(sorted(files.items()))}
 
 
 def _content(file: Path) -> bytes:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from editjudge.core import code
 from editjudge.core.errors import UserError
 from editjudge.core.files import is_full
 
@@ -30,7 +31,20 @@ def stage(description: str | None, work: Callable[..., None], *options: str) -> 
         parser.add_argument(f"--{option}", required=True)
     given = vars(parser.parse_args())
     name = (description or "").removeprefix("Stage ").partition(":")[0]
-    guarded(name, work, *given.values())
+    as_stage(name, work, *given.values())
+
+
+def as_stage(name: str, work: Callable[..., None], *arguments: Any) -> None:
+    """Runs the work of a stage. It is refused where its code is not the one that DVC knows of, also where the code
+    changes meanwhile: DVC then records none of its outputs."""
+
+    def checked() -> None:
+        code.check_stage(name)
+        work(*arguments)
+        code.check_unchanged()
+        code.check_stage(name)
+
+    guarded(name, checked)
 
 
 def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -2,7 +2,8 @@
 
 These libraries choose their code by the CPU, and two codes of one function differ in the last bit. The settings below
 have each take the code that AVX2 machines share. The libraries read them when they are loaded, so `set_up` must come
-first: the package calls it before any module of ours is imported, and child processes inherit the environment.
+first: the packages of the stages and of the program call it as they are imported, and child processes inherit the
+environment. Importing the library alone changes nothing.
 
 `torch.sqrt` has no such setting: MKL computes it from an instruction that is approximate, and differs between CPUs. Use
 norms, and the fused AdamW.
@@ -31,13 +32,20 @@ SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 AVX512 = {"OPENCV_CPU_DISABLE": "AVX512-SKX"}  # OpenCV complains where the CPU has none
+LIGHT = {"POT_BACKEND_DISABLE_PYTORCH": "1"}  # else `import ot` loads torch in every process
 
 
 def set_up() -> None:
-    """Puts the settings into the environment, unless EDITJUDGE_PORTABLE is 0."""
-    if os.environ.get(SWITCH) != "0":
-        for name, value in (SETTINGS | (AVX512 if _has_avx512() else {})).items():
-            os.environ.setdefault(name, value)
+    """Puts the settings into this process's environment, where they are not set already."""
+    for name, value in environment().items():
+        os.environ.setdefault(name, value)
+
+
+def environment() -> dict[str, str]:
+    """The variables for reproducible bytes, unless EDITJUDGE_PORTABLE is 0, and those that only save memory."""
+    if os.environ.get(SWITCH) == "0":
+        return LIGHT
+    return LIGHT | SETTINGS | (AVX512 if _has_avx512() else {})
 
 
 def _has_avx512() -> bool:

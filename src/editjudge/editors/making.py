@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from editjudge.core.code import identity
 from editjudge.core.params import ParamsError
+from editjudge.editors import outcomes
 from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.outcomes import Editor, Keep, Outcome
@@ -17,7 +19,14 @@ from editjudge.editors.settings import Making
 from editjudge.engine import pool, progress
 from editjudge.engine.workers import cores, processes
 
-DIFFUSERS = "editjudge.editors.diffusers.editor"
+DIFFUSERS, API = "editjudge.editors.diffusers.editor", "editjudge.editors.api.reply"  # what loads torch, and aiohttp
+
+
+def code(setting: Making) -> str:
+    """The version of the code that an image depends on. Of an API's, which cost money, what is sent and checked."""
+    own = DIFFUSERS if isinstance(setting, DiffusersSetting) else API
+    own = ProceduralEditor.__module__ if isinstance(setting, ProceduralSetting) else own
+    return identity(own, outcomes.__name__)
 
 
 def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, keep: Keep) -> dict[str, Any]:

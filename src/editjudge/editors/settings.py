@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from editjudge.core import params
-from editjudge.core.code import version
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.settings import read as read_setting
 from editjudge.editors.api.settings import ApiSetting
@@ -21,13 +20,6 @@ Setting: TypeAlias = Making | FolderSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
 # Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
 RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
-# The modules whose code the images depend on. Of an API's, which cost money, only what is sent.
-SHARED_CODE = ("editjudge.editors.checks", "editjudge.core.images")
-API_CODE = ("editjudge.editors.api.reply",)
-DIFFUSERS_CODE = tuple(f"editjudge.editors.diffusers.{name}" for name in ("editor", "mends", "settings"))
-PROCEDURAL_CODE = tuple(f"editjudge.editors.procedural.{name}" for name in ("edits", "editor"))
-PROCEDURAL_CODE += tuple(f"editjudge.sources.builtin.{name}" for name in ("drawings", "operations", "photos"))
-PROCEDURAL_CODE += ("editjudge.core.regions",)
 
 
 def with_kinds(entries: Any) -> Any:
@@ -70,10 +62,3 @@ def told(setting: Making, instruction: str) -> str:
     if isinstance(setting, ProceduralSetting) or setting.ask is None:
         return instruction
     return with_score(instruction, setting.ask)
-
-
-def code(setting: Making) -> str:
-    """The version of the code that an image depends on."""
-    if isinstance(setting, ProceduralSetting):
-        return version(SHARED_CODE + PROCEDURAL_CODE)
-    return version(SHARED_CODE + (API_CODE if isinstance(setting, ApiSetting) else DIFFUSERS_CODE))

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
-from editjudge.core.code import version as code_version  # noqa: F401
 from editjudge.core.errors import UserError
 from editjudge.core.files import held, is_free, journal, locked, sha256, work
 from editjudge.engine.progress import progress

@@ -47,4 +47,4 @@ def check(values: Mapping[str, Any], stage: Stage, item: str, gaps: Sequence[Gap
         how = f"run `dvc repro` again{raised}, or allow more by unfinished.{stage}, which is {share:g}"
         raise Unfinished(f"{told}. What is finished is kept. To go on, {how}")
     if gaps:
-        print(f"{stage}: {told}; to try them again, run `dvc repro -f -s {item}`", file=sys.stderr)
+        print(f"{stage}: {told}; to try them again, run `dvc repro code && dvc repro -f -s {item}`", file=sys.stderr)

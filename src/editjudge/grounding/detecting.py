@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.core import images, records
-from editjudge.core.code import upstream
-from editjudge.core.code import version as code_version
+from editjudge.core.code import identity
 from editjudge.engine import resume
 from editjudge.engine.workers import cores, on_devices
 from editjudge.grounding.prompts import MOST_BOXES, FractionBox
@@ -18,8 +17,7 @@ from editjudge.measures.annotation import slots
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 WHERE = "grounding.grounder"
-CODE = "editjudge.vision.detectors"
-NO_VALUES = {f"editjudge.core.{name}" for name in ("errors", "files", "hub", "params")}
+DETECTORS = "editjudge.vision.detectors"  # loads torch
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Found:
 
 def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache) -> list[Found]:
     """What is found in each image: of every name at least one box, and of `one` that is wanted the surest."""
-    model = [slots.weights_version(Path(how.model)), code_version(upstream(CODE) - NO_VALUES)]
+    model = [slots.weights_version(Path(how.model)), identity(DETECTORS)]
     asked = [*model, how.dtype, how.threshold, how.overlap]
     named = [(resume.fingerprint(asked, item.names, bytes(item.image)), item) for item in wanted]
     starts = range(0, len(named), how.batch_size)

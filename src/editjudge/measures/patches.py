@@ -4,11 +4,7 @@ Patch features are float, (P, d), the same P patches for both images; cells are 
 region. All raise ValueError for an empty region.
 """
 
-import os
-
 import numpy as np
-
-os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # else `import ot` loads torch in every process
 
 CELL_SHARE = 0.1  # a patch is in the region when more than this share of its pixels is
 

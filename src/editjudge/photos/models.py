@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from editjudge.core import records
-from editjudge.core.code import upstream
-from editjudge.core.code import version as code_version
+from editjudge.core.code import identity
 from editjudge.engine import resume
 from editjudge.measures.annotation.slots import devices_of, weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
@@ -33,8 +32,7 @@ if TYPE_CHECKING:  # it loads torch
     from editjudge.vision.towers import ClipTowers
 
 AESTHETIC, DETECTOR = "photo_pool.aesthetic", "regions.detector"
-CODES = {"laion": "editjudge.vision.aesthetics_laion", "regions": "editjudge.photos.locating"}
-NO_VALUES = {f"editjudge.core.{name}" for name in ("errors", "files", "hub", "params")}
+LAION = "editjudge.vision.aesthetics_laion"  # loads torch
 
 
 class PhotoModels:
@@ -61,7 +59,7 @@ class PhotoModels:
 
         clip = self._clip(AESTHETIC, setting)
         predictor = LaionPredictor(AESTHETIC, clip[0], setting.head)
-        version = [*clip[1], weights_version(Path(setting.head)), _code("laion")]
+        version = [*clip[1], weights_version(Path(setting.head)), identity(LAION)]
 
         def score(rgbs: Sequence[Any]) -> list[float]:
             names = [resume.fingerprint("aesthetic", version, list(rgb.shape), rgb.tobytes()) for rgb in rgbs]
@@ -92,7 +90,9 @@ class PhotoModels:
         if isinstance(setting.clip, RegionModelSetting):
             clip = self._clip("regions.clip", setting.clip)
         how, rated = setting.detector, {k: v for k, v in vars(aesthetic).items() if k != "device"}
-        parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, _code("regions")]
+        rater = LAION if isinstance(aesthetic, LaionSetting) else aesthetics.__name__
+        code = identity(Locator.__module__, type(segmenter).__module__, rater)
+        parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, code]
         return Locator(how, detector, segmenter, clip[0], score, self.cache, resume.fingerprint(parts)).find
 
     def writer(self, setting: Instructions) -> Writer:
@@ -119,7 +119,7 @@ class PhotoModels:
         folder = folders.find(f"{where}.model", how.model, architecture)
         device = devices_of(f"{where}.device", how.device)[0]
         model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
-        return model, [where, weights_version(folder, how.dtype)]
+        return model, [where, weights_version(folder, how.dtype), identity(kind.__module__)]
 
     def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> asking.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
@@ -141,8 +141,3 @@ class PhotoModels:
         """metrics/resume: what this run computed and re-used."""
         asked = {role: account.this_run() for role, account in self.accounts.items()}
         records.write_json(Path(f"metrics/resume/{stage}.json"), {**self.cache.counts(), **asked})
-
-
-@cache
-def _code(kind: str) -> str:
-    return code_version(upstream(CODES[kind]) - NO_VALUES)

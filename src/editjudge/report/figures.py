@@ -1,6 +1,6 @@
-"""The results as the page shows them: tables, and charts as Vega-Lite specifications, from metrics and plot files.
+"""Tables and charts (Vega-Lite specifications) of the report, from metrics and plot files.
 
-What is not there is left out: the page says so in its place.
+A missing file leaves its table or chart empty, and the page says which stage writes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,39 +10,24 @@ from typing import Any
 from editjudge.core import params
 from editjudge.core.records import grouped
 
-PUBLISHED = Path(__file__).with_name("published.yaml")
+PUBLISHED, CHARTS = (Path(__file__).with_name(name) for name in ("published.yaml", "charts.yaml"))
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
 
 
-def figure(title: str, note: str, rows: Rows, **spec: Any) -> Row:
-    """A chart. note: what it says, also for those who do not see it. rows: its data, which are a table, too."""
-    return {"title": title, "note": note, "spec": {"data": {"values": list(rows)}, **spec}}
-
-
-def axis(field: str, kind: str = "quantitative", title: str | None = None, **scale: Any) -> Row:
-    return {"field": field, "type": kind, "title": title} | ({"scale": scale} if scale else {})
-
-
-POINT, LINE, BAND = {"type": "point", "filled": True}, {"type": "line", "point": True}, {"type": "area", "opacity": 0.2}
-DASHED = {"type": "rule", "strokeDash": [4, 4], "color": "#888888"}
-
-
-def layer(mark: Any, *encodings: Row) -> Row:
-    return {"mark": mark, "encoding": {channel: given for each in encodings for channel, given in each.items()}}
-
-
-def ends(channel: str) -> Row:
-    """From a row's `low` to its `high`."""
-    return {channel: axis("low"), f"{channel}2": {"field": "high"}}
+def figure(kind: str, rows: Rows, title: str = "", **spec: Any) -> Row:
+    """A chart of charts.yaml with its data, which the page also shows as a table. spec: more of its specification."""
+    given = params.load(CHARTS)[kind]
+    whole = {"data": {"values": list(rows)}, **given["spec"], **spec}
+    return {"title": given["title"].format(title), "note": given["note"], "spec": whole}
 
 
 # --- the arena
 
 
 def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
-    """The overall board, and each judge's of a dimension: the models, by dimension and task where there are such."""
+    """The overall board and one for each judge and dimension, each as a whole, by dimension and by task."""
     together, judges = ((leaderboard or {}).get(name) for name in ("overall", "judges"))
     named = [("all dimensions", together)] if together else []
     named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
@@ -69,7 +54,7 @@ def _best_first(board: Mapping[str, Any]) -> Row | None:
 
 
 def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
-    """What the page is of, in sentences."""
+    """Sentences that say what the page covers."""
     found = []
     boards = (metrics["leaderboard"] or {}).get("judges", ())
     if boards:
@@ -99,7 +84,7 @@ def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
 
 
 def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Of each benchmark: a row a judge, and what papers print of benchmarks of its form."""
+    """For each benchmark: a row for each judge, and the accuracies that papers print for benchmarks of its form."""
     published = params.load(PUBLISHED)
     return [
         {
@@ -120,7 +105,7 @@ def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def chance(report: Mapping[str, Any]) -> float | None:
-    """The accuracy of a guess among the verdicts that people gave; both good and both bad are a Tie."""
+    """The accuracy of guessing among the verdicts that people gave; "Both good" and "Both bad" count as a Tie."""
     given = {row["verdict"] for row in report["benchmark"][0]["verdicts"]}
     sides = len(given & {"Image A", "Image B"}) + bool(given - {"Image A", "Image B"})
     return 1 / sides if sides else None
@@ -147,7 +132,7 @@ def _estimate(of: Mapping[str, Any], name: str, ends: str = "") -> Row:
 
 
 def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[Row]:
-    """Each trained judge less the judge that is its base, `base` being train_judge's, on every benchmark."""
+    """On every benchmark, each trained judge's accuracy less that of its untrained base. base: of `train_judge`."""
     untrained = {name for name, given in judges.items() if given.get("model") == base and not given.get("adapter")}
     trained = {name for name, given in judges.items() if str(given.get("model")).startswith("models/judge")}
     trained |= {name for name, given in judges.items() if given.get("adapter") not in (None, "none")}
@@ -180,14 +165,12 @@ def _by_task(name: str, report: Mapping[str, Any]) -> Row:
         for task, each in row["accuracy"]["per_task"].items()
         if each["scored"]
     ]
-    by = {"y": axis("task", "nominal"), "yOffset": axis("judge", "nominal"), "color": axis("judge", "nominal")}
-    at = chance(report)
-    layers = [] if at is None else [layer(DASHED, {"x": {"datum": at}})]
-    layers += [layer("rule", by, ends("x"))]
-    layers += [layer(POINT, by, {"x": axis("accuracy", title="accuracy", domain=[0, 1])})]
-    note = "Share of right verdicts of each judge on each task, with 95 % intervals over photos; dashed: chance."
-    height = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
-    return figure(f"Judges by task, {name}", note, rows, layer=layers, height=height)
+    chart = figure("by_task", rows, name)
+    at, layers = chance(report), chart["spec"]["layer"]
+    layers[0]["encoding"]["x"]["datum"] = at
+    chart["spec"]["layer"] = layers[at is None :]
+    chart["spec"]["height"] = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
+    return chart
 
 
 def _position(name: str, report: Mapping[str, Any]) -> Row:
@@ -196,11 +179,7 @@ def _position(name: str, report: Mapping[str, Any]) -> Row:
         | {end: row["position"][end] for end in ("low", "high")}
         for row in report["judges"]
     ]
-    by = {"y": axis("judge", "nominal"), "color": axis("judge", "nominal") | {"legend": None}}
-    preferred = {"x": axis("first", title="how often the image shown first is preferred", domain=[0, 1])}
-    layers = [layer(DASHED, {"x": {"datum": 0.5}}), layer("rule", by, ends("x")), layer(POINT, by, preferred)]
-    note = "How often each judge prefers the image that it is shown first, with 95 % intervals; one half is no bias."
-    return figure(f"Position bias, {name}", note, rows, layer=layers, height=24 * len(rows))
+    return figure("position", rows, name, height=24 * len(rows))
 
 
 def _points(report: Mapping[str, Any]) -> list[Row]:
@@ -211,15 +190,9 @@ def _points(report: Mapping[str, Any]) -> list[Row]:
 def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
     drawn = [row for row in curve if row.get("fit") is not None]
     fits = [{column: row[column] for column in ("judge", "damage_gap", "fit")} for row in drawn]
-    by = {"color": axis("judge", "nominal")}
-    x = {"x": axis("damage_gap", title="gap of known damage (ΔE)")}
-    layers = [
-        {"mark": {"type": "line", "opacity": 0.8}, "data": {"values": fits}, "encoding": by | x | {"y": axis("fit")}},
-        layer({"type": "rule", "opacity": 0.45}, by, x, ends("y")),
-        layer(POINT, by, x, {"y": axis("accuracy", title="share of right answers", domain=[0, 1])}),
-    ]
-    note = "Accuracy by how much more one edit damaged than the other, with 95 % intervals over photos; lines: the fit."
-    return figure(f"Psychometric curves, {name}", note, points, layer=layers, height=260)
+    chart = figure("psychometric", points, name)
+    chart["spec"]["layer"][0]["data"] = {"values": fits}
+    return chart
 
 
 # --- training, measures, pools
@@ -227,55 +200,36 @@ def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
 
 def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
     for name in (name for name in plots if name.startswith("learning_curve/")):
-        x = {"x": axis("pairs", title="training pairs")}
-        y = {"y": axis("accuracy", title="benchmark accuracy", zero=False)}
-        layers = [layer(BAND, x, ends("y")), layer(LINE, x, y)]
-        note = "Accuracy on the benchmark by the number of training pairs, with the 95 % interval over photos."
-        yield figure(f"Learning curve, {name.partition('/')[2]}", note, plots[name], layer=layers, height=220)
+        yield figure("learning_curve", plots[name], name.partition("/")[2])
     loss = [{"step": row["step"], "loss": row["loss"], "of": "training"} for row in plots.get("train_loss", ())]
     loss += [{"step": row["step"], "loss": row["eval_loss"], "of": "held out"} for row in plots.get("train_eval", ())]
     if loss:
-        y = axis("loss", title="nats a token", zero=False)
-        encoding = {"x": axis("step"), "y": y, "color": axis("of", "nominal")}
-        note = "Loss of the judge's training, on the training pairs and on held-out prompts."
-        yield figure("Training loss", note, loss, mark=LINE, encoding=encoding, height=220)
+        yield figure("loss", loss)
     if evaluated := plots.get("train_eval"):
-        encoding = {"x": axis("step"), "y": axis("eval_accuracy", title="accuracy", domain=[0, 1])}
-        note = "Accuracy on the held-out prompts that choose the checkpoint; a test set apart gives the figures above."
-        yield figure("Held-out accuracy while training", note, evaluated, mark=LINE, encoding=encoding, height=220)
+        yield figure("held_out", evaluated)
 
 
-def response_charts(rows: Rows) -> Iterator[Row]:
-    """One small chart a measure and area."""
-    for name, own in grouped(rows, "series").items():
-        x = {"x": axis("damage", title="known damage (ΔE)")}
-        layers = [layer(BAND, x, ends("y")), layer(LINE, x, {"y": axis("response")})]
-        note = "Distance from the clean edit by known damage, median and quartiles over prompts."
-        yield figure(name, note, own, layer=layers, height=110)
+def response_charts(rows: Rows) -> list[Row]:
+    """A small chart for each measure and area."""
+    return [figure("response", own, name) for name, own in grouped(rows, "series").items()]
 
 
 def coverage_charts(rows: Rows) -> Iterator[Row]:
-    """One small chart a task."""
+    """A small chart for each task."""
     for task, own in grouped(rows, "task").items():
         long = [
             {"centres": row["centres"], "radius": row[column], "chosen": how}
             for how, column in (("k-center", "radius"), ("by chance", "random_radius"))
             for row in own
         ]
-        encoding = {
-            "x": axis("centres", title="pairs kept"),
-            "y": axis("radius", title="covering radius"),
-            "color": axis("chosen", "nominal"),
-        }
-        note = "Largest cosine distance to a kept pair, by how many are kept."
-        yield figure(task, note, long, mark="line", encoding=encoding, height=110)
+        yield figure("coverage", long, task)
 
 
 # --- what failed
 
 
 def failures(metrics: Mapping[str, Any]) -> list[Row]:
-    """A row for each stage, kind and reason of what has no result; none where nothing failed."""
+    """A row for each stage and reason why records have no result."""
 
     def rows(stage: str, what: str, reasons: Rows, counted: str) -> list[Row]:
         """what: what failed, or the field of the reasons that says so."""
@@ -304,7 +258,7 @@ def failures(metrics: Mapping[str, Any]) -> list[Row]:
 
 
 def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
-    """Of each task: training pairs, the share that names the truly better edit, and why two edits were no pair."""
+    """For each task: training pairs, the share whose label is true, and why other pairs of edits were dropped."""
     if not train_pairs:
         return []
     reasons = sorted({name for row in train_pairs["per_task"] for name in row if name.startswith("dropped_")})

@@ -1,4 +1,4 @@
-"""What the graph has written, as far as it is here: a page is made of a part of it, too."""
+"""Reads files that the graph has written; the report is made from those that exist."""
 
 import csv
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from editjudge.core.records import Row
 
 
 class Files:
-    """Files below the current folder; `missing` names those that were asked for and are not there."""
+    """Files below the current folder. missing: paths that were asked for and do not exist."""
 
     def __init__(self) -> None:
         self.missing: list[str] = []
@@ -22,21 +22,21 @@ class Files:
         return there
 
     def details(self, path: str) -> Any:
-        """The value of a metrics file with details; None where it is not there."""
+        """The value of a metrics file with details; None if the file does not exist."""
         return records.read_details(Path(path)) if self._there(path) else None
 
     def yaml(self, path: str) -> dict[str, Any]:
         return params.load(Path(path)) if self._there(path) else {}
 
     def table(self, path: str, wanted: bool = True) -> list[Row]:
-        """The rows of a CSV file, numbers as such, empty cells as None. wanted: it is missed where it is not there."""
+        """The rows of a CSV file; numbers are floats, empty cells None. wanted: list the file if it is missing."""
         if not (self._there(path) if wanted else Path(path).is_file()):
             return []
         with Path(path).open(newline="", encoding="utf-8") as lines:
             return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(lines)]
 
     def rows(self, path: str, contract: str) -> Iterator[Row]:
-        """The rows of a Parquet file, a row group in memory at a time. ContractError where it breaks its contract."""
+        """The rows of a Parquet file, one row group in memory at a time. Raises ContractError."""
         if self._there(path):
             yield from records.iterate(Path(path), contract)
 

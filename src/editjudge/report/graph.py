@@ -1,4 +1,4 @@
-"""The stages of dvc.yaml as the page draws them: in rows, each beneath what it reads."""
+"""The stages of dvc.yaml for the page's drawing: each stage lies below the stages that it reads from."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ PLACE = re.compile(r"\\\$\\\{[\w.]+\\\}")
 
 
 def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A row a stage: name, what it does, how many items it has, its depth, and the stages that it reads from.
+    """A row for each stage: name, description, number of items, depth, and the stages that it reads from.
 
-    graph: dvc.yaml. values: params.yaml, whose sections stand in `foreach`. records: how many each stage wrote. The
-    stage `code`, which all others read, is left out.
+    graph: dvc.yaml. values: params.yaml; `foreach` names its sections. records: how many each stage wrote. The stage
+    `code` is left out: all others read it.
     """
     stages = {name: entry for name, entry in graph["stages"].items() if name != "code"}
     outs = {name: _outs(entry) for name, entry in stages.items()}
@@ -47,12 +47,12 @@ def _outs(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _meet(outs: Sequence[str], deps: Sequence[str]) -> bool:
-    """Whether a stage with these deps reads one of the outs. A dep that is a place alone is a file of the user's."""
+    """Whether one of the deps is one of the outs. A dep that begins with a placeholder is a user's file."""
     return any(_same(out, dep) for out, dep in product(outs, deps) if not dep.startswith("${"))
 
 
 def _same(out: str, dep: str) -> bool:
-    """Whether two paths may be one, whatever stands for their places, such as ${key}."""
+    """Whether two paths can be equal for some values of their placeholders, such as ${key}."""
     parts, others = out.split("/"), dep.split("/")
     return len(parts) == len(others) and all(
         _pattern(part).fullmatch(other) or _pattern(other).fullmatch(part)
@@ -66,7 +66,7 @@ def _pattern(part: str) -> re.Pattern[str]:
 
 
 def _items(entry: Mapping[str, Any], values: Mapping[str, Any]) -> int | None:
-    """How many items a stage with `foreach` has; None for any other."""
+    """The number of items of a stage with `foreach`; None for a stage without."""
     if "foreach" not in entry:
         return None
     over = entry["foreach"]

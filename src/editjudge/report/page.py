@@ -1,7 +1,7 @@
-"""The page as one HTML file: template, style, scripts and data, with nothing to fetch.
+"""The page as one HTML file with template, style, scripts and data; it loads nothing from the network.
 
-Everything that comes from data stands as JSON, which no browser runs, and is put into the page as text. A
-Content-Security-Policy admits the page's own scripts by their hashes, and none from elsewhere.
+Data are embedded as JSON, which browsers do not run, and scripts insert them as text, never as HTML. A
+Content-Security-Policy allows only the page's own scripts, by their hashes.
 """
 
 import base64
@@ -55,7 +55,7 @@ def chart_script() -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that can stand in a script element: no text of it can end the element or begin a comment."""
+    """JSON for a script element: escaped so that no text in it ends the element or opens a comment."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 

@@ -1,4 +1,4 @@
-"""The images of a page: small ones inside of it, whole ones beside it, as files named by their content."""
+"""The images of a page: thumbnails inside the page, whole images in files beside it, named by their hash."""
 
 import base64
 import hashlib
@@ -12,15 +12,15 @@ from editjudge.core import images
 from editjudge.core.files import write_bytes
 
 THUMB_SIDE, THUMB_QUALITY = 64, 35
-THUMB_BYTES = 2_300_000  # of all small images as the page holds them; what is beyond is shown from its file
+THUMB_BYTES = 2_300_000  # of all thumbnails in the page; further images are loaded from their files
 QUALITY = 90  # of images that are made smaller
 
 
 class PageImages:
-    """The images of one page, each once; `rows` is what the page knows of them, in order of their numbers.
+    """The images of one page, each stored once. rows: size, file and thumbnail of each, by its number.
 
-    folder: where whole images are written, as they are up to `side` pixels, larger ones as JPEG of that side. None: the
-    whole images stand in the page.
+    folder: where whole images are written, unchanged if no side is longer than `side` pixels, else as a smaller JPEG.
+    None: the page holds the whole images.
     """
 
     def __init__(self, folder: Path | None, side: int) -> None:
@@ -30,7 +30,7 @@ class PageImages:
         self._left = THUMB_BYTES
 
     def add(self, data: bytes | None) -> int | None:
-        """The number of an encoded image; None where there is none, or where it cannot be decoded."""
+        """The number of an encoded image; None for no image and for one that cannot be decoded."""
         if not data:
             return None
         name = hashlib.sha256(data).hexdigest()[:16]
@@ -55,7 +55,7 @@ class PageImages:
         return len(self.rows) - 1
 
     def _whole(self, picture: Image.Image, data: bytes) -> tuple[bytes, str]:
-        """The image that is shown, and its kind: the file as it came, if browsers show it as it was decoded."""
+        """The image file that the page shows, and its format. Kept as it came if browsers decode it as we do."""
         with Image.open(io.BytesIO(data)) as given:
             kind, plain = str(given.format).lower(), given.mode == "RGB" and not given.getexif()
         if plain and max(picture.size) <= self.side:

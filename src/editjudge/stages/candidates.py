@@ -141,7 +141,7 @@ def edit_all(
     later: the prompts of second turns, of third ones and so on, whose images are what came of the turns before.
     A failure that another try would only repeat is in the cache too; the others are tried again by the next run.
     """
-    code = settings.code(setting)
+    code = making.code(setting)
     metas: dict[str, dict[str, Any]] = {}
     candidates: list[Candidate] = []
     names: list[str] = []

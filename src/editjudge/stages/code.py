@@ -18,8 +18,7 @@ def stages() -> list[str]:
 
 def run() -> None:
     for name in stages():
-        values = code.describe(f"editjudge.stages.{name}", Path("stages").absolute())
-        records.write_json(Path(f"data/code/{name}.json"), values)
+        records.write_json(code.stage_file(name), code.describe_stage(name))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from editjudge.core import params, records
+from editjudge.core.code import identity
 from editjudge.core.errors import FileError
 from editjudge.core.files import held, replacing, work
 from editjudge.core.main import stage
@@ -27,14 +28,6 @@ from editjudge.sources.selection import embedders
 from editjudge.sources.selection.settings import EmbedSetting
 
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
-CODE = (
-    "editjudge.sources.selection.embedders",
-    "editjudge.sources.selection.embedders_qwen",
-    "editjudge.vision.encoders",
-    "editjudge.core.images",
-    "editjudge.models.chat.processor",
-    "editjudge.vision.minilm",
-)
 
 
 def rows_of(pairs: Path) -> int:
@@ -86,7 +79,7 @@ def shard(
     file = None
     if folder is not None:
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
-        version = [resume.code_version(CODE), *(setting[key] for key in NAMED)]
+        version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
         file = folder / f"{resume.fingerprint(*version, *inputs)}.npy"
     with nullcontext() if file is None else held(file.parent / "lock"):  # two runs embed no shard twice
         if file is not None and file.is_file():

@@ -22,7 +22,7 @@ import pandas as pd
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
-from editjudge.core.main import guarded
+from editjudge.core.main import as_stage, guarded
 from editjudge.core.settings import known, read, section
 from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import CONSISTENCY
@@ -291,7 +291,7 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 
 def main() -> None:
     if len(sys.argv) == 1:
-        guarded("leaderboard", stage)
+        as_stage("leaderboard", stage)
         return
     arguments = arguments_of(sys.argv[1:])
     board = guarded("leaderboard", rank_files, arguments)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from editjudge.core import hub
-from editjudge.core.main import guarded
+from editjudge.core.main import as_stage
 from editjudge.models.weights.merge import STORED, Dtype, merge_adapter
 
 DESCRIPTION = """Merges a peft LoRA adapter into its Qwen3-VL base, as a checkpoint that transformers and vLLM load.
@@ -32,7 +32,7 @@ def main() -> None:
         help="of the result; base: each tensor as in the base (default)",
     )
     arguments = parser.parse_args()
-    guarded("merge_judge", run, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
+    as_stage("merge_judge", run, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
 
 
 if __name__ == "__main__":

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 PAIRS, ADAPTER = Path("data/train_pairs.parquet"), Path("models/adapter")
 draw = partial(runs.draw, "train_")
 SIDES = ("source", "a", "b")
-CODE = (
-    *("editjudge.stages.train_judge", "editjudge.core.images", "editjudge.training.pictures"),
-    *("editjudge.training.data", "editjudge.training.lora", "editjudge.training.trainer"),
-    *("editjudge.models.chat.checkpoint", "editjudge.models.chat.processor", "editjudge.judges.prompt"),
-)
+MODULE = f"{__package__}.train_judge"  # __name__ where it is not run
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
@@ -124,11 +120,11 @@ def train_alone_or_launch() -> None:
     files = [PAIRS, *sorted(file for file in base.rglob("*") if file.is_file())]
     processes = start.nodes * start.processes
     setting.shares(processes)
-    run = work("train_judge", runs.fingerprint(params.leaf(values, "train_judge"), processes, files, CODE))
+    run = work("train_judge", runs.fingerprint(params.leaf(values, "train_judge"), processes, files, MODULE))
     runs.carry_out(
         setting,
         run,
-        ["-m", "editjudge.stages.train_judge"],
+        ["-m", MODULE],
         lambda: prepare(pairs, run, setting.skip_failed),
         lambda: train(setting, run),
     )

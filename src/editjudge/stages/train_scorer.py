@@ -37,18 +37,7 @@ if TYPE_CHECKING:
 
 TRAINED = "trained.json"
 SIDES = {"source": "source_sha256", "edit_a": "sha256_a", "edit_b": "sha256_b"}
-CODE = (
-    *("editjudge.stages.train_scorer", "editjudge.core.images", "editjudge.training.pictures"),
-    *("editjudge.training.data", "editjudge.training.scorer", "editjudge.training.trainer"),
-    *("editjudge.training.lora", "editjudge.training.rater", "editjudge.judges.rubrics"),
-    *(
-        "editjudge.judges.scorers.asking",
-        "editjudge.judges.scorers.heads",
-        "editjudge.training.losses",
-        "editjudge.judges.scorers.model",
-    ),
-    *("editjudge.judges.scorers.checkpoint", "editjudge.judges.scorers.prompts", "editjudge.models.chat.processor"),
-)
+MODULE = f"{__package__}.train_scorer"  # __name__ where it is not run
 
 
 def read_setting(values: dict[str, Any], name: str) -> TrainScorerSetting | TrainRaterSetting:
@@ -260,11 +249,11 @@ def train_alone_or_launch(name: str) -> None:
     processes = start.nodes * start.processes
     setting.shares(processes)
     given = params.leaf(values, "train_scorer")[name]
-    run = work("train_scorer", f"{name}-{runs.fingerprint(given, processes, files, CODE)}")
+    run = work("train_scorer", f"{name}-{runs.fingerprint(given, processes, files, MODULE)}")
     runs.carry_out(
         setting,
         run,
-        ["-m", "editjudge.stages.train_scorer", "--name", name],
+        ["-m", MODULE, "--name", name],
         lambda: prepare(rows, run, name, setting.skip_failed),
         lambda: train(setting, name, run),
         lambda: rate_tests(setting, name, run, base) if isinstance(setting, TrainRaterSetting) else None,

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.core import records
+from editjudge.core import code, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, write_bytes
-from editjudge.core.main import guarded
+from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.training.settings import LaunchSetting, TrainingSetting
 
@@ -32,12 +32,13 @@ ENVIRONMENT = {
 }
 
 
-def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], code: Sequence[str]) -> str:
-    """The name of a training: a hash of its data (with their images' sums), base, settings, code and libraries."""
+def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], stage: str) -> str:
+    """The name of a training: a hash of its data (with their images' sums), base, settings, the code of the stage (a
+    module) and libraries."""
     contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     versions = [version(name) for name in LIBRARIES]
-    return resume.fingerprint(contents, matters, processes, resume.code_version(code), versions)[:16]
+    return resume.fingerprint(contents, matters, processes, code.identity(stage), versions)[:16]
 
 
 def started(launch: LaunchSetting) -> LaunchSetting:
@@ -154,10 +155,10 @@ def main(
     parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
     given = vars(parser.parse_args())
     if (run := given.pop("worker")) is None:
-        guarded(stage, begin, *given.values())
+        as_stage(stage, begin, *given.values())
     else:
         os.environ.update(ENVIRONMENT)
-        guarded(stage, _be_worker, partial(train, *given.values(), run))
+        as_stage(stage, _be_worker, partial(train, *given.values(), run))
 
 
 def _be_worker(train: Callable[[], None]) -> None:

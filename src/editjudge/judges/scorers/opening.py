@@ -4,23 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from editjudge.core import hub
+from editjudge.core import code, hub
 from editjudge.core.params import ParamsError
 from editjudge.engine import resume
 from editjudge.judges.protocol import Scorer
 from editjudge.judges.scorers import features
 from editjudge.judges.scorers.settings import CheckpointSetting, FeatureSetting, read_setting
 
-CODE = (
-    "editjudge.judges.scorers.asking",
-    "editjudge.judges.scorers.checkpoint",
-    "editjudge.judges.scorers.heads",
-    "editjudge.judges.scorers.model",
-)
-BASELINE_CODE = (
-    "editjudge.judges.scorers.features",
-    *(f"editjudge.vision.{name}" for name in ("encoders", "encoders_transformers", "towers")),
-)
+CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
 
 
@@ -47,11 +38,10 @@ def identity(where: str, given: Any) -> list[Any]:
     """What decides a scorer's answers: its setting, code and weights."""
     setting = read_setting(where, given)
     parts: list[Any] = [{name: value for name, value in asdict(setting).items() if name not in NO_MATTER}]
-    baseline = isinstance(setting, FeatureSetting)
     folder = features.folder_of(where, setting) if isinstance(setting, FeatureSetting) else folder_of(where, setting)
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []
-    code = resume.code_version(BASELINE_CODE if baseline else CODE)
-    return [*parts, code, [[file.name, resume.file_hash(file)] for file in files]]
+    version = code.identity(features.__name__ if isinstance(setting, FeatureSetting) else CHECKPOINT)
+    return [*parts, version, [[file.name, resume.file_hash(file)] for file in files]]
 
 
 def folder_of(where: str, setting: CheckpointSetting) -> Path:

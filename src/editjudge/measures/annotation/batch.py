@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, records
-from editjudge.core.code import upstream, version
+from editjudge.core.code import identity
 from editjudge.core.files import work
 from editjudge.core.masks import png_mask
 from editjudge.engine import resume
@@ -29,22 +29,16 @@ from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.annotation.table import TABLE, needs
 from editjudge.measures.names import Slot
+from editjudge.vision import folders
 from editjudge.vision.folders import OUT_OF_MEMORY
 
 SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
-    slot: f"editjudge.vision.{module}"
+    slot: f"{folders.__package__}.{module}"
     for slot, module in {
         "clip": "encoders_transformers", "dinov3": "encoders_transformers", "segmenter": "segmenters_sam2",
         "lpips": "lpips_torch", "depth": "depth", "faces": "faces_insightface", "parsing": "parsing", "pose": "pose",
     }.items()
 }  # fmt: skip
-# What is used on the way and no value depends on, beside what a record's fingerprint already holds.
-NO_VALUES = {
-    *(f"editjudge.measures.annotation.{name}" for name in ("features", "recipe")),
-    *(f"editjudge.core.{name}" for name in ("code", "errors", "files", "lined_yaml", "params", "settings")),
-    *(f"editjudge.engine.{name}" for name in ("progress", "resume", "unfinished", "workers")),
-    "editjudge.measures.names",
-}
 DECIMALS = 6
 Boxes = tuple[tuple[int, int, int, int], ...]
 
@@ -112,19 +106,13 @@ def _lasting(meta: dict[str, Any]) -> bool:
 def _versions(used: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """What stands for each slot's answers in the names of records and of kept features: its weights and its code."""
     heavy, weights = slot_settings.torch_slots(used, setting), slots.version(used, setting)
-    code = {slot: version(upstream(SLOT_MODULES[slot]) - NO_VALUES) for slot in heavy}
+    code = {slot: identity(SLOT_MODULES[slot]) for slot in heavy}
     return {slot: f"{own} {code[slot]}" if slot in heavy else own for slot, own in weights.items()}
-
-
-def own_code() -> set[str]:
-    """The modules that every record's values depend on."""
-    apart = set(SLOT_MODULES.values()) | {"editjudge.vision.folders", "editjudge.vision.loading"}
-    return upstream("editjudge.measures.annotation.batch") - apart - NO_VALUES
 
 
 def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
-    code, named = version(own_code()), []
+    code, named = identity(__name__, apart=frozenset(SLOT_MODULES.values())), []
     shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
     for number, prompt in enumerate(prompts):
         used = slot_settings.used(prompt.recipe, setting)

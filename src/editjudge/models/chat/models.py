@@ -3,9 +3,9 @@
 A record has the reply's text, the probabilities of its tokens and its cost. Its name is the fingerprint of the request:
 the model, the chat, the images and the sampling. Replies are read when they are used, so that another reader, rule or
 margin asks nothing again. How an endpoint was reached (address, key, waits, tries) is not part of the name. A model in
-a folder is identified by its weights and precision, in this process also by the code that computes; if it is served, by
-the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name only: other
-weights behind the same name need an entry of their own in params.yaml.
+a folder is identified by its weights and precision, in this process also by all code that computes; if it is served, by
+the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name and the code
+that prepares images: other weights behind the same name need an entry of their own in params.yaml.
 """
 
 import functools
@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from editjudge.core import hub, params
+from editjudge.core.code import identity
 from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
+from editjudge.models.chat import logprobs
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
 from editjudge.models.chat.request import Asking, ChatTask
 from editjudge.models.chat.settings import (
@@ -33,6 +35,7 @@ from editjudge.models.chat.settings import (
     ServedSetting,
     TransformersSetting,
 )
+from editjudge.models.endpoint import pictures
 from editjudge.models.endpoint.spending import Account
 from editjudge.models.serve.launch import Checkpoint, Running, Serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
@@ -40,7 +43,6 @@ from editjudge.vision.folders import OUT_OF_MEMORY
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 HASH = 12  # characters of a model's weights in its name
 LOCAL = "editjudge.models.chat.transformers_judge"
-LOCAL_CODE = (LOCAL, *(f"editjudge.models.chat.{name}" for name in ("chat_model", "checkpoint", "processor")))
 
 
 Setting = TypeVar("Setting", bound=ChatModelSetting)
@@ -127,8 +129,8 @@ class Model:
 def model_of(setting: ChatModelSetting) -> list[Any]:
     """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
     parts: list[Any] = []
-    if isinstance(setting, HttpSetting):
-        parts += [setting.min_pixels, setting.max_pixels]
+    if isinstance(setting, HttpSetting):  # of the code only what is sent, and what is kept of a reply
+        parts += [setting.min_pixels, setting.max_pixels, identity(pictures.__name__, logprobs.__name__)]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
     if isinstance(setting, LocalSetting):
@@ -138,7 +140,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
         how = section(params.load(), "serve", Serving)
         parts += [how.engine, how.min_pixels, how.max_pixels, list(how.arguments)]
     if isinstance(setting, TransformersSetting):
-        parts += [resume.code_version(LOCAL_CODE)]
+        parts += [identity(LOCAL)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
 

@@ -22,6 +22,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 from tqdm import tqdm
 
+from editjudge.core import portable
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
@@ -139,6 +140,8 @@ def environment(how: Serving) -> dict[str, str]:
     on the PATH.
     """
     told = os.environ | ENVIRONMENT
+    if how.engine == "transformers":
+        told = portable.environment() | told
     if how.devices:
         names = list(map(str, how.devices))
         if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:

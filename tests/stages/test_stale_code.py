@@ -1,0 +1,129 @@
+"""DVC is never told that code made what other code made: a small repository with the stages `code` and `toy`."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from killing import wait_until
+
+ROOT = Path(__file__).parents[2]
+TOY = '''"""Stage toy: writes how many numbers below 1 are beyond the margin and the tolerance."""
+
+import time
+from pathlib import Path
+
+from editjudge.core import params
+from editjudge.core.main import stage
+from editjudge.labels.tiers import PARETO_TOLERANCE
+
+
+def run() -> None:
+    margin = params.load()["margin"]
+    Path("begun").touch()
+    while Path("hold").exists():
+        time.sleep(0.02)
+    Path("kept").write_text(str(sum(n / 100 > margin + PARETO_TOLERANCE for n in range(100))))
+
+
+if __name__ == "__main__":
+    stage(__doc__, run)
+'''
+STAGES = {
+    "code": {"deps": ["src/editjudge"], "outs": ["data/code/toy.json"]},
+    "toy": {"deps": ["data/code/toy.json"], "params": ["margin"], "outs": ["kept"]},
+}
+
+
+class Repository:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tiers = folder, folder / "src/editjudge/labels/tiers.py"
+        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        for file in (folder / "src/editjudge/stages").glob("*.py"):
+            if file.stem not in ("__init__", "code"):
+                file.unlink()
+        (folder / "src/editjudge/stages/toy.py").write_text(TOY)
+        (folder / ".dvc").mkdir()
+        (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+        (folder / "stages").mkdir()
+        for name, entry in STAGES.items():
+            entry["cmd"] = f"PYTHONPATH=src {sys.executable} -m editjudge.stages.{name}"
+        (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+        self.margin(0.3)
+
+    def margin(self, value: float) -> None:
+        (self.folder / "params.yaml").write_text(f"margin: {value}\n")
+
+    def tolerance(self, value: float) -> None:
+        lines = self.tiers.read_text().splitlines()
+        place = next(n for n, line in enumerate(lines) if line.startswith("PARETO_TOLERANCE ="))
+        lines[place] = f"PARETO_TOLERANCE = {value}"
+        self.tiers.write_text("\n".join(lines) + "\n")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        env = os.environ | {"DVC_NO_ANALYTICS": "true", "DVC_SITE_CACHE_DIR": str(self.folder.parent / "site")}
+        env.pop("PYTHONPATH", None)
+        command = [Path(sys.executable).with_name("dvc"), *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=self.folder, env=env, text=True, **pipes)
+
+    def dvc(self, *words: str) -> tuple[int, str]:
+        run = self.start(*words)
+        said, _ = run.communicate(timeout=120)
+        return run.returncode, said
+
+    def kept(self) -> int:
+        return int((self.folder / "kept").read_text())
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path)
+    made.tolerance(0.0)
+    assert made.dvc("repro")[0] == 0
+    assert made.kept() == 69
+    return made
+
+
+def test_forced_with_stale_code_a_stage_ends_and_the_run_cache_stays_right(repository: Repository) -> None:
+    repository.tolerance(0.2)
+    status, said = repository.dvc("repro", "-s", "toy")
+    assert (status, repository.kept()) == (0, 69)
+    assert "didn't change" in said, "it is still what data/code/toy.json says"
+    status, said = repository.dvc("repro", "-f", "-s", "toy")
+    assert status != 0
+    assert "toy: editjudge.labels.tiers is not as data/code/toy.json has it: run `dvc repro code`" in said
+    repository.tolerance(0.0)
+    for margin, expected in ((0.4, 59), (0.3, 69)):
+        repository.margin(margin)
+        assert repository.dvc("repro", "-s", "toy")[0] == 0
+        assert repository.kept() == expected
+    repository.tolerance(0.2)
+    assert repository.dvc("repro", "code")[0] == 0
+    assert repository.dvc("repro", "-f", "-s", "toy")[0] == 0
+    assert repository.kept() == 49
+    assert "up to date" in repository.dvc("status")[1]
+
+
+@pytest.mark.parametrize("computes", [True, False], ids=["another constant", "a comment"])
+def test_code_that_changes_while_a_stage_runs_ends_it(repository: Repository, computes: bool) -> None:
+    lock = (repository.folder / "dvc.lock").read_text()
+    hold = repository.folder / "hold"
+    hold.touch()
+    begun = repository.folder / "begun"
+    begun.unlink()
+    repository.margin(0.4)
+    run = repository.start("repro", "-s", "toy")
+    wait_until(begun.exists)
+    if computes:
+        repository.tolerance(0.2)
+    else:
+        repository.tiers.write_text(repository.tiers.read_text() + "\n# Later.\n")
+    hold.unlink()
+    said = run.stdout.read()
+    assert (run.wait(60) != 0) == computes
+    assert ("has changed since this run began" in said) == computes
+    assert ((repository.folder / "dvc.lock").read_text() == lock) == computes
