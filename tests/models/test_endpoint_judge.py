@@ -22,7 +22,7 @@ from editjudge.judges import asking
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.styles import style
 from editjudge.models.chat.endpoint_judge import EndpointModel
-from editjudge.models.chat.request import Asking, ChatTask
+from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
@@ -451,12 +451,12 @@ def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest
     how = EndpointSetting(base_url=sound.url, model="m", max_in_flight=2)
     alive: list[int] = []
 
-    def taken(_: Asking, task: ChatTask, reply: Any) -> ChatTask:
+    def taken(_: ChatAsking, task: ChatTask, reply: Any) -> ChatTask:
         alive.append(len(asyncio.all_tasks()))
         return replace(task, answer=Verdict(task.name, "Tie", None, "", None))
 
-    monkeypatch.setattr(Asking, "taken", taken)
-    model = EndpointModel(Asking(how, style("pvc"), None, Account()), sound.url, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(ChatAsking, "taken", taken)
+    model = EndpointModel(ChatAsking(how, style("pvc"), None, Account()), sound.url, None)  # type: ignore[arg-type]
     model.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
     assert len(alive) == 60
     assert max(alive) <= 2 * 4 + 2

@@ -15,7 +15,7 @@ from editjudge.core import images
 from editjudge.engine import progress
 from editjudge.models.chat.forms import RawReply
 from editjudge.models.chat.logprobs import essential
-from editjudge.models.chat.request import Asking, ChatTask, images_of, sampling, write_body
+from editjudge.models.chat.request import ChatAsking, ChatTask, images_of, sampling, write_body
 from editjudge.models.chat.settings import EndpointSetting, HttpSetting
 from editjudge.models.endpoint.client import (
     CallAnswer,
@@ -45,7 +45,7 @@ class EndpointModel:
     and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model.
     """
 
-    def __init__(self, asking: Asking, base_url: str, key: str | None) -> None:
+    def __init__(self, asking: ChatAsking, base_url: str, key: str | None) -> None:
         assert isinstance(asking.setting, HttpSetting)
         self.asking, self.setting, self.form, self.account = asking, asking.setting, asking.form, asking.account
         how = self.setting

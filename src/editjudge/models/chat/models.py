@@ -26,7 +26,7 @@ from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
 from editjudge.models.chat import logprobs
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
-from editjudge.models.chat.request import Asking, ChatTask
+from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import (
     ChatModelSetting,
     EndpointSetting,
@@ -88,7 +88,7 @@ class Model:
 
     def answers(self, form: ChatForm, questions: Sequence[ChatQuestion]) -> list[list[Any]]:
         """The answers to each question, one a pass: in kept replies, or asked for. Equal requests are sent once."""
-        asking = Asking(self.setting, form, self.cache, self.account)
+        asking = ChatAsking(self.setting, form, self.cache, self.account)
         tasks = asking.tasks(questions, self._model)
         found = {task.name: asking.resumed(task) for task in {task.name: task for task in tasks}.values()}
         missing = [task for task in found.values() if asking.wants(task)]
@@ -115,7 +115,7 @@ class Model:
         workers = cast(TransformersSetting, self.setting).workers
         return self._started.enter_context(on_devices(places(workers, gpus), _begin))
 
-    def _ask_all(self, asking: Asking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
+    def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
             return _in_processes(asking, tasks, self._pool)
         from editjudge.models.chat.endpoint_judge import EndpointModel
@@ -168,7 +168,7 @@ def _begin(device: str) -> None:
     _ModelProcess.device = device
 
 
-def _in_processes(asking: Asking, tasks: Sequence[ChatTask], pool: ProcessPoolExecutor) -> list[ChatTask]:
+def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPoolExecutor) -> list[ChatTask]:
     """The tasks with their answers. Each chunk of CHUNK is answered by itself, so that the number of processes changes
     no reply."""
     start, account, done = time.monotonic(), asking.account, list[ChatTask]()

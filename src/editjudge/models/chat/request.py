@@ -57,7 +57,7 @@ def images_of(form: ChatForm, question: ChatQuestion) -> dict[str, bytes]:
 
 
 @dataclass(frozen=True)
-class Asking:
+class ChatAsking:
     """Questions of one form to one model: each reply is kept in the store, read, and counted in the account."""
 
     setting: ChatModelSetting
