@@ -15,7 +15,7 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from editjudge.core import images, params
+from editjudge.core import images
 from editjudge.editors.procedural import edits as procedural
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
@@ -24,6 +24,7 @@ from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.sources.builtin import scenes
+from editjudge.sources.builtin.settings import AMOUNTS
 
 ROOT = Path(__file__).parents[1]
 BATCH = 32
@@ -39,12 +40,11 @@ def judge() -> LocalModel:
 @pytest.fixture(scope="module")
 def arena() -> list[Question]:
     """All 30 ordered pairs of six edits, of each of four prompts on held-out photos."""
-    amounts = params.load(ROOT / "params.yaml")["vcreward_bench"]["amounts"]
     asked = []
     for prompt in scenes.make_pairs("color_alter", "benchmark", 4, 192, 9):
         source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
         rng = np.random.default_rng(0)
-        edits = [procedural.edit_image(source, edit, kind, amounts[kind], rng).image for kind in amounts]
+        edits = [procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng).image for kind in AMOUNTS]
         encoded = [images.encode_png(each) for each in edits]
         for a, b in permutations(range(len(edits)), 2):
             asked.append(Question(prompt["key"], prompt["instruction"], prompt["image"], encoded[a], encoded[b]))
@@ -54,13 +54,12 @@ def arena() -> list[Question]:
 @pytest.fixture(scope="module")
 def both_orders() -> list[Question]:
     """Both orders of 32 questions, each on a source of its own."""
-    amounts = params.load(ROOT / "params.yaml")["vcreward_bench"]["amounts"]
     asked = []
     for prompt in scenes.make_pairs("tone_transfer", "benchmark", 32, 192, 9):
         source, edit = images.decode(prompt["image"]), procedural.parse_edit(prompt["edit"])
         rng = np.random.default_rng(0)
         a, b = (
-            images.encode_png(procedural.edit_image(source, edit, kind, amounts[kind], rng).image)
+            images.encode_png(procedural.edit_image(source, edit, kind, AMOUNTS[kind], rng).image)
             for kind in ("precise", "regenerated")
         )
         for first, second in ((a, b), (b, a)):

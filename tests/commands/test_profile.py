@@ -20,7 +20,7 @@ from editjudge.core.settings import section
 from editjudge.editors import settings as editors
 from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.stages.graph import plan
-from editjudge.stages.graph.check import Check
+from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,8 @@ def test_null_takes_away_and_new_keys_stand_first() -> None:
 def test_a_profile_is_one_that_every_stage_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     outs = [r"models/(judge|tiny_base|adapter)", r"data/probe_bench\.parquet"]
-    wrong = [line for line in Check(applied(name), outs).all() if not any(word in line for word in BROUGHT.split("|"))]
-    assert wrong == []
+    found = [line for line in wrong(applied(name), outs) if not any(word in line for word in BROUGHT.split("|"))]
+    assert found == []
 
 
 def test_the_papers_profile_is_whole() -> None:

@@ -21,12 +21,14 @@ from PIL import Image
 
 from editjudge.core import images, prompts
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground, upright_size
-from editjudge.grounding.settings import GroundingSetting, read_grounding
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.chat.settings import EmbeddedSetting
 from editjudge.models.endpoint.pictures import PixelLimits, data_url
 from editjudge.stages import annotate
 
@@ -48,7 +50,7 @@ def at(url: str, coordinates: str = "thousandths", **more: Any) -> GroundingSett
     both = {"backend": "endpoint", "model": "m", "base_url": url, "timeout": 2.0, "max_in_flight": 16}
     pixels = {name: more.pop(name) for name in ("min_pixels", "max_pixels") if name in more}
     grounder = both | more | pixels | {"coordinates": coordinates}
-    return read_grounding({"parser": both | more, "grounder": grounder})
+    return read("grounding", GroundingSetting, {"parser": both | more, "grounder": grounder})
 
 
 def drawn(squares: dict[str, tuple[int, int, int, int]], height: int = 60, width: int = 80) -> bytes:
@@ -354,7 +356,7 @@ def test_own_boxes_of_a_person_come_with_what_the_instruction_changes(tmp_path: 
 
 
 def test_own_labels_and_the_grammar_ask_a_grounder(sound: Server, tmp_path: Path) -> None:
-    how = replace(at(sound.url), parser=None)
+    how = replace(at(sound.url), parser=EmbeddedSetting())
     rows = pool(2, "subject_replace", 1)
     rows[0].append(prompt(9, "subject_replace", "Surprise me!", drawn({})))
     rows[1].append(candidate(rows[0][-1], "m0", drawn({})))
@@ -380,7 +382,6 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
     ("given", "message"),
     [
         (None, "grounding must have fields"),
-        ({"parser": {"backend": "embedded"}}, "grounding.grounder is missing"),
         ({"parser": {"backend": "x"}, "grounder": {}}, "grounding.parser.backend is 'x'; known: embedded, endpoint"),
         ({"parser": {"backend": "embedded", "model": "m"}, "grounder": {}}, "grounding.parser.model is unknown"),
         ({"parser": ENDPOINT | {"api_key_env": "UNSET_KEY"}, "grounder": {}}, "set the environment variable UNSET_KEY"),
@@ -398,8 +399,8 @@ ENDPOINT = {"backend": "endpoint", "model": "m", "base_url": "http://127.0.0.1:1
             "grounding.grounder.min_pixels is 9, above max_pixels, 4",
         ),
     ],
-    ids=range(12),
+    ids=range(11),
 )
 def test_a_wrong_setting_is_named(given: Any, message: str) -> None:
     with pytest.raises(ParamsError, match=message):
-        read_grounding(given)
+        read("grounding", GroundingSetting, given)

@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 
 from editjudge.core import images, records
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.grounding import detecting
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import Grounding, ground
-from editjudge.grounding.settings import DetectorSetting, read_grounding
+from editjudge.grounding.settings import DetectorSetting, GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.vision.detectors import GroundingDino
 
@@ -50,7 +51,7 @@ def run(
     rows: tuple[list, list], rule: Recipe, parser: dict[str, Any], grounder: dict[str, Any], file: Path
 ) -> Grounding:
     with resume.RecordCache(file) as cache:
-        return ground(*rows, rule, read_grounding({"parser": parser, "grounder": grounder}), cache)
+        return ground(*rows, rule, read("grounding", GroundingSetting, {"parser": parser, "grounder": grounder}), cache)
 
 
 def qwen(folder: Path, **more: Any) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def test_of_a_person_the_surest_box_counts_and_a_second_run_detects_nothing(
 )
 def test_a_wrong_setting_is_named(role: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError, match=message):
-        read_grounding({"parser": {"backend": "embedded"}, "grounder": {"backend": "embedded"}} | {role: given})
+        read("grounding", GroundingSetting, {role: given})
 
 
 def test_a_model_that_cannot_be_had_ends_it_before_any_work(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -51,8 +51,9 @@ from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
 from editjudge.photos.record import Photo
-from editjudge.photos.settings import read_instructions
+from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
+from editjudge.sources.builtin.settings import AMOUNTS
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
 from editjudge.sources.selection.settings import FilterSetting
@@ -118,7 +119,7 @@ def raw_pairs(role: str = "train") -> Rows:
 
 def photograph_edits() -> Any:
     """Two of the probe's photos: their scores, their records, and the edits that templates write."""
-    setting, found = read_instructions(settings()["instructions"] | {"side": SIDE}), []
+    setting, found = read("instructions", Instructions, settings()["instructions"] | {"side": SIDE}), []
     for name in ("chelsea", "flower"):
         rgb = photos.load(name)
         height, width = rgb.shape[:2]
@@ -149,7 +150,7 @@ def picks() -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
-    amount = settings()["probe_bench"]["amounts"][kind]
+    amount = AMOUNTS[kind]
     made = []
     for pair in raw_pairs():
         source, rng = images.decode(pair["image"]), np.random.default_rng([7, *pair["key"].encode()])
@@ -160,7 +161,7 @@ def candidates(kind: str) -> list[tuple[np.ndarray, float]]:
 @functools.cache
 def benchmark() -> Rows:
     setting = settings()["probe_bench"]
-    made = [probe_bench.make_pair(p, setting["amounts"], setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
+    made = [probe_bench.make_pair(p, dict(AMOUNTS), setting["least_gap"], 2) for p in raw_pairs("benchmark")[::2]]
     return [pair for pair in made if pair]
 
 

@@ -10,9 +10,10 @@ from tiny_towers import clip_folder
 
 from editjudge.core import images, records, schemas
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.editors.procedural import edits
 from editjudge.labels import adiee_data
-from editjudge.labels.data_settings import read_source
+from editjudge.labels.data_settings import LabelSource
 from editjudge.sources.builtin import scenes
 
 GIVEN = {"source": "adiee", "tasks": ["tone_transfer"], "truth": "precise", "bad": ["shifted"], "good": ["leaky"]}
@@ -41,7 +42,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[reco
 
 def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
     to = KeptImages()
-    rows = list(adiee_data.rows(read_source("scorer_data.x", GIVEN | {"others": ["unedited"]}), to))  # type: ignore[arg-type]
+    rows = list(adiee_data.rows(read("scorer_data.x", LabelSource, GIVEN | {"others": ["unedited"]}), to))  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")
     by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee_data.adiee.RULES}
     assert [len(by_rule[rule]) for rule in ("truth", "input", "bad_editor")] == [4, 4, 4]
@@ -76,7 +77,9 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
     (tmp_path / "turns.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
     to = KeptImages()
-    rows = [row for row in adiee_data.rows(read_source("scorer_data.x", given), to) if row["task"] == "multi_turn"]  # type: ignore[arg-type]
+    rows = [
+        row for row in adiee_data.rows(read("scorer_data.x", LabelSource, given), to) if row["task"] == "multi_turn"
+    ]  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")
     assert len(rows) == 3 * 4
     assert len(to.added) == 4
@@ -100,4 +103,4 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
 
 def test_an_editor_has_one_role() -> None:
     with pytest.raises(ParamsError, match="leaky stands twice"):
-        read_source("scorer_data.x", GIVEN | {"others": ["leaky"]})
+        read("scorer_data.x", LabelSource, GIVEN | {"others": ["leaky"]})

@@ -8,9 +8,10 @@ import pytest
 from kept_images import KeptImages
 
 from editjudge.core import schemas
+from editjudge.core.settings import read
 from editjudge.core.tables import RowError
 from editjudge.labels import editreward_data as data
-from editjudge.labels.data_settings import read_source
+from editjudge.labels.data_settings import LabelSource
 
 PICTURES = {f"p/{name}.png": seed for seed, name in enumerate(("source", "a", "b", "c"))}
 
@@ -96,7 +97,7 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     ]
     records += [record(prompt="Another one.", path1="p/c.png", path2="p/a.png")]
     (tmp_path / "train.json").write_text(json.dumps(records))
-    setting = read_source("scorer_data.x", {"source": "editreward", "path": str(tmp_path / "train.json")})
+    setting = read("scorer_data.x", LabelSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
     images = KeptImages()
     rows = list(data.rows(setting, images))  # type: ignore[arg-type]
     schemas.check("scorer_data", rows, "x")

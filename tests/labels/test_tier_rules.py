@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from editjudge.commands import profile
 from editjudge.core import params
 from editjudge.core.settings import section
-from editjudge.grounding import settings as grounding_settings
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings
 from editjudge.labels import rules as tier_rules
 from editjudge.labels.tiers import AreaRule
@@ -87,7 +87,7 @@ def rule(area: str, primary: str, direction: int, elite: float, failure: float, 
 
 def test_the_papers_profile_configures_all_that_its_thresholds_need(paper: dict[str, Any]) -> None:
     assert slot_settings.unconfigured(section(paper, "measures", SlotSetting)) == {}
-    grounding = grounding_settings.read_grounding(paper["grounding"])
+    grounding = section(paper, "grounding", GroundingSetting)
     assert grounding.parser is not None
     assert grounding.parser.model == "Qwen/Qwen3-4B-Instruct-2507"
     assert grounding.grounder is not None
@@ -100,7 +100,8 @@ def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[s
     for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():
             backend = {"measures": "measures", "editreward": "scorer"}.get(name, "served")
-            assert isinstance(settings.read_setting(f"{where}.{name}", given), settings.BACKENDS[backend])
+            setting = settings.read_setting(f"{where}.{name}", given)
+            assert getattr(setting, "model", setting).backend == backend
 
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))

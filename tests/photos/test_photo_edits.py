@@ -10,10 +10,12 @@ import yaml
 from editjudge.core import images, masks, params, records
 from editjudge.core import regions as boxes
 from editjudge.core.reading import Record
+from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
-from editjudge.photos import edits, record, settings
+from editjudge.photos import edits, record
 from editjudge.photos.record import Photo, PhotoRegion
+from editjudge.photos.settings import Instructions
 from editjudge.sources import formats, importing
 from editjudge.sources import settings as sources
 from editjudge.sources.builtin import photos
@@ -213,9 +215,9 @@ def photo_of(*objects: PhotoRegion) -> Photo:
 
 
 def test_dialogues_are_about_places_apart() -> None:
-    from editjudge.photos.settings import read_instructions
+    from editjudge.photos.settings import Instructions
 
-    setting = read_instructions(VALUES["instructions"])
+    setting = read_setting("instructions", Instructions, VALUES["instructions"])
     apart = (PhotoRegion("a", (0, 0, 30, 30), None, 1.0), PhotoRegion("b", (60, 60, 90, 90), None, 1.0))
     for seed in range(20):
         chosen = edits.dialogue(photo_of(*apart), setting, np.random.default_rng(seed))
@@ -246,7 +248,7 @@ def test_a_backgrounds_thresholds_are_those_that_are_set() -> None:
     photo = Photo("k", "k", 90, 90, (), None, {}, (behind,))
     for least, chosen in ((0.5, 1), (0.6, 0)):
         given = VALUES["instructions"] | {"background": {"area_least": least, "score_least": 0.7}}
-        found = edits.subjects(photo, settings.read_instructions(given), ["background"])
+        found = edits.subjects(photo, read_setting("instructions", Instructions, given), ["background"])
         assert len(found["background"]) == chosen
 
 

@@ -10,7 +10,8 @@ from PIL import Image
 
 from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
-from editjudge.photos import settings
+from editjudge.core.settings import read
+from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos
 from editjudge.stages import photo_pool
 from editjudge.vision import aesthetics
@@ -109,8 +110,8 @@ def test_settings_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 def test_templates_are_asked_for_what_they_have() -> None:
     section = params.load(ROOT / "params.yaml")["instructions"]
     with pytest.raises(params.ParamsError, match=r"instructions.types style needs a writer: templates have add"):
-        settings.read_instructions(section | {"types": ["style"]})
+        read("instructions", Instructions, section | {"types": ["style"]})
     with pytest.raises(
         params.ParamsError, match=r"instructions.images the folder of the records' photographs is missing"
     ):
-        settings.read_instructions(section | {"records": "r.jsonl"})
+        read("instructions", Instructions, section | {"records": "r.jsonl"})

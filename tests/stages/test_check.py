@@ -108,7 +108,7 @@ def test_ones_own_photographs_need_models(values: dict[str, Any], capsys: pytest
 
 def test_a_folder_of_edits_must_be_there(values: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
     values["editors"] |= {"mine": {"kind": "folder", "path": "data/sources/none"}, "b": {"kind": "folder"}}
-    assert found(values, capsys) == ["editors.mine.path: data/sources/none not found", "editors.b.path is missing"]
+    assert found(values, capsys) == ["editors.b.path is missing", "editors.mine.path: data/sources/none not found"]
 
 
 def test_nothing_of_a_users_may_lie_where_a_stage_makes_its_own(

@@ -23,7 +23,7 @@ from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
-from editjudge.grounding.settings import read_grounding
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation import batch, direct, seen, slot_settings
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe
@@ -52,9 +52,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     prompts = [prompt for prompt in every if prompt.key in rows]
     edits = [row for model in values["editors"] for row in _candidates(model, task) if row["key"] in rows]
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:  # replies are kept there
-        where = ground(
-            list(rows.values()), edits, recipe, read_grounding(params.leaf(values, "grounding")), cache
-        ).found
+        where = ground(list(rows.values()), edits, recipe, section(values, "grounding", GroundingSetting), cache).found
     setting = section(values, "measures", SlotSetting)
     recipe = slot_settings.configured(recipe, setting)
     asking = direct.asking_of(setting)

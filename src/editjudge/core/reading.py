@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core import tables
 from editjudge.core.keys import plain
-from editjudge.core.settings import FORBID, Text, Wrong
+from editjudge.core.settings import FORBID, FileName, Text, Wrong
 from editjudge.core.tables import RowError, TableError
 
 READERS: dict[str, tables.Reader] = {
@@ -47,11 +47,11 @@ class Table:
     folder that picks among its files. images: the folder that image paths are relative to (default: the file's own).
     """
 
-    path: Text | None = None
+    path: FileName | None = None
     hub: Text | None = None
     revision: Text | None = None
     files: Glob | None = None
-    images: Text | None = None
+    images: FileName | None = None
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.hub is None):

@@ -5,6 +5,7 @@ two fields it checks in `__post_init__`, raising Wrong. Classes of which one is 
 union: `Annotated[A | B, Field(discriminator="backend")]`, each with `backend: Literal["a"]`.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -75,7 +76,7 @@ def read(where: str, kind: Any, given: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
-        raise ParamsError(*(_line(where, kind, each) for each in error.errors())) from None
+        raise ParamsError(*(line for each in error.errors() for line in _lines(where, kind, each))) from None
 
 
 @overload
@@ -101,6 +102,29 @@ def read_kind(where: str, field: str, kinds: Mapping[str, type], given: Any) -> 
     return read(where, kinds[name], {key: value for key, value in given.items() if own or key != field})
 
 
+def read_what_is_right(where: str, kind: Any, given: Any, lines: list[str]) -> Any:
+    """The section as `read`; of a mapping the entries that are right, of anything else None where it is wrong.
+
+    `lines` gets what is wrong.
+    """
+    if get_origin(kind) is Annotated:
+        marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, BeforeValidator)]
+        given = functools.reduce(lambda value, mark: mark.func(value), marks, given)  # type: ignore[call-arg]
+    [member, *others] = _members(kind)
+    if get_origin(member) in (dict, Mapping) and isinstance(given, Mapping) and not others:
+        names, inside = get_args(member)
+        found = {
+            name: read_what_is_right(f"{where}.{name}", inside, each, lines)
+            for name, each in read(where, dict[names, Any], given).items()  # type: ignore[valid-type]
+        }
+        return {name: each for name, each in found.items() if each is not None}
+    try:
+        return read(where, kind, given)
+    except ParamsError as error:
+        lines += error.lines
+        return None
+
+
 def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "model"], str]]:
     """Every file and model that a setting names, at any depth: its key, what it is, and its name."""
     if isinstance(setting, Mapping):
@@ -113,25 +137,28 @@ def named(where: str, setting: Any) -> Iterator[tuple[str, Literal["file", "mode
             for mark in marks if isinstance(value, str) else ():
                 if isinstance(mark, Names):
                     yield key, mark.what, value
-            yield from named(key, value)
+            # In the file the fields of a judge's model stand beside the judge's own.
+            yield from named(where if name == "model" else key, value)
 
 
-def _line(where: str, kind: Any, error: Any) -> str:
+def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:
     """What one error of pydantic says, behind the dotted name of its key."""
     keys, owners, kinds = _keys(kind, error["loc"])
     key, limits = ".".join(map(str, (where, *keys))), error.get("ctx", {})
     cause = limits.get("error")
-    if error["type"] in ("unexpected_keyword_argument", "invalid_key"):
-        return f"{key} is unknown; {known(keys[-1], list(_fields(owners[0])))}"
-    if error["type"] == "missing":
-        return f"{key} is missing"
-    if error["type"].startswith("union_tag"):
-        return _untagged(key, kinds, error["input"], limits["discriminator"].strip("'"))
+    if isinstance(cause, ParamsError):
+        return tuple(f"{key}{line}" for line in cause.lines)
     if isinstance(cause, Wrong):
-        return f"{key}.{cause.field} {cause}"
+        return (f"{key}.{cause.field} {cause}",)
     if cause is not None:
-        return f"{key} {cause}"
-    return f"{key} {_allowed(error)}, not {error['input']!r:.200}"
+        return (f"{key} {cause}",)
+    if error["type"] in ("unexpected_keyword_argument", "invalid_key"):
+        return (f"{key} is unknown; {known(keys[-1], list(_fields(owners[0])))}",)
+    if error["type"] == "missing":
+        return (f"{key} is missing",)
+    if error["type"].startswith("union_tag"):
+        return (_untagged(key, kinds, error["input"], limits["discriminator"].strip("'")),)
+    return (f"{key} {_allowed(error)}, not {error['input']!r:.200}",)
 
 
 def _untagged(key: str, kinds: list[Any], given: Any, field: str) -> str:

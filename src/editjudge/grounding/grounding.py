@@ -37,6 +37,7 @@ from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSett
 from editjudge.measures.annotation.recipe import Recipe, Sought, Where
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model
+from editjudge.models.chat.settings import EmbeddedSetting
 from editjudge.models.endpoint.pictures import ORIENTATION, PixelLimits
 from editjudge.models.endpoint.spending import Account
 
@@ -98,7 +99,7 @@ def ground(
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
     run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
     named = run.named(asked, recipe.pipeline == "human_centric")
-    if setting.grounder is None:
+    if isinstance(setting.grounder, EmbeddedSetting):
         own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
         run.result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
     else:
@@ -151,9 +152,9 @@ class _Run:
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:
         """What each prompt's instruction names. With own boxes only a person's attributes are wanted."""
-        if self.setting.grounder is None and not of_people:
+        if isinstance(self.setting.grounder, EmbeddedSetting) and not of_people:
             return {prompt["key"]: Named() for prompt in prompts}
-        if self.setting.parser is None:
+        if isinstance(self.setting.parser, EmbeddedSetting):
             return {prompt["key"]: _embedded_named(prompt, self.sought.parser) for prompt in prompts}
         asked = load_parser(self.sought.parser)
         read = partial(read_named, asked.form)

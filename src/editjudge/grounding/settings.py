@@ -1,12 +1,12 @@
 """What `grounding` of params.yaml says of the instruction parser and the grounder, checked before anything is asked."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Count, Positive, Share, Text, read, read_kind
+from editjudge.core.settings import FORBID, Count, ModelName, Positive, Share, Text
 from editjudge.grounding.prompts import Coordinates
 from editjudge.models.chat.models import at_hand
 from editjudge.models.chat.settings import (
@@ -35,7 +35,8 @@ class DetectorSetting:
     threshold: least score of a box; overlap: of two boxes of one name that overlap more, the surer one stands.
     """
 
-    model: Text
+    backend: Literal["grounding_dino"] = "grounding_dino"
+    model: ModelName
     device: Text = "auto"
     dtype: Precision = "float32"
     batch_size: Annotated[Positive, Field(le=4096)] = 8
@@ -44,44 +45,16 @@ class DetectorSetting:
     overlap: Share = 0.8
 
 
-Parser = ParserSetting | LocalParserSetting
-Grounder = GrounderSetting | LocalVlmSetting | DetectorSetting
+Parser: TypeAlias = ParserSetting | LocalParserSetting
+Grounder: TypeAlias = GrounderSetting | LocalVlmSetting | DetectorSetting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class GroundingSetting:
-    """None: the embedded backend, the record's own labels and boxes."""
+    """Section `grounding`: who names the objects of an edit, and who finds their boxes."""
 
-    parser: Parser | None = None
-    grounder: Grounder | None = None
-
-
-@dataclass(frozen=True, config=FORBID)
-class _Roles:
-    parser: Any
-    grounder: Any
-
-
-KINDS: dict[str, dict[str, type]] = {
-    "parser": {"embedded": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting},
-    "grounder": {
-        "embedded": EmbeddedSetting,
-        "endpoint": GrounderSetting,
-        "transformers": LocalVlmSetting,
-        "grounding_dino": DetectorSetting,
-    },
-}
-
-
-def read_grounding(given: Any) -> GroundingSetting:
-    """The section `grounding`. ParamsError names the field that is wrong, or the key's variable that is not set."""
-    roles, read_roles = read("grounding", _Roles, given), {}
-    for name, kinds in KINDS.items():
-        where = f"grounding.{name}"
-        setting = read_kind(where, "backend", kinds, getattr(roles, name))
-        if not isinstance(setting, EmbeddedSetting):
-            read_roles[name] = setting
-    return GroundingSetting(**read_roles)
+    parser: Annotated[EmbeddedSetting | Parser, Field(discriminator="backend")] = EmbeddedSetting()
+    grounder: Annotated[EmbeddedSetting | Grounder, Field(discriminator="backend")] = EmbeddedSetting()
 
 
 def found(setting: GroundingSetting) -> GroundingSetting:

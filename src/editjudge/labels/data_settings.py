@@ -1,12 +1,12 @@
 """An entry of `scorer_data` in params.yaml: where a scorer's data comes from."""
 
 from dataclasses import field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Share, Text, Wrong, read_kind
+from editjudge.core.settings import FORBID, Amount, Count, FileName, Positive, Real, Share, Text, Wrong
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -40,10 +40,10 @@ class RatingsSource:
     """
 
     source: Literal["ratings"]
-    path: Text
-    images: Text | None = None
-    people: Text | None = None
-    people_images: Text | None = None
+    path: FileName
+    images: FileName | None = None
+    people: FileName | None = None
+    people_images: FileName | None = None
     test_share: Share = 0.0
 
 
@@ -61,8 +61,8 @@ class EditRewardSource:
     """EditReward-Data's records. path: its JSON, or a folder; images: of their paths, the file's own if left out."""
 
     source: Literal["editreward"]
-    path: Text
-    images: Text | None = None
+    path: FileName
+    images: FileName | None = None
     test_share: Share = 0.02
 
 
@@ -93,8 +93,8 @@ class AdieeSource:
     device: Text = "auto"
     worst_damage: Amount = 2.3
     test_share: Share = 0.1
-    sequences: Text | None = None
-    sequence_images: Text | None = None
+    sequences: FileName | None = None
+    sequence_images: FileName | None = None
     draws: Positive = 1
     seed: Count = 0
 
@@ -109,20 +109,7 @@ class AdieeSource:
         return [self.truth, *self.bad, *self.good, *self.others]
 
 
-Source: TypeAlias = (
-    ProbeSource | ProbeRatingsSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource
-)
-KINDS: dict[str, type] = {
-    "probe": ProbeSource,
-    "probe_ratings": ProbeRatingsSource,
-    "ratings": RatingsSource,
-    "annotations": AnnotationsSource,
-    "editreward": EditRewardSource,
-    "adiee": AdieeSource,
-}
-
-
-def read_source(where: str, given: Any) -> Source:
-    """The setting at `where` (scorer_data.<name>) by its `source`. ParamsError names the field that is wrong."""
-    setting: Source = read_kind(where, "source", KINDS, given)
-    return setting
+LabelSource: TypeAlias = Annotated[
+    ProbeSource | ProbeRatingsSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource,
+    Field(discriminator="source"),
+]

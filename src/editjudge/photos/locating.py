@@ -12,7 +12,7 @@ from editjudge.engine import resume
 from editjudge.photos.finding import Regions, scored
 from editjudge.photos.pool import Scorer, remembered
 from editjudge.photos.record import ROLES, PhotoRegion
-from editjudge.photos.settings import OwlSetting
+from editjudge.photos.settings import BoxesSetting
 from editjudge.vision.towers import ClipTowers
 
 SHARPNESS = 100.0  # of the softmax over cosines
@@ -38,7 +38,7 @@ class Segmenter(Protocol):
 class Locator:
     """Finds regions; what was found is kept in the cache. version: of the models, their code and settings."""
 
-    setting: OwlSetting
+    setting: BoxesSetting
     detector: Detector
     segmenter: Segmenter
     clip: ClipTowers | None

@@ -12,19 +12,21 @@ from editjudge.engine import resume
 from editjudge.measures.annotation.slots import devices_of, weights_version
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
-from editjudge.models.chat.settings import EmbeddedSetting, LocalParserSetting, ParserSetting
+from editjudge.models.chat.settings import BuiltInSetting, LocalParserSetting, ParserSetting
 from editjudge.models.endpoint.spending import Account
 from editjudge.photos import asking, finding, pool, templates
 from editjudge.photos.edits import Writer
 from editjudge.photos.finding import Finder
 from editjudge.photos.pool import Captioner, Scorer, remembered
 from editjudge.photos.settings import (
+    Aesthetic,
+    BoxesSetting,
+    ClipSetting,
     DinoSetting,
     Instructions,
     LaionSetting,
-    OwlSetting,
-    RegionModelSetting,
     RegionsSetting,
+    Sam2Setting,
 )
 from editjudge.vision import aesthetics, folders, segmenters
 
@@ -50,11 +52,10 @@ class PhotoModels:
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
 
-    def aesthetic(self, setting: Any) -> Scorer:
+    def aesthetic(self, setting: Aesthetic) -> Scorer:
         """Raises ParamsError for a model that cannot be had, as those below."""
-        if isinstance(setting, EmbeddedSetting):
+        if isinstance(setting, BuiltInSetting):
             return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
-        assert isinstance(setting, LaionSetting)
         from editjudge.vision.aesthetics_laion import LaionPredictor
 
         clip = self._clip(AESTHETIC, setting)
@@ -68,26 +69,26 @@ class PhotoModels:
         return score
 
     def captioner(self, setting: Any) -> Captioner:
-        if isinstance(setting, EmbeddedSetting):
+        if isinstance(setting, BuiltInSetting):
             return pool.embedded_captions
         return partial(asking.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
     def finder(self, setting: RegionsSetting, score: Scorer, aesthetic: Any) -> Finder:
         """aesthetic: the setting of `score`."""
-        if isinstance(setting.detector, EmbeddedSetting):
+        if isinstance(setting.detector, BuiltInSetting):
             return partial(finding.by_hand, score=score)
         from editjudge.photos.locating import Locator
 
         detector, version = self._detector(setting.detector)
         segmenter: Any = segmenters.GrabCut()
-        if isinstance(setting.segmenter, RegionModelSetting):
+        if isinstance(setting.segmenter, Sam2Setting):
             from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
             segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
             version += segmenter[1]
             segmenter = segmenter[0]
         clip: tuple[ClipTowers | None, list[str]] = (None, [])
-        if isinstance(setting.clip, RegionModelSetting):
+        if isinstance(setting.clip, ClipSetting):
             clip = self._clip("regions.clip", setting.clip)
         how, rated = setting.detector, {k: v for k, v in vars(aesthetic).items() if k != "device"}
         rater = LAION if isinstance(aesthetic, LaionSetting) else aesthetics.__name__
@@ -96,11 +97,11 @@ class PhotoModels:
         return Locator(how, detector, segmenter, clip[0], score, self.cache, resume.fingerprint(parts)).find
 
     def writer(self, setting: Instructions) -> Writer:
-        if isinstance(setting.writer, EmbeddedSetting):
+        if isinstance(setting.writer, BuiltInSetting):
             return partial(templates.write, seed=setting.seed)
         return partial(asking.write, ask=self._ask("instructions.writer", "writer", setting.writer))
 
-    def _detector(self, how: OwlSetting) -> tuple[Any, list[str]]:
+    def _detector(self, how: BoxesSetting) -> tuple[Any, list[str]]:
         if isinstance(how, DinoSetting):
             from editjudge.vision.detectors import GroundingDino
 

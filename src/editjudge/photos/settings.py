@@ -1,13 +1,13 @@
 """Sections `photo_pool`, `regions` and `instructions` of params.yaml, checked before anything is computed."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Count, Positive, Real, Share, Text, Whole, Wrong, read, read_kind
+from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Share, Text, Whole, Wrong
 from editjudge.models.chat.settings import (
+    BuiltInSetting,
     EmbeddedSetting,
     LocalParserSetting,
     LocalVlmSetting,
@@ -24,6 +24,7 @@ GRAPH = "graph"  # records of the stage regions, not of a file
 PROBE = "probe"
 DRAWN = "drawn"  # by hand, in the probe's photos
 Batch = Annotated[Positive, Field(le=4096)]
+BACKEND = Field(discriminator="backend")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -39,32 +40,53 @@ class PoolFilters:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
+class ColourSharpnessSetting(BuiltInSetting):
+    """How good a photograph looks, by its colourfulness and sharpness: 0 to 10."""
+
+    backend: Literal["colour_sharpness"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class LaionSetting:
     """LAION's aesthetic predictor. model: a CLIP, folder or hub id; head: a safetensors file with its layers."""
 
-    model: Text
-    head: Text
+    backend: Literal["laion"]
+    model: ModelName
+    head: FileName
     device: Text = "auto"
     dtype: Precision = "float32"
     batch_size: Batch = 16
 
 
+Aesthetic: TypeAlias = Annotated[ColourSharpnessSetting | LaionSetting, BACKEND]
+
+
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class PhotoPool:
-    """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line."""
+    """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line, relative to the file's folder.
 
-    photos: Text
+    captioner: says what a photograph shows, and names its objects and background.
+    """
+
+    photos: FileName
     filters: PoolFilters
-    aesthetic: Any
-    captioner: Any
+    aesthetic: Aesthetic
+    captioner: Annotated[EmbeddedSetting | VlmSetting | LocalVlmSetting, BACKEND]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class OwlSetting:
-    """An OWLv2, a folder or hub id. threshold: a score is above it; overlap: of two boxes that overlap more one stands;
-    most: boxes of a photograph, the surest."""
+class DrawnSetting(BuiltInSetting):
+    """The regions drawn by hand in the probe's photos."""
 
-    model: Text
+    backend: Literal["drawn"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class BoxesSetting:
+    """A detector, a folder or hub id. threshold: a score is above it; overlap: of two boxes that overlap more one
+    stands; most: boxes of a photograph, the surest."""
+
+    model: ModelName
     device: Text = "auto"
     dtype: Precision = "float32"
     batch_size: Batch = 4
@@ -74,33 +96,68 @@ class OwlSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class DinoSetting(OwlSetting):
-    """A Grounding DINO, a folder or hub id."""
+class OwlSetting(BoxesSetting):
+    """An OWLv2."""
+
+    backend: Literal["owlv2"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class DinoSetting(BoxesSetting):
+    """A Grounding DINO."""
+
+    backend: Literal["grounding_dino"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class GrabCutSetting(BuiltInSetting):
+    """The mask of each box, by GrabCut."""
+
+    backend: Literal["grabcut"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class NoClipSetting(BuiltInSetting):
+    """Objects are not scored by their class."""
+
+    backend: Literal["none"]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class RegionModelSetting:
-    """A model of regions, SAM 2.1 or CLIP: a folder or hub id."""
+    """A model of regions: a folder or hub id."""
 
-    model: Text
+    model: ModelName
     device: Text = "auto"
     dtype: Precision = "float32"
     batch_size: Batch = 8
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class RegionsSetting:
-    """Section `regions`. The backends of detector, segmenter and clip; what is drawn by hand needs neither of these."""
+class Sam2Setting(RegionModelSetting):
+    """SAM 2.1: the mask of each box."""
 
-    detector: Any
-    segmenter: Any
-    clip: Any
+    backend: Literal["sam2"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ClipSetting(RegionModelSetting):
+    """A CLIP: how surely an object on white is of its class."""
+
+    backend: Literal["clip"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class RegionsSetting:
+    """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP."""
+
+    detector: Annotated[DrawnSetting | DinoSetting | OwlSetting, BACKEND]
+    segmenter: Annotated[DrawnSetting | GrabCutSetting | Sam2Setting, BACKEND]
+    clip: Annotated[NoClipSetting | ClipSetting, BACKEND]
 
     def __post_init__(self) -> None:
-        given = (self.detector, self.segmenter, self.clip)
-        detector, segmenter, clip = (each.get("backend") if isinstance(each, dict) else None for each in given)
-        known = detector in (*DETECTORS,) and segmenter in (*SEGMENTERS,)
-        if known and (segmenter == DRAWN) != (detector == DRAWN):
+        detector, segmenter, clip = (each.backend for each in (self.detector, self.segmenter, self.clip))
+        if (segmenter == DRAWN) != (detector == DRAWN):
             raise Wrong("segmenter.backend", f"is {segmenter} and detector.backend {detector}: both are drawn or none")
         if detector == DRAWN and clip == "clip":
             raise Wrong("clip.backend", "is clip and detector.backend drawn: it rates what a model found")
@@ -125,6 +182,13 @@ class ObjectThresholds(RegionThresholds):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
+class TemplatesSetting(BuiltInSetting):
+    """Instructions from templates."""
+
+    backend: Literal["templates"]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
 class Instructions:
     """Section `instructions`.
 
@@ -134,8 +198,8 @@ class Instructions:
     suites alone, each by its own key; of the probe's photos those are that no training sees.
     """
 
-    records: Text
-    images: Text = "none"
+    records: FileName
+    images: FileName = "none"
     side: Count
     types: Annotated[tuple[Type, ...], Field(min_length=1)]
     per_photo: Count
@@ -145,53 +209,10 @@ class Instructions:
     test_share: Share
     objects: ObjectThresholds
     background: RegionThresholds
-    writer: Any
+    writer: Annotated[TemplatesSetting | ParserSetting | LocalParserSetting, BACKEND]
 
     def __post_init__(self) -> None:
-        if isinstance(self.writer, EmbeddedSetting) and (more := [t for t in self.types if t not in TEMPLATES]):
+        if isinstance(self.writer, TemplatesSetting) and (more := [t for t in self.types if t not in TEMPLATES]):
             raise Wrong("types", f"{more[0]} needs a writer: templates have {', '.join(TEMPLATES)}")
         if self.records != GRAPH and self.images == "none":
             raise Wrong("images", "the folder of the records' photographs is missing")
-
-
-AESTHETIC = {"colour_sharpness": EmbeddedSetting, "laion": LaionSetting}
-CAPTIONERS = {"embedded": EmbeddedSetting, "endpoint": VlmSetting, "transformers": LocalVlmSetting}
-DETECTORS = {DRAWN: EmbeddedSetting, "grounding_dino": DinoSetting, "owlv2": OwlSetting}
-SEGMENTERS = {DRAWN: EmbeddedSetting, "grabcut": EmbeddedSetting, "sam2": RegionModelSetting}
-CLIPS = {"none": EmbeddedSetting, "clip": RegionModelSetting}
-WRITERS = {"templates": EmbeddedSetting, "endpoint": ParserSetting, "transformers": LocalParserSetting}
-
-MODELS = (LaionSetting, OwlSetting, RegionModelSetting, LocalParserSetting)  # those of this machine
-
-
-def _of_kind(where: str, kinds: dict[str, type], given: Any) -> Any:
-    return read_kind(where, "backend", kinds, given)
-
-
-def read_pool(given: Any) -> PhotoPool:
-    """Raises ParamsError for the field that is wrong, as do those below."""
-    pool = read("photo_pool", PhotoPool, given)
-    captioner = _of_kind("photo_pool.captioner", CAPTIONERS, pool.captioner)
-    return replace(pool, aesthetic=read_aesthetic(pool.aesthetic), captioner=captioner)
-
-
-def read_aesthetic(given: Any) -> Any:
-    return _of_kind("photo_pool.aesthetic", AESTHETIC, given)
-
-
-def read_filters(given: Any) -> PoolFilters:
-    return read("photo_pool.filters", PoolFilters, given)
-
-
-def read_regions(given: Any) -> RegionsSetting:
-    section = read("regions", RegionsSetting, given)
-    kinds: dict[str, dict[str, type]] = {"detector": DETECTORS, "segmenter": SEGMENTERS, "clip": CLIPS}
-    return replace(
-        section, **{name: _of_kind(f"regions.{name}", of, getattr(section, name)) for name, of in kinds.items()}
-    )
-
-
-def read_instructions(given: Any) -> Instructions:
-    writer = given.get("writer") if isinstance(given, dict) else None
-    read("instructions", Instructions, given)
-    return read("instructions", Instructions, given | {"writer": _of_kind("instructions.writer", WRITERS, writer)})

@@ -19,7 +19,7 @@ from editjudge.core.settings import section
 from editjudge.engine import resume, unfinished
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
-from editjudge.grounding.settings import read_grounding
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.labels import verdicts as pairwise
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -146,10 +146,9 @@ def run(task: str) -> None:
     values = params.load()
     recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
     setting = section(values, "measures", SlotSetting)
-    grounding = read_grounding(params.leaf(values, "grounding"))
+    grounding = section(values, "grounding", GroundingSetting)
     slots.check(slot_settings.used(recipe, setting), setting)
-    judges = params.leaf(values, "pairwise.judges")
-    opened = pairwise.open_judges(recipe, judges)
+    opened = pairwise.open_judges(recipe, params.leaf(values, "pairwise.judges"))
     accounts = {name: judge.account for name, judge in opened.items()}
     files = [Path(f"data/candidates/{model}/{task}.parquet") for model in sorted(params.leaf(values, "editors"))]
     prompts = list(records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image"))

@@ -12,15 +12,17 @@ from typing import Any
 from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import edits, models, settings, writing
+from editjudge.photos import edits, models, writing
+from editjudge.photos.settings import Instructions, PoolFilters
 
 
 def run() -> None:
     values = params.load()
-    setting = settings.read_instructions(params.leaf(values, "instructions"))
-    filters = settings.read_filters(params.leaf(values, "photo_pool.filters"))
+    setting = section(values, "instructions", Instructions)
+    filters = section(values, "photo_pool.filters", PoolFilters)
     types, splits, dialogues = Counter[str](), Counter[str](), set[str]()
     with (
         records.RowWriter(Path("data/photos/edits.parquet"), "photo_edits") as kept,

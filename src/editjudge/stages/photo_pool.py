@@ -8,14 +8,16 @@ from pathlib import Path
 from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import models, pool, settings
+from editjudge.photos import models, pool
+from editjudge.photos.settings import PhotoPool
 from editjudge.sources.duplicates import Seen
 
 
 def run() -> None:
-    setting = settings.read_pool(params.leaf(params.load(), "photo_pool"))
+    setting = section(params.load(), "photo_pool", PhotoPool)
     given = pool.given(setting)
     with (
         records.RowWriter(Path("data/photos/pool.parquet"), "photo_pool") as kept,

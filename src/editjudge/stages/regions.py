@@ -10,16 +10,18 @@ from pathlib import Path
 from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
+from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import finding, models, record, settings
+from editjudge.photos import finding, models, record
+from editjudge.photos.settings import Aesthetic, RegionsSetting
 from editjudge.photos.writing import POOL, RECORDS
 
 
 def run() -> None:
     values = params.load()
-    setting = settings.read_regions(params.leaf(values, "regions"))
-    aesthetic = settings.read_aesthetic(params.leaf(values, "photo_pool.aesthetic"))
+    setting = section(values, "regions", RegionsSetting)
+    aesthetic = section(values, "photo_pool.aesthetic", Aesthetic)
     with (
         records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as table,
         models.PhotoModels(work("photos.sqlite")) as asked,

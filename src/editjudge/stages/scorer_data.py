@@ -18,12 +18,12 @@ import numpy as np
 
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
-from editjudge.core.settings import section
+from editjudge.core.settings import read, section
 from editjudge.editors.procedural import edits as procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee_data, editreward_data, ratings_data, rows, scored
 from editjudge.labels import rules as tier_rules
-from editjudge.labels.data_settings import AnnotationsSource, ProbeRatingsSource, ProbeSource, read_source
+from editjudge.labels.data_settings import AnnotationsSource, LabelSource, ProbeRatingsSource, ProbeSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -192,7 +192,7 @@ def report(found: Iterable[records.Row]) -> dict[str, Any]:
 
 
 def run(name: str) -> None:
-    setting = read_source(f"scorer_data.{name}", params.leaf(params.load(), "scorer_data")[name])
+    setting = read(f"scorer_data.{name}", LabelSource, params.leaf(params.load(), "scorer_data")[name])
     table, pictures = Path(f"data/scorer_data/{name}.parquet"), Path(f"data/scorer_images/{name}.parquet")
     with records.RowWriter(pictures, "scorer_images") as images_out, records.RowWriter(table, "scorer_data") as out:
         to = ImageFile(pictures, images_out)

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Amount, Count, Flag, Positive, Real, Text, Whole, Wrong, read
+from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, read
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
 
@@ -46,7 +46,7 @@ class TrainingSetting:
 
     where: ClassVar[str] = "train_judge"
 
-    base: Text
+    base: ModelName
     lora_rank: Annotated[Count, Field(le=4096)]
     learning_rate: Amount
     max_steps: Annotated[Whole, Field(ge=-1)]
@@ -118,11 +118,11 @@ class TrainScorerSetting(SingleEditsSetting):
 
     dimensions: of its scores, those that are learnt, in their order. prompt: brief (one look for all dimensions),
     rubric (each dimension by itself) or score (ADIEE's sentences). token: the added one, whose hidden state the head
-    reads. head: gaussian (a mean and a standard deviation) or score (a mean); head_sizes: of its inner layers; head_shared:
-    one for all dimensions. aggregation: how the dimensions become one score. loss: regression is to the scores less
-    `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the edit as a whole)
-    or both. score_weight, language_weight: of that loss, and of the loss of the reply's words. calibration: training
-    edits, at most, that the calibrated value is read from.
+    reads. head: gaussian (a mean and a standard deviation) or score (a mean). head_sizes: of its inner layers.
+    head_shared: one head for all dimensions. aggregation: how the dimensions become one score. loss: regression is to
+    the scores less `offset`. learn: each (dimension from its own scores), overall (the aggregate from the score of the
+    edit as a whole) or both. score_weight, language_weight: of that loss, and of the loss of the reply's words.
+    calibration: training edits, at most, that the calibrated value is read from.
     """
 
     dimensions: Annotated[tuple[Text, ...], Field(min_length=1)]

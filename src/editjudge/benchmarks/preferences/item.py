@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic.dataclasses import dataclass as settings_class
 
 from editjudge.core.reading import Record, Table
-from editjudge.core.settings import FORBID, Amount, Text
+from editjudge.core.settings import FORBID, Amount, FileName, Text
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS, Winner
 
@@ -65,7 +65,7 @@ class BenchmarkSetting(Table):
 
     form: Text
     dimension: Text | None = None
-    shuffle: Text | None = None
+    shuffle: FileName | None = None
     epsilon: Amount = 0.0
     judges: tuple[Text, ...] | None = None
 

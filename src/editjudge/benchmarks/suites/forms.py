@@ -15,7 +15,7 @@ from editjudge.benchmarks.suites.suite import Case, Suite
 from editjudge.core import images, reading
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
-from editjudge.core.settings import FORBID, Text
+from editjudge.core.settings import FORBID, FileName, Text
 from editjudge.core.tables import RowError, TableError
 from editjudge.engine import resume
 
@@ -41,7 +41,7 @@ class SuiteSetting(reading.Table):
 
     form: Form
     raters: Annotated[tuple[Text, ...], Field()] | None = None
-    people: Text | None = None
+    people: FileName | None = None
 
 
 def cases(name: str, setting: SuiteSetting) -> Iterator[Row]:

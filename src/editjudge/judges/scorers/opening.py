@@ -6,10 +6,11 @@ from typing import Any
 
 from editjudge.core import code, hub
 from editjudge.core.params import ParamsError
+from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.judges.protocol import Scorer
 from editjudge.judges.scorers import features
-from editjudge.judges.scorers.settings import CheckpointSetting, FeatureSetting, read_setting
+from editjudge.judges.scorers.settings import CheckpointSetting, FeatureSetting, ScorerEntry
 
 CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
 NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
@@ -17,7 +18,7 @@ NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last 
 
 def open_scorer(where: str, given: Any) -> Scorer:
     """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
-    setting = read_setting(where, given)
+    setting = read(where, ScorerEntry, given)
     if isinstance(setting, CheckpointSetting):
         from editjudge.judges.scorers.checkpoint import load
 
@@ -27,7 +28,7 @@ def open_scorer(where: str, given: Any) -> Scorer:
 
 def check_scorer(where: str, given: Any) -> None:
     """ParamsError: a setting is wrong, or there is no such model, before anything is loaded."""
-    setting = read_setting(where, given)
+    setting = read(where, ScorerEntry, given)
     if isinstance(setting, FeatureSetting):
         features.folder_of(where, setting)
     elif not (folder_of(where, setting) / "scorer.json").is_file():
@@ -36,7 +37,7 @@ def check_scorer(where: str, given: Any) -> None:
 
 def identity(where: str, given: Any) -> list[Any]:
     """What decides a scorer's answers: its setting, code and weights."""
-    setting = read_setting(where, given)
+    setting = read(where, ScorerEntry, given)
     parts: list[Any] = [{name: value for name, value in asdict(setting).items() if name not in NO_MATTER}]
     folder = features.folder_of(where, setting) if isinstance(setting, FeatureSetting) else folder_of(where, setting)
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []

@@ -1,17 +1,19 @@
 """What `scorers` of params.yaml says of each scorer, checked before anything is scored."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Positive, Text, Wrong, read_kind
+from editjudge.core.settings import FORBID, ModelName, Positive, Text, Wrong
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class CheckpointSetting:
     """A trained scorer. model: its folder. device: auto takes a GPU where there is one."""
 
-    model: Text
+    kind: Literal["checkpoint"] = "checkpoint"
+    model: ModelName
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Positive = 32
     device: Text = "auto"
@@ -30,7 +32,7 @@ class FeatureSetting:
     """
 
     kind: Literal["clip_t", "clip_d", "clip_i", "dino_i"]
-    model: Text = EMBEDDED
+    model: ModelName = EMBEDDED
     against: Literal["source", "truth"] = "source"
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Positive = 16
@@ -43,12 +45,4 @@ class FeatureSetting:
             raise Wrong("against", f"cannot be truth: {self.kind} compares an edit with words")
 
 
-Setting: TypeAlias = CheckpointSetting | FeatureSetting
-KINDS: dict[str, type] = {"checkpoint": CheckpointSetting}
-KINDS |= dict.fromkeys(BASELINES, FeatureSetting)
-
-
-def read_setting(where: str, given: Any) -> Setting:
-    """The setting at `where` (scorers.<name>) by its `kind`. ParamsError names the field that is wrong."""
-    setting: Setting = read_kind(where, "kind", KINDS, given)
-    return setting
+ScorerEntry: TypeAlias = Annotated[CheckpointSetting | FeatureSetting, Field(discriminator="kind")]

@@ -11,7 +11,19 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong, known, read, read_kind
+from editjudge.core.settings import (
+    FORBID,
+    Count,
+    FileName,
+    ModelName,
+    Positive,
+    Real,
+    Text,
+    Wrong,
+    known,
+    read,
+    read_kind,
+)
 from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
 from editjudge.models.endpoint.spending import Budget, Price
 
@@ -51,7 +63,8 @@ class LocalSetting(ChatModelSetting):
     on each core. A served model ignores it, so that an entry can change its backend alone.
     """
 
-    adapter: Text = NONE
+    model: ModelName
+    adapter: FileName = NONE
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Annotated[Positive, Field(le=10_000)] = 32
     workers: Count = 1
@@ -66,6 +79,7 @@ class LocalSetting(ChatModelSetting):
 class TransformersSetting(LocalSetting):
     """A model in this process. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's."""
 
+    backend: Literal["transformers"] = "transformers"
     min_pixels: Count = 0
     max_pixels: Count = 0
 
@@ -98,6 +112,7 @@ class HttpSetting(ChatModelSetting):
 class EndpointSetting(HttpSetting):
     """A model behind an endpoint that runs already. model: its name there."""
 
+    backend: Literal["endpoint"] = "endpoint"
     base_url: Address
     api_key_env: Text = NO_KEY
 
@@ -117,12 +132,20 @@ class EndpointSetting(HttpSetting):
 class ServedSetting(LocalSetting, HttpSetting):
     """A model that is served as long as it is asked. Its own processor bounds the pixels."""
 
+    backend: Literal["served"] = "served"
     max_pixels: Count = 0
 
 
 @dataclass(frozen=True, config=FORBID)
-class EmbeddedSetting:
-    """The built-in backend in the place of a model: nothing to be set."""
+class BuiltInSetting:
+    """A backend that needs no model: nothing to be set."""
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class EmbeddedSetting(BuiltInSetting):
+    """The record's own labels and boxes."""
+
+    backend: Literal["embedded"] = "embedded"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
