@@ -24,8 +24,8 @@ from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
 from editjudge.models.chat import chat_model
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.serve import server
 from editjudge.models.serve.chat_request import MOST_PARTS, Body, read_request
 

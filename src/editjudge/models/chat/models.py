@@ -42,7 +42,7 @@ from editjudge.vision.folders import OUT_OF_MEMORY
 
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 HASH = 12  # characters of a model's weights in its name
-LOCAL = "editjudge.models.chat.transformers_judge"
+LOCAL = "editjudge.models.chat.local_model"
 
 
 Setting = TypeVar("Setting", bound=ChatModelSetting)
@@ -118,7 +118,7 @@ class Model:
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
             return _in_processes(asking, tasks, self._pool)
-        from editjudge.models.chat.endpoint_judge import EndpointModel
+        from editjudge.models.chat.endpoint_model import EndpointModel
 
         if isinstance(self.setting, EndpointSetting):
             return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
@@ -195,9 +195,9 @@ def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPo
 
 def _replies(setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
     """In a process: the replies to a chunk, by a model that has seen no other."""
-    from editjudge.models.chat import transformers_judge
+    from editjudge.models.chat import local_model
 
-    return transformers_judge.replies(setting, form, tasks, _ModelProcess.device)
+    return local_model.replies(setting, form, tasks, _ModelProcess.device)
 
 
 def name_of(setting: ChatModelSetting) -> str:
