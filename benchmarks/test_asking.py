@@ -22,10 +22,11 @@ import openai
 import pytest
 
 from editjudge.engine import resume
+from editjudge.engine.resume import RecordCache
 from editjudge.judges import asking
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_judge import EndpointModel
-from editjudge.models.chat.request import ChatTask
+from editjudge.models.chat.endpoint_model import EndpointModel
+from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint.spending import Account
 from tests.helpers.chat_client import chat_server, questions, setting
@@ -97,11 +98,11 @@ def test_two_thousand_questions(tmp_path: Path, delay: float, failures: float, t
 
 def test_what_a_call_costs_beside_the_openai_client(tmp_path: Path) -> None:
     calls = 400
-    with chat_server(delay=0.0, bodies=True) as server:
-        plain = EndpointSetting(base_url=server.url, model="m", rule="agreement")
+    with chat_server(delay=0.0, bodies=True) as server, RecordCache(tmp_path / "c") as store:
+        plain = EndpointSetting(base_url=server.url, model="m")
         start = time.process_time()
-        judge = EndpointModel(plain, server.url, None, style("pvc"), Account(), lambda *_: None)
-        judge.answer_all([ChatTask(question.key, question) for question in questions(calls)])
+        model = EndpointModel(ChatAsking(plain, style("pvc"), store, Account()), server.url, None)
+        model.answer_all([ChatTask(question.key, question) for question in questions(calls)])
         ours = time.process_time() - start
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)
         body = json.loads(server.log()["bodies"][0])

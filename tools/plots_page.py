@@ -17,7 +17,7 @@ from editjudge.core.files import write_bytes
 from editjudge.core.main import guarded
 
 VEGA_LITE = "5.21"  # of the schema that DVC's templates name
-FIRST = ("plots_accuracy", "plots_leaderboard", "plots_psychometric", "plots_examples")  # ids begin with a plot's path
+FIRST = ("plots_accuracy", "plots_leaderboard", "plots_psychometric")  # ids begin with a plot's path
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -45,8 +45,8 @@ from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits

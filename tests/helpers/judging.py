@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from editjudge.models.chat.forms import ChatQuestion
-from editjudge.models.chat.transformers_judge import LocalModel
+from editjudge.models.chat.local_model import LocalModel
 
 
 def compare(judge: LocalModel, questions: Sequence[ChatQuestion], passes: Sequence[int] | None = None) -> list[Any]:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import uvicorn
+from served_app import Served
 
 from editjudge.core import images
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 
@@ -54,31 +53,19 @@ class PixelScorer:
         return Score(likeness + brightness, values, dict.fromkeys(values, 0.5), 0.7, brightness / 255)
 
 
-class Running:
+class Running(Served):
     """The service of a scorer, on a free port of loopback."""
 
     def __init__(self, scorer: Any = None, **changes: Any) -> None:
         self.scorer = scorer or PixelScorer()
         self.service = RewardService(self.scorer, "pixels", RewardSetting(**SETTING | changes))
-        self.port = launch.free_port("127.0.0.1", 0)
-        app, stop = self.service.app(), self.service.how.stop_seconds
-        config = uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", timeout_graceful_shutdown=stop)
-        self.uvicorn = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.uvicorn.run)
-        self.url = f"http://127.0.0.1:{self.port}"
+        super().__init__(self.service.app(), timeout_graceful_shutdown=self.service.how.stop_seconds)
 
     @property
     def pending(self) -> int:
         return self.service.metrics.counts["pending", ""]
 
-    def __enter__(self) -> "Running":
-        self.thread.start()
-        while not launch.healthy("127.0.0.1", self.port):
-            time.sleep(0.02)
-        return self
-
     def __exit__(self, *error: object) -> None:
         if isinstance(self.scorer, PixelScorer):
             self.scorer.go.set()
-        self.uvicorn.should_exit = True
-        self.thread.join()
+        super().__exit__(*error)

@@ -17,11 +17,7 @@ from editjudge.stages import train_pairs
 
 ROOT = Path(__file__).parents[2]
 TASK = "color_alter"
-DAMAGE: dict[str, float | None] = {
-    "precise": 0.0,
-    "leaky": 1.5,
-    "box": 3.0,
-    "shifted": 6.0,
+DAMAGE: dict[str, float | None] = {"precise": 0.0, "leaky": 1.5, "box": 3.0, "shifted": 6.0} | {
     "unedited": 0.0,
     "broken": None,
 }
@@ -83,17 +79,8 @@ def _prompt(n: int, side: int, rng: np.random.Generator) -> records.Row:
     mask[8:24, 10:30] = True
     region = {"box": [10, 8, 30, 24], "label": "thing", "mask": masks.mask_png(mask) if n % 2 else None}
     said = HOSTILE[n] if n < len(HOSTILE) else f"Recolour thing {n} in teal."
-    return {
-        "key": f"{TASK}-{n:05d}",
-        "task": TASK,
-        "instruction": said,
-        "origin": f"photo{n % 4}",
-        "source": "probe",
-    } | {
-        "image": images.encode_png(pixels),
-        "regions": [region],
-        "edit": None,
-    }
+    named = {"key": f"{TASK}-{n:05d}", "task": TASK, "instruction": said, "origin": f"photo{n % 4}", "source": "probe"}
+    return named | {"image": images.encode_png(pixels), "regions": [region], "edit": None}
 
 
 def _edits(row: records.Row, rng: np.random.Generator) -> dict[str, records.Row]:
@@ -102,12 +89,9 @@ def _edits(row: records.Row, rng: np.random.Generator) -> dict[str, records.Row]
     for model, damage in DAMAGE.items():
         noise = rng.normal(0, 4 * (damage or 0.1), source.shape)
         image = None if damage is None else images.encode_png((source + noise).clip(0, 255).astype(np.uint8))
-        state = (
-            {"status": "failed", "reason": "timeout: no <b>answer</b>"}
-            if image is None
-            else {"status": "done", "reason": None}
-        )
-        found[model] = {"key": row["key"], "task": TASK, "model": model, "image": image, "damage": damage} | state
+        status, reason = ("done", None) if image else ("failed", "timeout: no <b>answer</b>")
+        found[model] = {"key": row["key"], "task": TASK, "model": model, "image": image, "damage": damage}
+        found[model] |= {"status": status, "reason": reason}
     return found
 
 
@@ -118,14 +102,8 @@ def _annotation(row: records.Row, edit: records.Row, rng: np.random.Generator) -
         {"area": area, "measure": name, "value": value, "reason": None}
         for (area, name, _), value in zip(MEASURES, values_, strict=False)
     ]
-    return {
-        "key": row["key"],
-        "task": TASK,
-        "model": edit["model"],
+    return {name: edit[name] for name in ("key", "task", "model", "status", "reason", "damage")} | {
         "measures": measures,
-        "status": edit["status"],
-        "reason": edit["reason"],
-        "damage": edit["damage"],
         "change": None if not done else 0.1 if edit["model"] == "unedited" else 25.0,
         "edited_area_ratio": 0.2 if done else None,
         "source_sha256": hashlib.sha256(row["image"]).hexdigest(),

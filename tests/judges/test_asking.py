@@ -26,6 +26,7 @@ from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models
 from editjudge.models.chat.chat_model import ChatModel
 from editjudge.models.chat.forms import ChatForm
+from editjudge.models.chat.request import ChatAsking
 from editjudge.models.chat.settings import EndpointSetting, ServedSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 
@@ -211,7 +212,7 @@ def test_what_decides_a_reply_stands_in_the_name_of_its_record(question: Questio
 
     def name(how: EndpointSetting, prompt: str = "decision") -> str:
         way = form(prompt, CONSISTENCY)
-        return models.tasks_of(how, way, [question], models.model_of(how))[0].name
+        return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
 
     assert name(plain) == name(elsewhere)
     assert name(plain) != name(replace(plain, **change))
@@ -228,7 +229,7 @@ def test_how_images_are_served_stands_in_the_name_of_a_record(
     def name(**changes: object) -> str:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"serve": serve | changes}))
         way = form("pvc", CONSISTENCY)
-        return models.tasks_of(how, way, [question], models.model_of(how))[0].name
+        return ChatAsking(how, way, None, Account()).tasks([question], models.model_of(how))[0].name  # type: ignore[arg-type]
 
     assert name() == name(port=0, start_seconds=1.0)
     sizes = {name(min_pixels=least, max_pixels=most) for least, most in ((4, 9), (5, 9), (4, 8))}

@@ -33,9 +33,9 @@ from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.models.chat import chat_model
 from editjudge.models.chat.checkpoint import Precision, load_model
+from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.models import weights_hash
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.weights import adapter as merge_adapters
 from editjudge.models.weights import merge
 from editjudge.models.weights import tensors as merge_tensors

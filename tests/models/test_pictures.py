@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from editjudge.core import images
-from editjudge.models.endpoint.pictures import Pictures, PixelLimits, data_url
+from editjudge.models.endpoint.pictures import DataUrls, PixelLimits, data_url
 
 
 def stored(seed: int, kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: object) -> bytes:
@@ -58,7 +58,7 @@ def test_broken_and_foreign_images_are_errors(png: Callable[..., bytes]) -> None
         with pytest.raises(images.ImageError):
             data_url(data, PixelLimits())
         with pytest.raises(images.ImageError):
-            asyncio.run(Pictures(PixelLimits()).url(data))
+            asyncio.run(DataUrls(PixelLimits()).url(data))
 
 
 def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Callable[..., bytes]) -> None:
@@ -66,11 +66,11 @@ def test_each_image_is_encoded_once_by_all_who_ask_and_memory_is_bounded(png: Ca
     assert len(large) > 100_000
 
     async def ask() -> None:
-        pictures = Pictures(PixelLimits())
+        pictures = DataUrls(PixelLimits())
         urls = await asyncio.gather(*(pictures.url(data) for data in [*small, large] * 20))
         assert pictures.encoded == 5
         assert urls[:5] == [data_url(data, PixelLimits()) for data in [*small, large]]
-        tight = Pictures(PixelLimits(), kept=2 * len(urls[0]) + 100)
+        tight = DataUrls(PixelLimits(), kept=2 * len(urls[0]) + 100)
         for data in [*small, *small]:
             await tight.url(data)
         assert tight.encoded == 8

@@ -14,9 +14,9 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-import uvicorn
 from judging import compare
 from pydantic import ValidationError
+from served_app import Served
 
 from editjudge.engine import limits
 from editjudge.judges import prompt
@@ -24,38 +24,25 @@ from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
 from editjudge.models.chat import chat_model
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
-from editjudge.models.serve import launch, server
+from editjudge.models.serve import server
 from editjudge.models.serve.chat_request import MOST_PARTS, Body, read_request
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "models/tiny_base"
 
 
-class Running:
-    """A server in a thread, on a free port of loopback, and the batches that it answered."""
+class Running(Served):
+    """A served checkpoint, and the batches that it answered."""
 
     def __init__(self, folder: Path) -> None:
         self.server = server.Server(chat_model.load(folder), "judge", server.ServerLimits(16, 48_000, 3))
         self.batches: list[int] = []
         answer = self.server.answer
         self.server.answer = lambda batch: self.batches.append(len(batch)) or answer(batch)  # type: ignore[method-assign,func-returns-value]
-        self.port = launch.free_port("127.0.0.1", 0)
-        config = uvicorn.Config(self.server.app(), host="127.0.0.1", port=self.port, log_level="error")
-        self.uvicorn = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.uvicorn.run)
-        self.url = f"http://127.0.0.1:{self.port}/v1"
-
-    def __enter__(self) -> "Running":
-        self.thread.start()
-        while not launch.healthy("127.0.0.1", self.port):
-            time.sleep(0.02)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.uvicorn.should_exit = True
-        self.thread.join()
+        super().__init__(self.server.app())
+        self.url += "/v1"
 
 
 @pytest.fixture(scope="module")

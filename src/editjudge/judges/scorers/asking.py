@@ -11,7 +11,8 @@ import torch
 from transformers import Qwen3VLProcessor
 
 from editjudge.core.prompts import Prompt
-from editjudge.judges.scorers.prompts import CRITERIA, TOKEN, ScorerPrompt, criteria
+from editjudge.judges.scorers.prompts import CRITERIA, TOKEN, ScorerPrompt
+from editjudge.judges.styles import told
 
 IGNORED = -100
 
@@ -40,7 +41,7 @@ class Looks:
 
 def looks(prompt: ScorerPrompt, dimensions: Sequence[str], token: str) -> Looks:
     """How a prompt asks about these dimensions. FileError: one of them has no criteria."""
-    asked = [criteria(dimension) for dimension in dimensions] if prompt.of_each else [""]
+    asked = [told(dimension)["criteria"] for dimension in dimensions] if prompt.of_each else [""]
     turns = [
         [Prompt(version=1, source="-", user=q.replace(CRITERIA, each)) for each in asked] for q in prompt.questions
     ]

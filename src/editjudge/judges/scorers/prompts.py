@@ -56,9 +56,3 @@ def check(prompt: ScorerPrompt, file: str, token: str = TOKEN) -> None:
             raise FileError(f"{file}: questions: each must show {{source}} and then {{edited}}, on lines of their own")
         if (CRITERIA in question) != prompt.of_each:
             raise FileError(f"{file}: questions: all or none have {CRITERIA}")
-
-
-def criteria(dimension: str) -> str:
-    """What judges/prompts/dimensions says of a dimension. FileError: nothing is there."""
-    words: str = read_lined(PACKAGE / f"judges/prompts/dimensions/{dimension}.yaml", {}).value["criteria"]
-    return words

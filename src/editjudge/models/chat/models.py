@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from editjudge.core import hub, params
 from editjudge.core.code import identity
@@ -26,7 +26,7 @@ from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
 from editjudge.models.chat import logprobs
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
-from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling
+from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import (
     ChatModelSetting,
     EndpointSetting,
@@ -36,16 +36,13 @@ from editjudge.models.chat.settings import (
     TransformersSetting,
 )
 from editjudge.models.endpoint import pictures
-from editjudge.models.endpoint.spending import Account, Usage
+from editjudge.models.endpoint.spending import Account
 from editjudge.models.serve.launch import Checkpoint, Running, Serving, running
 from editjudge.vision.folders import OUT_OF_MEMORY
 
-if TYPE_CHECKING:  # they load the HTTP client and torch
-    from editjudge.models.chat.endpoint_judge import Keep
-
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 HASH = 12  # characters of a model's weights in its name
-LOCAL = "editjudge.models.chat.transformers_judge"
+LOCAL = "editjudge.models.chat.local_model"
 
 
 Setting = TypeVar("Setting", bound=ChatModelSetting)
@@ -89,25 +86,17 @@ class Model:
     def __exit__(self, *error: Any) -> None:
         self._started.__exit__(*error)
 
-    def answers(self, way: ChatForm, questions: Sequence[ChatQuestion]) -> list[list[Any]]:
-        """A model's answers to each question, one a pass: kept replies, or asked for; equal requests once, by one of
-        the runs that share the cache. See EndpointModel."""
-        setting = self.setting
-        tasks = tasks_of(setting, way, questions, self._model)
-        found, missing = _kept(tasks, setting, way, self.cache, self.account)
-
-        def keep(name: str, said: RawReply) -> None:
-            self.cache.put(name, vars(said) | {"usage": None if said.usage is None else vars(said.usage)})
-
-        while missing:  # a claim is of a question with all its tries, so it has another name than a record
-            with self.cache.claimed([_claim(task) for task in missing]) as mine:
-                tasks_here = [replace(task, said=()) for task in missing if _claim(task) in mine]
-                known, rest = _kept(tasks_here, setting, way, self.cache, self.account)
-                new = self._ask_all(setting, way, rest, keep) if rest else []
-            found |= known | dict(zip((task.name for task in rest), new, strict=True))
-            missing = [task for task in missing if task.name not in found]
-        each = [replace(found[task.name], key=task.question.key) for task in tasks]
-        return [each[start : start + setting.passes] for start in range(0, len(each), setting.passes)]
+    def answers(self, form: ChatForm, questions: Sequence[ChatQuestion]) -> list[list[Any]]:
+        """The answers to each question, one a pass: in kept replies, or asked for. Equal requests are sent once."""
+        asking = ChatAsking(self.setting, form, self.cache, self.account)
+        tasks = asking.tasks(questions, self._model)
+        found = {task.name: asking.resumed(task) for task in {task.name: task for task in tasks}.values()}
+        missing = [task for task in found.values() if asking.wants(task)]
+        self.account.reused += len(found) - len(missing)
+        if missing:
+            found |= {task.name: task for task in self._ask_all(asking, missing)}
+        each = [replace(found[task.name].answer, key=task.question.key) for task in tasks]
+        return [each[start : start + self.setting.passes] for start in range(0, len(each), self.setting.passes)]
 
     @functools.cached_property
     def _model(self) -> list[Any]:
@@ -126,32 +115,15 @@ class Model:
         workers = cast(TransformersSetting, self.setting).workers
         return self._started.enter_context(on_devices(places(workers, gpus), _begin))
 
-    def _ask_all(self, setting: ChatModelSetting, way: ChatForm, tasks: Sequence[ChatTask], keep: "Keep") -> list[Any]:
-        if isinstance(setting, TransformersSetting):
-            return _in_processes(setting, way, tasks, keep, self.account, self._pool)
-        from editjudge.models.chat.endpoint_judge import EndpointModel
+    def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
+        if isinstance(self.setting, TransformersSetting):
+            return _in_processes(asking, tasks, self._pool)
+        from editjudge.models.chat.endpoint_model import EndpointModel
 
-        url, key = None, None
-        if isinstance(setting, EndpointSetting):
-            url, key = setting.base_url, setting.key()
-        assert isinstance(setting, HttpSetting)
-        if url is None:
-            url, setting = self._server.url, replace(setting, model=self._server.model)
-        return EndpointModel(setting, url, key, way, self.account, keep).answer_all(tasks)
-
-
-def tasks_of(
-    setting: ChatModelSetting, way: ChatForm, questions: Sequence[ChatQuestion], model: list[Any]
-) -> list[ChatTask]:
-    """Every question in every pass, under the name of its record. model: of `model_of`. Each image is hashed once."""
-    digest = functools.cache(lambda image: resume.fingerprint(bytes(image)))
-    tasks = []
-    for question in questions:
-        chat = [way.messages(question.instruction), [digest(question.images[name]) for name in way.images]]
-        for number in range(setting.passes):
-            name = resume.fingerprint(model, chat, sampling(setting, way, number))
-            tasks.append(ChatTask(name, question, number))
-    return tasks
+        if isinstance(self.setting, EndpointSetting):
+            return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
+        named = replace(asking, setting=replace(self.setting, model=self._server.model))
+        return EndpointModel(named, self._server.url, None).answer_all(tasks)
 
 
 def model_of(setting: ChatModelSetting) -> list[Any]:
@@ -171,37 +143,6 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
         parts += [identity(LOCAL)]
         parts += [setting.min_pixels, setting.max_pixels] if setting.min_pixels or setting.max_pixels else []
     return parts
-
-
-def _claim(task: ChatTask) -> str:
-    return f"question {task.name}"
-
-
-def _kept(
-    tasks: Sequence[ChatTask], setting: ChatModelSetting, way: ChatForm, cache: resume.RecordCache, account: Account
-) -> tuple[dict[str, Any], list[ChatTask]]:
-    """The answers in the kept replies, by task, and the tasks that must be asked, with the replies that there are."""
-    found: dict[str, Any] = {}
-    missing: list[ChatTask] = []
-    tries = setting.reply_tries
-    for wanted in {task.name: task for task in tasks}.values():
-        task, answer = wanted, cast(Any, None)
-        while not answered(answer) and len(task.said) < tries:
-            record = cache.get(record_name(setting, way, task))
-            if record is None:
-                break
-            usage = record[0]["usage"]
-            said = RawReply(**record[0] | {"usage": None if usage is None else Usage(**usage)})
-            task = replace(task, said=(*task.said, said))
-            answer = read(way, task)
-        if task.said:
-            account.use(task.name, answer.usage, answered(answer))
-        if answered(answer) or len(task.said) >= tries:
-            account.reused += 1
-            found[task.name] = answer
-        else:
-            missing.append(task)
-    return found, missing
 
 
 def places(workers: int, gpus: int) -> list[str]:
@@ -227,48 +168,36 @@ def _begin(device: str) -> None:
     _ModelProcess.device = device
 
 
-def _in_processes(
-    setting: TransformersSetting,
-    way: ChatForm,
-    tasks: Sequence[ChatTask],
-    keep: "Keep",
-    account: Account,
-    pool: ProcessPoolExecutor,
-) -> list[Any]:
-    """Chunks of CHUNK questions, each answered by itself, so that the number of processes changes no reply."""
-    start, found = time.monotonic(), list[Any]()
-    reply = functools.partial(_replies, setting, way)
-    while size := min(ROUND, account.left(), len(tasks) - len(found)):
-        part = list(tasks[len(found) : len(found) + size])
-        came: dict[int, Any] = {}
+def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPoolExecutor) -> list[ChatTask]:
+    """The tasks with their answers. Each chunk of CHUNK is answered by itself, so that the number of processes changes
+    no reply."""
+    start, account, done = time.monotonic(), asking.account, list[ChatTask]()
+    ask = functools.partial(_replies, cast(TransformersSetting, asking.setting), asking.form)
+    while size := min(ROUND, account.left(), len(tasks) - len(done)):
+        part = list(tasks[len(done) : len(done) + size])
         pending = list(range(size))
         while pending:
             chunks = [[part[n] for n in pending[first : first + CHUNK]] for first in range(0, len(pending), CHUNK)]
-            replies = progress(pool.map(reply, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
-            for n, said in zip(pending, chain.from_iterable(replies), strict=True):
-                if isinstance(said, str):  # not asked: its images cannot be used, or do not fit
-                    account.failures["memory" if said == OUT_OF_MEMORY else "image"] += 1
-                    came[n] = way.answer(part[n].question, said)
-                    continue
-                keep(record_name(setting, way, part[n]), said)
-                part[n] = replace(part[n], said=(*part[n].said, said))
-                came[n] = read(way, part[n])
-                account.use(part[n].name, came[n].usage, answered(came[n]))
-            unread = (n for n in pending if part[n].said and not answered(came[n]))
-            pending = [n for n in unread if len(part[n].said) < setting.reply_tries and account.left()]
+            came = progress(pool.map(ask, chunks), len(chunks), f"{account.judge}, by {CHUNK} questions")
+            unread = []
+            for n, reply in zip(pending, chain.from_iterable(came), strict=True):
+                if isinstance(reply, str):  # not asked: its images cannot be used, or do not fit
+                    part[n] = asking.failed(part[n], "memory" if reply == OUT_OF_MEMORY else "image", reply)
+                else:
+                    part[n] = asking.taken(part[n], reply)
+                    unread += [n] if asking.wants(part[n]) else []
+            pending = [n for n in unread if account.left()]
         account.asked += sum(bool(task.said) for task in part)
-        found += [came[n] for n in range(size)]
-    unasked = tasks[len(found) :]
-    account.unasked += len(unasked)
+        done += part
     account.seconds += time.monotonic() - start
-    return found + [way.answer(task.question, account.closed()) for task in unasked]
+    return done + [asking.unasked(task) for task in tasks[len(done) :]]
 
 
-def _replies(setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
+def _replies(setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
     """In a process: the replies to a chunk, by a model that has seen no other."""
-    from editjudge.models.chat import transformers_judge
+    from editjudge.models.chat import local_model
 
-    return transformers_judge.replies(setting, way, tasks, _ModelProcess.device)
+    return local_model.replies(setting, form, tasks, _ModelProcess.device)
 
 
 def name_of(setting: ChatModelSetting) -> str:

@@ -55,7 +55,7 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
     return b"data:image/%s;base64,%s" % (kind.encode(), base64.b64encode(data))
 
 
-class Pictures:
+class DataUrls:
     """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them."""
 
     def __init__(self, limits: PixelLimits, kept: int = KEPT) -> None:

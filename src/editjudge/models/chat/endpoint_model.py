@@ -3,19 +3,19 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from tqdm import tqdm
 
 from editjudge.core import images
 from editjudge.engine import progress
-from editjudge.models.chat.forms import ChatForm, RawReply
+from editjudge.models.chat.forms import RawReply
 from editjudge.models.chat.logprobs import essential
-from editjudge.models.chat.request import ChatTask, answered, read, record_name, sampling, shown, write_body
+from editjudge.models.chat.request import ChatAsking, ChatTask, images_of, sampling, write_body
 from editjudge.models.chat.settings import EndpointSetting, HttpSetting
 from editjudge.models.endpoint.client import (
     CallAnswer,
@@ -27,16 +27,14 @@ from editjudge.models.endpoint.client import (
     Refused,
     read_completion,
 )
-from editjudge.models.endpoint.pictures import Pictures, PixelLimits
-from editjudge.models.endpoint.spending import Account, Usage
+from editjudge.models.endpoint.pictures import DataUrls, PixelLimits
+from editjudge.models.endpoint.spending import Usage
 
 WAITING = 4  # questions under way for each place in flight: one that waits before its next try holds no place
 DOWN = 100  # questions in a row without an answer after which no more are asked
 # Options that an endpoint may refuse, and what to send in their place. Not the temperature, which decides the replies.
 REFUSABLE = {"logprobs": None, "top_logprobs": None, "seed": None, "max_tokens": "max_completion_tokens"}
 STRUCTURE = "response_format"  # another: a server that takes none, or not this schema, may refuse without naming it
-Keep: TypeAlias = Callable[[str, RawReply], None]
-"""Gets each reply as soon as it has come, usable or not, under its record's name, in the thread that asks."""
 
 
 class EndpointModel:
@@ -47,28 +45,28 @@ class EndpointModel:
     and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model.
     """
 
-    def __init__(
-        self, setting: HttpSetting, base_url: str, key: str | None, form: ChatForm, account: Account, keep: Keep
-    ) -> None:
-        self.setting, self.form, self.account, self.keep = setting, form, account, keep
-        reached = (setting.max_in_flight, setting.per_minute, setting.timeout, setting.connect_timeout, setting.tries)
-        self.endpoint = Endpoint(Connection(base_url, key, *reached), account.retries)
-        self.pictures = Pictures(PixelLimits(setting.min_pixels, setting.max_pixels))
+    def __init__(self, asking: ChatAsking, base_url: str, key: str | None) -> None:
+        assert isinstance(asking.setting, HttpSetting)
+        self.asking, self.setting, self.form, self.account = asking, asking.setting, asking.form, asking.account
+        how = self.setting
+        reached = (how.max_in_flight, how.per_minute, how.timeout, how.connect_timeout, how.tries)
+        self.endpoint = Endpoint(Connection(base_url, key, *reached), self.account.retries)
+        self.urls = DataUrls(PixelLimits(how.min_pixels, how.max_pixels))
         self.under_way = 0
         self.one_done = asyncio.Event()
         self.failed_in_a_row = 0
         self.structured = False  # whether a reply in the form of the schema has come
 
-    def answer_all(self, tasks: Sequence[ChatTask]) -> list[Any]:
-        """The answers to the tasks, in their order. Nothing is done for a task before its turn has come."""
+    def answer_all(self, tasks: Sequence[ChatTask]) -> list[ChatTask]:
+        """The tasks with their answers, in their order. Nothing is done for a task before its turn has come."""
         start = time.monotonic()
         try:
             return asyncio.run(self._answer_all(tasks))
         finally:
             self.account.seconds += time.monotonic() - start
 
-    async def _answer_all(self, tasks: Sequence[ChatTask]) -> list[Any]:
-        answers: dict[int, Any] = {}
+    async def _answer_all(self, tasks: Sequence[ChatTask]) -> list[ChatTask]:
+        done: dict[int, ChatTask] = {}
         refused: BaseException | None = None
         waiting = iter(enumerate(tasks))
         with progress.bar(len(tasks), self.account.judge, "question") as bar:
@@ -76,22 +74,23 @@ class EndpointModel:
                 try:
                     async with asyncio.TaskGroup() as group:
                         for _ in range(min(len(tasks), WAITING * self.setting.max_in_flight)):
-                            group.create_task(self._work(waiting, answers, bar))
+                            group.create_task(self._work(waiting, done, bar))
                 except* EndpointError as errors:
                     refused = errors.exceptions[0]
         if refused is not None:
             raise refused
-        return [answers[n] for n in range(len(tasks))]
+        return [done[n] for n in range(len(tasks))]
 
-    async def _work(self, waiting: Iterator[tuple[int, ChatTask]], answers: dict[int, Any], bar: tqdm) -> None:
+    async def _work(self, waiting: Iterator[tuple[int, ChatTask]], done: dict[int, ChatTask], bar: tqdm) -> None:
         for n, task in waiting:
             if not await self._room():
-                answers[n] = self._unasked(task)
+                done[n] = self.asking.unasked(task)
             elif self.failed_in_a_row >= DOWN:
-                answers[n] = self._failed(task, "not asked", f"not asked: the {DOWN} questions before had no answer")
+                why = f"not asked: the {DOWN} questions before had no answer"
+                done[n] = self.asking.failed(task, "not asked", why)
             else:
                 self.under_way += 1
-                answers[n] = await self._answer(task)
+                done[n] = await self._answer(task)
                 self.under_way -= 1
                 self.one_done.set()
             if self.account.failures:
@@ -107,43 +106,26 @@ class EndpointModel:
             await self.one_done.wait()
         return True
 
-    def _unasked(self, task: ChatTask) -> Any:
-        """The unreadable answer that was kept, or none."""
-        if task.said:
-            self.account.reused += 1
-            return read(self.form, task)
-        self.account.unasked += 1
-        return self.form.answer(task.question, self.account.closed())
-
-    def _failed(self, task: ChatTask, kind: str, reason: str) -> Any:
-        self.account.failures[kind] += 1
-        return self.form.answer(task.question, reason)
-
-    async def _answer(self, task: ChatTask) -> Any:
-        """A readable answer; or the last unreadable one; or none, with the reason."""
-        answer = read(self.form, task)
-        while not answered(answer) and len(task.said) < self.setting.reply_tries:
+    async def _answer(self, task: ChatTask) -> ChatTask:
+        """The task with a readable answer; or with the last unreadable one; or with none, and the reason."""
+        while self.asking.wants(task):
             # The budget must be enough for one reply more to each question under way, this one included.
             if task.said and self.account.affordable() < self.under_way:
                 break
             try:
                 came = await self._ask(task)
             except images.ImageError as error:
-                return self._failed(task, "image", str(error))
+                return self.asking.failed(task, "image", str(error))
             except CallFailed as failure:
                 self.account.requests += failure.requests
                 # A refused question says nothing about the others once one has been answered.
                 self.failed_in_a_row += not (isinstance(failure, Refused) and self.account.used)
-                return self._failed(task, failure.kind, failure.reason)
+                return self.asking.failed(task, failure.kind, failure.reason)
             self.failed_in_a_row = 0
             self.account.requests += came.requests
-            said = self._said(came)
-            self.keep(record_name(self.setting, self.form, task), said)
-            task = replace(task, said=(*task.said, said))
-            answer = read(self.form, task)
-            self.account.use(task.name, answer.usage, answered(answer))
+            task = self.asking.taken(task, self._reply(came))
         self.account.asked += 1
-        return answer
+        return task
 
     async def _ask(self, task: ChatTask) -> CallAnswer[Completion]:
         """The reply to the task's next request, without the options that the endpoint has been found to refuse.
@@ -176,14 +158,14 @@ class EndpointModel:
 
     async def _body(self, task: ChatTask, chosen: Mapping[str, Any]) -> bytes:
         urls = []
-        for name, data in shown(self.form, task.question).items():
+        for name, data in images_of(self.form, task.question).items():
             try:
-                urls.append(await self.pictures.url(data))
+                urls.append(await self.urls.url(data))
             except images.ImageError as error:
                 raise images.ImageError(f"{name}: {error}") from None
         return write_body(chosen, self.form.messages(task.question.instruction), urls)
 
-    def _said(self, came: CallAnswer[Completion]) -> RawReply:
+    def _reply(self, came: CallAnswer[Completion]) -> RawReply:
         reply, usage = came.value, None
         if reply.tokens_in is not None and reply.tokens_out is not None:
             usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)

@@ -19,10 +19,10 @@ from chat_client import Server, ask, chat_server, kept, picture, questions, sett
 
 from editjudge.core.params import ParamsError
 from editjudge.judges import asking
-from editjudge.judges.protocol import Question
+from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_judge import EndpointModel
-from editjudge.models.chat.request import ChatTask
+from editjudge.models.chat.endpoint_model import EndpointModel
+from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after
@@ -91,23 +91,16 @@ def test_a_killed_run_asks_nothing_again_that_was_kept(tmp_path: Path) -> None:
     assert all(answer.forward.winner for answer in answers)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_two_runs_at_once_pay_for_every_question_once(tmp_path: Path, killed: bool) -> None:
+def test_two_runs_at_once_lose_no_answer(tmp_path: Path) -> None:
+    """They may pay for a question twice."""
     file = tmp_path / "c"
     script = Path(__file__).parents[1] / "helpers/chat_client.py"
     with chat_server(delay=0.02) as server:
         command = [sys.executable, script, server.url, file, "60"]
         two = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
-        if killed:
-            deadline = time.monotonic() + 60
-            while kept(file) < 20 and time.monotonic() < deadline:
-                time.sleep(0.02)
-            two[0].kill()
-        assert [run.wait(120) for run in two] == [-9 if killed else 0, 0]
-        settled(server)
+        assert [run.wait(120) for run in two] == [0, 0]
         answered = server.log()["answered"]
     assert kept(file) == len(answered) == 120
-    assert sum(answered.values()) - 120 <= (8 if killed else 0), "what was in flight when it was killed"
 
 
 def test_an_endpoint_that_is_down_is_not_remembered(tmp_path: Path, sound: Server) -> None:
@@ -454,11 +447,16 @@ def test_a_judge_without_fields_is_named(given: Any) -> None:
         asking.open_judges({"gpt": given})
 
 
-def test_memory_does_not_grow_with_what_waits(sound: Server) -> None:
+def test_memory_does_not_grow_with_what_waits(sound: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     how = EndpointSetting(base_url=sound.url, model="m", max_in_flight=2)
     alive: list[int] = []
-    judge = EndpointModel(
-        how, sound.url, None, style("pvc"), Account(), lambda *_: alive.append(len(asyncio.all_tasks()))
-    )
-    judge.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
+
+    def taken(_: ChatAsking, task: ChatTask, reply: Any) -> ChatTask:
+        alive.append(len(asyncio.all_tasks()))
+        return replace(task, answer=Verdict(task.name, "Tie", None, "", None))
+
+    monkeypatch.setattr(ChatAsking, "taken", taken)
+    model = EndpointModel(ChatAsking(how, style("pvc"), None, Account()), sound.url, None)  # type: ignore[arg-type]
+    model.answer_all([ChatTask(str(n), question) for n, question in enumerate(questions(60))])
+    assert len(alive) == 60
     assert max(alive) <= 2 * 4 + 2

@@ -12,7 +12,7 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from editjudge.core import images
 from editjudge.models.chat.chat_model import Chat, ChatModel, Reply, decode, load
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, Tokens
-from editjudge.models.chat.request import ChatTask, sampling, shown
+from editjudge.models.chat.request import ChatTask, images_of, sampling
 from editjudge.models.chat.settings import TransformersSetting
 from editjudge.models.endpoint.spending import Usage
 from editjudge.vision.loading import NoMemory, within_memory
@@ -65,7 +65,7 @@ class LocalModel:
 
     def _fault(self, question: ChatQuestion, pixels: dict[bytes, np.ndarray]) -> str | None:
         """Which of the question's images cannot be used, and why; those that can are decoded into `pixels`."""
-        for name, data in shown(self.form, question).items():
+        for name, data in images_of(self.form, question).items():
             try:
                 pixels[data] = pixels[data] if data in pixels else decode(data)
             except images.ImageError as error:
@@ -74,7 +74,7 @@ class LocalModel:
 
     def _chat(self, question: ChatQuestion, number: int) -> Chat:
         text = self.chat_model.render(self.form.messages(question.instruction))
-        seen, seed = tuple(shown(self.form, question).values()), self.seed + number
+        seen, seed = tuple(images_of(self.form, question).values()), self.seed + number
         return Chat(text, seen, self.form.max_new_tokens, self.temperature, seed=seed)
 
     def _said(self, reply: Reply) -> RawReply:
@@ -101,7 +101,7 @@ class LocalModel:
 
 
 def replies(
-    setting: TransformersSetting, way: ChatForm, tasks: Sequence[ChatTask], device: str
+    setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatTask], device: str
 ) -> list[RawReply | str]:
     """The first replies to tasks, or the next ones to those that have some, by the setting's model on the device."""
     if setting.workers != 1:
@@ -110,9 +110,9 @@ def replies(
     loaded = _loaded(setting.model, setting.dtype, setting.lora, device, *bounds)
     found: list[RawReply | str] = []
     for tried, group in groupby(tasks, key=lambda task: len(task.said)):
-        same, sampled = list(group), sampling(setting, way, 0, tried)
+        same, sampled = list(group), sampling(setting, form, 0, tried)
         how = (sampled["temperature"], sampled.get("seed", setting.seed))
-        model = LocalModel(loaded.model, loaded.processor, way, setting.batch_size, *how)
+        model = LocalModel(loaded.model, loaded.processor, form, setting.batch_size, *how)
         found += model.ask_many([task.question for task in same], [task.number for task in same])
     return found
 
