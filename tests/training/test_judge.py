@@ -25,8 +25,8 @@ from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import data, judge, lesson, trainer
