@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import training_pairs
-import yaml
+import training_runs
 
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
@@ -57,28 +57,16 @@ Project = Callable[..., Path]
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """project(name, images, **settings): a folder with params, pairs and the tiny base, and the working directory."""
-    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **runs.ENVIRONMENT}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
 
     def make(name: str, shown: dict[tuple[str, str], bytes | None], **settings: object) -> Path:
-        folder = tmp_path / name
-        (folder / "models").mkdir(parents=True)
-        (folder / "plots").mkdir()
-        (folder / "models/tiny_base").symlink_to(ROOT / "models/tiny_base")
-        (folder / "configs").symlink_to(ROOT / "configs")
-        (folder / "params.yaml").write_text(yaml.safe_dump(values_with(**settings)))
+        folder = training_runs.project(tmp_path / name, values_with(**settings), monkeypatch)
         training_pairs.write(
             folder, [training_pairs.pair(int(key[1:])) for model, key in shown if model == "good"], shown
         )
-        monkeypatch.chdir(folder)
         return folder
 
-    yield make
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
+    with training_runs.one_thread(monkeypatch):
+        yield make
 
 
 def values_with(**settings: object) -> dict:
@@ -105,15 +93,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
     folder, rng = project("killed", pairs), np.random.default_rng()
     step = int(rng.choice([2, 4, 6, 8]))
-    process = subprocess.Popen([sys.executable, "-m", "editjudge.stages.train_judge"], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not [*folder.glob(f"work/train_judge/*/checkpoints/checkpoint-{step}/whole")]:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    time.sleep(rng.uniform(0.0, 0.1))
-    process.kill()
-    process.wait()
+    training_runs.kill_after(folder, train_judge.job().command, step, rng.uniform(0.0, 0.1))
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
     assert 0 < len(losses(folder)) < 12, "the curve is there while it trains"
     runs.carry_out(train_judge.job())

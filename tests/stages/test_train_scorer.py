@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 import tiny_scorer
 import torch
+import training_runs
 import yaml
 
 from editjudge.core import images, params, records
@@ -68,28 +66,17 @@ def rows(count: int) -> tuple[list[records.Row], list[records.Row]]:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """project(name, **settings): a folder with params, data and the tiny base, and the working directory."""
-    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **runs.ENVIRONMENT}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
 
     def make(name: str, **settings: object) -> Path:
-        folder = tmp_path / name
-        (folder / "models").mkdir(parents=True)
-        (folder / "models/tiny_base").symlink_to(ROOT / "models/tiny_base")
-        (folder / "configs").symlink_to(ROOT / "configs")
         given = tiny_scorer.GIVEN | SMALL | settings
-        (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": given}}))
+        folder = training_runs.project(tmp_path / name, {"train_scorer": {"tiny": given}}, monkeypatch)
         pairs, pictures = rows(20)
         records.write(folder / "data/scorer_data/made.parquet", pairs, "scorer_data")
         records.write(folder / "data/scorer_images/made.parquet", pictures, "scorer_images")
-        monkeypatch.chdir(folder)
         return folder
 
-    yield make
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
+    with training_runs.one_thread(monkeypatch):
+        yield make
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
@@ -109,15 +96,7 @@ def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(pro
     assert [row["test"]["n"] for row in found["agreement"]] == [5, 5, 5]
 
     folder = project("killed", head_dropout=0.0)
-    command = [sys.executable, "-m", "editjudge.stages.train_scorer", "--name", "tiny"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not [*folder.glob("work/train_scorer/*/checkpoints/checkpoint-2/whole")]:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
+    training_runs.kill_after(folder, train_scorer.job("tiny").command, 2)
     assert not (folder / "metrics/train_scorer/tiny.json").exists(), "killed too late"
     runs.carry_out(train_scorer.job("tiny"))
     assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 2

@@ -155,7 +155,7 @@ class TrainScorerSetting(SingleEditsSetting):
 class TrainRaterSetting(SingleEditsSetting):
     """An entry of section `train_scorer` that says its scores in words: it has `rubrics`, the set whose questions and
     replies are learnt. most: rows to learn from, balanced over tasks and scores; 0: all. distance_weight: see
-    `rater.Trainer`."""
+    `rater.RaterLesson`."""
 
     rubrics: Text
     most: Count = 0
