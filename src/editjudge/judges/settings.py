@@ -1,7 +1,7 @@
 """What `judges` and `raters` of params.yaml say of each entry, checked before anything is asked.
 
 A judge or rater that asks a chat model *has* a model (models.chat.settings): in the file the fields of both stand side
-by side. The comments of params.yaml say what the fields mean; those without a default here must be given there.
+by side. docs/judges.md has a table of the fields.
 """
 
 from collections.abc import Mapping

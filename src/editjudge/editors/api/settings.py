@@ -44,7 +44,14 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ApiSetting:
-    """An editing model behind an API. The comments of params.yaml say what the fields mean."""
+    """An editing model behind an API.
+
+    base_url, model: such as https://api.openai.com/v1 and gpt-image-1.5. api_key_env: the environment variable with the
+    key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
+    whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
+    one try. megabytes: of an image that comes. price: money an image. ask: 1 to 5, the quality that is asked for in
+    words, of an editor trained with them.
+    """
 
     kind: Literal["api"] = "api"
     base_url: Address

@@ -1,6 +1,6 @@
 """Settings of chat models: which model, where it runs, how it samples, what it may cost.
 
-Judges, raters, parsers, grounders and captioners have a model. params.yaml's comments say what the fields mean.
+Judges, raters, parsers, grounders and captioners have a model. docs/judges.md has a table of the fields.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,12 @@ def _check_pixels(setting: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ChatModelSetting:
-    """What all chat models share: how they sample, how often they are asked, and for how much."""
+    """What all chat models share: how they sample, how often they are asked, and for how much.
+
+    temperature: above 0 replies are sampled. passes: replies to each question, of which the majority decides; more than
+    one need a temperature. reply_tries: replies to a question until one can be read; the second and later ones are
+    sampled. seed: of the first pass; the next ones count on.
+    """
 
     model: Text
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
@@ -90,7 +95,13 @@ class TransformersSetting(LocalSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class HttpSetting(ChatModelSetting):
-    """A model that is asked over HTTP."""
+    """A model that is asked over HTTP.
+
+    logprobs: how many likeliest tokens are asked for, where confidence is read; 0: none. max_new_tokens: that a reply
+    may take, thinking included; 0: what the prompt needs. max_in_flight: requests at a time. per_minute: requests; 0:
+    no limit. timeout: seconds of one try, until the whole reply has come. tries: of a question that is not answered.
+    min_pixels, max_pixels: images outside are resized, others are sent as they are stored; 0: no limit.
+    """
 
     logprobs: Annotated[Count, Field(le=20)] = 20
     max_new_tokens: Count = 0

@@ -57,7 +57,16 @@ class ArenaPlan:
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class LeaderboardSetting:
-    """Section `leaderboard` of params.yaml, whose comments say what the fields mean."""
+    """Section `leaderboard` of params.yaml.
+
+    prior: L2 penalty on the centred abilities; weak (0.01) keeps them finite and no more; published is GEditBench v2's
+    1, which draws models that almost always win or lose towards the others, by hundreds of points. weighting: balanced
+    gives every dimension the same total weight. ties: davidson has one tie parameter a dimension; halves is
+    Bradley-Terry, a tie being half a win of either side. replicates: bootstrap draws for the intervals of ranks; 0: no
+    intervals. idle, clean: a model that does nothing and one that does what was asked and no more; how often the first
+    wins is a figure of its own, as a judge of consistency may prefer doing nothing. anchor: a model that stands at
+    anchor_rating; intervals are those of the distance to it. exclude: models whose matches are left out of all boards.
+    """
 
     prior: Literal["weak", "published"]
     weighting: Literal["balanced", "by_matches"]
