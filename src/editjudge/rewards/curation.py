@@ -2,7 +2,7 @@
 
     python -m editjudge.rewards.curation --pairs pairs.parquet --scorer editreward --share 0.5 --out best
     python -m editjudge.rewards.curation --source photos --edited flux kontext --instructions prompts.csv \\
-        --scorer clip_d --top 20000 --per-task 2000 --per-prompt 1 --out best
+        --scorer dino_i --top 20000 --per-task 2000 --per-prompt 1 --out best
     python -m editjudge.rewards.curation --pairs pairs.parquet --rater imgedit_judge --share 0.8 --out best
 
 --pairs is a Parquet file with source_image, edited_image and instruction, and perhaps key, task, model and damage. Or
