@@ -16,8 +16,8 @@ from editjudge.judges.prompt import messages
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.tensors import read_header
-from editjudge.training import data
-from editjudge.training import lora as sft
+from editjudge.training.lesson import lora
+from editjudge.training.samples import SIDES
 
 
 @pytest.fixture
@@ -56,13 +56,11 @@ def test_flops_are_those_that_torch_counts(accelerator: ModuleType, tmp_path: Pa
     [pair], pictures = accelerator.samples(1, shape.pixels)
     processor = load_processor(tmp_path / "base")
     text = processor.apply_chat_template(messages(pair.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(pictures[getattr(pair, name)]) for name in data.IMAGES]
+    shown = [images.decode(pictures[getattr(pair, name)]) for name in SIDES]
     inputs = processor(images=[shown], text=[text], return_tensors="pt")
     net = load_model(tmp_path / "base")
     net.set_attn_implementation("eager")
-    model = get_peft_model(
-        net, sft.lora(training_pairs.setting(lora_rank=64, lora_alpha=128, lora_dropout=0.0))
-    ).train()
+    model = get_peft_model(net, lora(training_pairs.setting(lora_rank=64, lora_alpha=128, lora_dropout=0.0))).train()
     net.gradient_checkpointing_enable({"use_reentrant": False})
     net.enable_input_require_grads()
     with FlopCounterMode(display=False) as counter:

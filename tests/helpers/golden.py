@@ -68,7 +68,10 @@ from editjudge.stages import (
 )
 from editjudge.stages import filter as filtering
 from editjudge.statistics import agreement
-from editjudge.training import data, lora, scorer
+from editjudge.training import trainer
+from editjudge.training.judge import JudgeLesson
+from editjudge.training.samples import ScoredSample
+from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainScorerSetting
 from editjudge.vision import aesthetics
 from tools.tiny_base import pretrain, samples, tiny
@@ -228,9 +231,9 @@ def training() -> tuple[Path, Any]:
         train_judge.read_setting(settings()), lora_rank=4, lora_alpha=8, learning_rate=1e-3, max_steps=3,
         global_batch=4, held_out_share=0.0, test_share=0.0, log_every=1,
     )  # fmt: skip
-    table = data.dataset(train_judge.samples_of(training_pairs()[:12], []))
+    samples = train_judge.samples_of(training_pairs()[:12])
     out, checkpoints = (Path(scratch().name) / name for name in ("adapter", "checkpoints"))
-    trained = lora.train_adapter(ROOT / "models/tiny_base", table, _image, out, setting, checkpoints)
+    trained = trainer.train(JudgeLesson(setting), samples, ROOT / "models/tiny_base", _image, out, checkpoints)
     return out, trained.history
 
 
@@ -242,7 +245,7 @@ def scoring() -> Any:
         settings()["train_scorer"]["editreward"]
         | {"max_steps": 3, "global_batch": 4, "batch_size": 4, "held_out_share": 0.0, "log_every": 1, "calibration": 8},
     )  # fmt: skip
-    pictures, samples = dict[str, bytes](), list[scorer.Sample]()
+    pictures, samples = dict[str, bytes](), list[ScoredSample]()
     for prompt in raw_pairs()[:2]:
         made = scorer_data.make_edits(prompt, 7)
         names = [f"{prompt['key']}.{n}" for n in range(len(made))]
@@ -254,7 +257,7 @@ def scoring() -> Any:
             better = "" if scores[0][2] == scores[1][2] else "Image A" if scores[0][2] > scores[1][2] else "Image B"
             key, words = f"{names[a]}.{b}", prompt["instruction"]
             samples.append(
-                scorer.Sample(
+                ScoredSample(
                     key,
                     prompt["key"],
                     "train",
@@ -267,8 +270,8 @@ def scoring() -> Any:
                 )
             )
     out, checkpoints = (Path(scratch().name) / name for name in ("scorer", "scorer_checkpoints"))
-    base, table = ROOT / "models/tiny_base", data.dataset(samples)
-    trained, *_ = scorer.train_scorer(base, table, pictures.__getitem__, out, setting, checkpoints)
+    base, lesson = ROOT / "models/tiny_base", ScorerLesson(setting)
+    trained = trainer.train(lesson, samples, base, pictures.__getitem__, out, checkpoints)
     asked = [Edit(s.instruction, pictures[s.source], pictures[s.a]) for s in samples]
     said = [dataclasses.asdict(each) for each in CheckpointScorer.load(out, batch_size=4, device="cpu").score(asked)]
     assert all(each.pop("said") is None for each in said), "it has no words"

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from editjudge.core import params
 from editjudge.core.settings import read
 from editjudge.models.chat.processor import load_processor
-from editjudge.training import scorer, trainer
+from editjudge.training import trainer
+from editjudge.training.lesson import TrainedModel
+from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainScorerSetting
 
 GIVEN = params.load(Path(__file__).parents[2] / "params.yaml")["train_scorer"]["editreward"]
@@ -19,6 +23,9 @@ def setting(**changes: Any) -> TrainScorerSetting:
 
 def write(base_dir: Path, folder: Path, **changes: Any) -> None:
     """Its calibration knows three edits, which score about as any does."""
-    how = setting(head_sizes=[8], **changes)
-    model = scorer.build(base_dir, how, load_processor(base_dir), "float32", "cpu")
-    scorer.save(base_dir, folder, how, trainer.weights_of(model), [-1e3, 0.0, 1e3], (0, 0))
+    lesson = ScorerLesson(setting(head_sizes=[8], **changes))
+    model, _ = lesson.build(base_dir, load_processor(base_dir), "float32", "cpu")
+    size, dimensions = 4 if lesson.setting.head == "gaussian" else 2, len(lesson.setting.dimensions)
+    share = {"mean": 1, "min": 1, "sum": dimensions}[lesson.setting.aggregation]
+    calibration = torch.tensor([-1e3, 0.0, 1e3])[:, None].repeat(1, size * dimensions) / share
+    lesson.save(TrainedModel(model, base_dir, trainer.weights_of(model), calibration, 0, 0), folder)

@@ -4,30 +4,30 @@ import numpy as np
 import pytest
 
 from editjudge.labels import adiee
-from editjudge.labels.adiee import Editors, Sample, Thresholds
+from editjudge.labels.adiee import EditFeatures, Editors, LikenessLimits
 
 EDITORS = Editors(bad=("sdedit",), good=("magicbrush",), least=0.2)
-BELOW = Thresholds(0.8, 0.6)
+BELOW = LikenessLimits(0.8, 0.6)
 
 
 @pytest.mark.parametrize(
     ("sample", "rule", "label"),
     [
-        (Sample("truth", "gt", clip_d=-1.0), "truth", 1.0),
-        (Sample("input", None, 0.0, 0.1, 0.1), "input", 0.0),
-        (Sample("edit", "sdedit", 0.9, 1.0, 1.0), "bad_editor", 0.0),
-        (Sample("edit", "magicbrush", -1e-9, 1.0, 1.0), "clip_d_negative", 0.0),
-        (Sample("edit", "magicbrush", 0.0, 0.79, 0.59), "unlike_truth", 0.0),
-        (Sample("edit", "magicbrush", 0.0, 0.8, 0.59), "good_editor_unsure", 0.5),
-        (Sample("edit", "magicbrush", 0.0, 0.79, 0.6), "good_editor_unsure", 0.5),
-        (Sample("edit", "magicbrush", 0.19, 0.9, 0.9), "good_editor_unsure", 0.5),
-        (Sample("edit", "magicbrush", 0.2, 0.9, 0.9), "good_editor", 1.0),
-        (Sample("edit", "magicbrush", 0.2, None, None), "good_editor", 1.0),
-        (Sample("edit", "flux", 0.9, 0.9, 0.9), None, None),
-        (Sample("edit", "magicbrush", None, 0.9, 0.9), None, None),
+        (EditFeatures("truth", "gt", clip_d=-1.0), "truth", 1.0),
+        (EditFeatures("input", None, 0.0, 0.1, 0.1), "input", 0.0),
+        (EditFeatures("edit", "sdedit", 0.9, 1.0, 1.0), "bad_editor", 0.0),
+        (EditFeatures("edit", "magicbrush", -1e-9, 1.0, 1.0), "clip_d_negative", 0.0),
+        (EditFeatures("edit", "magicbrush", 0.0, 0.79, 0.59), "unlike_truth", 0.0),
+        (EditFeatures("edit", "magicbrush", 0.0, 0.8, 0.59), "good_editor_unsure", 0.5),
+        (EditFeatures("edit", "magicbrush", 0.0, 0.79, 0.6), "good_editor_unsure", 0.5),
+        (EditFeatures("edit", "magicbrush", 0.19, 0.9, 0.9), "good_editor_unsure", 0.5),
+        (EditFeatures("edit", "magicbrush", 0.2, 0.9, 0.9), "good_editor", 1.0),
+        (EditFeatures("edit", "magicbrush", 0.2, None, None), "good_editor", 1.0),
+        (EditFeatures("edit", "flux", 0.9, 0.9, 0.9), None, None),
+        (EditFeatures("edit", "magicbrush", None, 0.9, 0.9), None, None),
     ],
 )
-def test_the_first_rule_that_fits_decides(sample: Sample, rule: str | None, label: float | None) -> None:
+def test_the_first_rule_that_fits_decides(sample: EditFeatures, rule: str | None, label: float | None) -> None:
     assert adiee.rule_of(sample, BELOW, EDITORS) == rule
     if rule is not None:
         assert adiee.LABELS[rule] == label
@@ -35,12 +35,16 @@ def test_the_first_rule_that_fits_decides(sample: Sample, rule: str | None, labe
 
 
 def test_thresholds_are_percentiles_of_the_sources_alone() -> None:
-    samples = [Sample("input", None, 0.0, value, value / 2) for value in (0.2, 0.4, 0.6, 1.0)]
-    others = [Sample("edit", "x", 0.0, -1.0, -1.0), Sample("truth", "y", 0.0, 1.0, 1.0), Sample("input", None)]
-    assert adiee.thresholds([*samples, *others], 50) == Thresholds(0.5, 0.25)
-    assert adiee.thresholds([*samples, *others], 100) == Thresholds(1.0, 0.5)
-    assert adiee.thresholds(others, 50) == Thresholds(None, None)
-    assert adiee.rule_of(Sample("edit", "x", 0.5, -1.0, -1.0), Thresholds(None, None), EDITORS) is None
+    samples = [EditFeatures("input", None, 0.0, value, value / 2) for value in (0.2, 0.4, 0.6, 1.0)]
+    others = [
+        EditFeatures("edit", "x", 0.0, -1.0, -1.0),
+        EditFeatures("truth", "y", 0.0, 1.0, 1.0),
+        EditFeatures("input", None),
+    ]
+    assert adiee.thresholds([*samples, *others], 50) == LikenessLimits(0.5, 0.25)
+    assert adiee.thresholds([*samples, *others], 100) == LikenessLimits(1.0, 0.5)
+    assert adiee.thresholds(others, 50) == LikenessLimits(None, None)
+    assert adiee.rule_of(EditFeatures("edit", "x", 0.5, -1.0, -1.0), LikenessLimits(None, None), EDITORS) is None
 
 
 def test_a_sequence_scores_its_share_of_the_turns() -> None:

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from editjudge.labels.tiers import AreaRule, Candidate, Pair, build_pairs, tier, votes, z_scores
+from editjudge.labels.tiers import AreaRule, MeasuredEdit, TrainingPair, build_pairs, tier, votes, z_scores
 
 UP = AreaRule("edit", "ssim", 1, elite=0.6, failure=-0.6)
 DOWN = AreaRule("unedit", "lpips", -1, elite=0.6, failure=-0.2)
@@ -16,7 +16,9 @@ VOTED = AreaRule("edit", "ssim", 1, 0.6, -0.6, secondary=(("emd", -1), ("dino", 
 def one_area(values, rule=UP, **secondary):
     """Candidates a, b, c, ... from their primary values; secondary: measure=[a value a candidate]."""
     columns = {(rule.area, rule.primary): values} | {(rule.area, name): column for name, column in secondary.items()}
-    return [Candidate("abcdefgh"[k], {key: column[k] for key, column in columns.items()}) for k in range(len(values))]
+    return [
+        MeasuredEdit("abcdefgh"[k], {key: column[k] for key, column in columns.items()}) for k in range(len(values))
+    ]
 
 
 def tiers_of(outcome):
@@ -39,7 +41,7 @@ def test_an_area_that_no_candidate_has_is_not_counted_and_one_that_some_lack_is(
     """A close-up's measures of the surroundings are missing for all of its edits, and say nothing of any."""
     alone = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers")
     assert build_pairs(one_area([0.0, 1.0, 2.0]), [UP, DOWN], mode="three_tiers") == alone
-    some = [Candidate(c.model, {**c.values, ("unedit", "lpips"): 0.5 if c.model == "a" else None}) for c in
+    some = [MeasuredEdit(c.model, {**c.values, ("unedit", "lpips"): 0.5 if c.model == "a" else None}) for c in
             one_area([0.0, 1.0, 2.0])]  # fmt: skip
     outcome = build_pairs(some, [UP, DOWN], mode="three_tiers")
     assert (outcome.unscored, outcome.reason) == (("b", "c"), "fewer_than_two_candidates")
@@ -47,7 +49,7 @@ def test_an_area_that_no_candidate_has_is_not_counted_and_one_that_some_lack_is(
 
 def test_head_tail_keeps_elite_over_failure_alone():
     outcome = build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="head_tail")
-    assert outcome.pairs == (Pair("c", "a", "elite_over_failure", outcome.pairs[0].margin),)
+    assert outcome.pairs == (TrainingPair("c", "a", "elite_over_failure", outcome.pairs[0].margin),)
     assert outcome.dropped == {"mode": 2}
 
 
@@ -76,14 +78,14 @@ def test_an_area_that_does_not_vary_decides_nothing():
     """At z = 0 it would keep everyone from elite; with a failure threshold of 0 it would fail everyone."""
     flat = AreaRule("unedit", "lpips", -1, elite=0.6, failure=0.0)
     varied = enumerate(one_area([0.0, 1.0, 2.0]))
-    candidates = [Candidate(c.model, {**c.values, ("unedit", "lpips"): 0.3 + 1e-7 * k}) for k, c in varied]
+    candidates = [MeasuredEdit(c.model, {**c.values, ("unedit", "lpips"): 0.3 + 1e-7 * k}) for k, c in varied]
     outcome = build_pairs(candidates, [UP, flat], mode="three_tiers")
     assert outcome.pairs == build_pairs(one_area([0.0, 1.0, 2.0]), [UP], mode="three_tiers").pairs
 
 
 def test_global_z_is_the_mean_over_areas():
     values = [("a", 1.0, 5.0), ("b", 2.0, 3.0), ("c", 3.0, 1.0)]
-    candidates = [Candidate(name, {("edit", "ssim"): up, ("unedit", "lpips"): down}) for name, up, down in values]
+    candidates = [MeasuredEdit(name, {("edit", "ssim"): up, ("unedit", "lpips"): down}) for name, up, down in values]
     outcome = build_pairs(candidates, [UP, DOWN], mode="head_tail")
     assert outcome.pairs[0].margin == pytest.approx((2.449490 + 2.449490) / 2, abs=1e-6)
 
@@ -100,7 +102,7 @@ def test_elite_over_normal_needs_the_margin():
 def test_the_winner_is_worse_on_no_area():
     """b is elite over all by its tier, yet a failure may be better in one area: then there is no pair."""
     values = {"a": (0.0, 1.0), "b": (10.0, 0.9), "c": (10.0, 5.0), "d": (0.0, 5.0)}
-    candidates = [Candidate(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
+    candidates = [MeasuredEdit(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
     rules = [UP, AreaRule("unedit", "ssim", 1, elite=0.6, failure=-2.0)]
     outcome = build_pairs(candidates, rules, mode="three_tiers")
     assert ("b", "a") not in tiers_of(outcome)
@@ -112,7 +114,7 @@ def test_the_winner_is_worse_on_no_area():
 def test_pareto_tolerates_a_millionth():
     for worse, stands in [(0.9e-6, True), (1.2e-6, False)]:
         values = {"a": (0.0, 1.0), "b": (10.0, 1.0 - worse), "c": (0.0, 0.0), "d": (0.0, 0.0)}
-        candidates = [Candidate(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
+        candidates = [MeasuredEdit(m, {("edit", "ssim"): e, ("unedit", "ssim"): u}) for m, (e, u) in values.items()]
         rules = [AreaRule("edit", "ssim", 1, 0.6, -0.5), AreaRule("unedit", "ssim", 1, 0.6, -2.0)]
         outcome = build_pairs(candidates, rules, mode="three_tiers")
         assert (("b", "a") in tiers_of(outcome)) is stands
@@ -146,7 +148,7 @@ def test_candidates_without_a_primary_measure_are_left_out():
     outcome = build_pairs(one_area([0.0, None, 2.0]), [UP], mode="head_tail")
     assert tiers_of(outcome) == {("c", "a"): "elite_over_failure"}
     assert outcome.unscored == ("b",)
-    absent = [*one_area([0.0, 2.0]), Candidate("z", {})]
+    absent = [*one_area([0.0, 2.0]), MeasuredEdit("z", {})]
     assert build_pairs(absent, [UP], mode="head_tail").unscored == ("z",)
 
 
@@ -180,7 +182,9 @@ MODES = st.sampled_from(["head_tail", "three_tiers"])
 @st.composite
 def prompts(draw):
     models = draw(st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=8, unique=True))
-    return [Candidate(m, {key: draw(st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none())) for key in KEYS}) for m in models]
+    return [
+        MeasuredEdit(m, {key: draw(st.one_of(NUMBERS, NUMBERS, NUMBERS, st.none())) for key in KEYS}) for m in models
+    ]
 
 
 def counted(candidates):
@@ -225,7 +229,7 @@ def test_head_tail_is_part_of_three_tiers(candidates):
 def test_a_measure_s_scale_and_offset_do_not_matter(candidates, mode, key, slope, offset):
     """Values are integers and the slope keeps their distances far above the tolerances."""
     moved = [
-        Candidate(c.model, c.values | {key: None if c.values[key] is None else slope * c.values[key] + offset})
+        MeasuredEdit(c.model, c.values | {key: None if c.values[key] is None else slope * c.values[key] + offset})
         for c in candidates
     ]
     before, after = (build_pairs(each, RULES, mode=mode, margin=0.30001) for each in (candidates, moved))

@@ -437,7 +437,7 @@ def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> Non
 def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
     given = {"clip": tiny.clip, "slots": {"clip": {"dtype": "bfloat16", "batch_size": 3}, "depth": {"device": "cpu:0"}}}
     setting = read("measures", SlotSetting, given)
-    clip = Models(setting).clip
+    clip = Models(setting).model("clip")
     assert (clip.model.dtype, clip.batch_size, clip.device) == (torch.bfloat16, 3, "cpu")
     assert (setting.of("depth", "device"), setting.of("depth", "dtype")) == ("cpu:0", "float32")
     assert slots.version(["clip"], setting) != slots.version(["clip"], replace(setting, slots={}))
@@ -609,7 +609,6 @@ def test_a_killed_stage_leaves_no_process_with_models(tmp_path: Path) -> None:
 
 
 def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also without the lock that Python 3.11's cached_property has, and later ones do not."""
     loaded, meeting = [], Barrier(2)
 
     class Slow:
@@ -622,7 +621,6 @@ def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPa
             return id(self)
 
     monkeypatch.setattr(slots, "LbpFaces", Slow)
-    monkeypatch.setattr(vars(Models)["faces"], "lock", nullcontext(), raising=False)
     models = Models(SlotSetting())
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(models.ask, "faces", "find") for _ in range(2)]

@@ -16,7 +16,7 @@ from editjudge.judges.prompt import messages
 from editjudge.models.chat.chat_model import KEPT_IMAGES, TOP, Chat, ChatModel, Chooser, load
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.weights.merge import merge_adapter
-from editjudge.training.lora import lora, processor_of
+from editjudge.training.lesson import lora, processor_of
 
 LONG = "Make the whole picture look like a rainy night in the city, with lamps"
 

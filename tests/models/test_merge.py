@@ -40,7 +40,7 @@ from editjudge.models.weights import adapter as merge_adapters
 from editjudge.models.weights import merge
 from editjudge.models.weights import tensors as merge_tensors
 from editjudge.models.weights.merge import merge_adapter
-from editjudge.training.lora import lora
+from editjudge.training.lesson import lora
 from tools.tiny_base import tiny
 
 Nets = dict[str, Qwen3VLForConditionalGeneration]

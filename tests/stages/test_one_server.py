@@ -20,7 +20,7 @@ from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.endpoint.spending import Account
 from editjudge.stages import compare_models
 from editjudge.stages.graph.arena import ArenaPlan
-from editjudge.training.lora import lora
+from editjudge.training.lesson import lora
 
 ROOT = Path(__file__).parents[2]
 DIMENSIONS = ["visual_consistency"]

@@ -20,7 +20,8 @@ from editjudge.engine import launch as sft_launch
 from editjudge.models.chat.processor import load_processor
 from editjudge.stages import train_judge
 from editjudge.training import data, runs
-from editjudge.training.lora import Trained
+from editjudge.training.samples import image_names
+from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -56,7 +57,7 @@ Project = Callable[..., Path]
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """project(name, images, **settings): a folder with params, pairs and the tiny base, and the working directory."""
-    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **train_judge.ENVIRONMENT}.items():
+    for name, value in {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **runs.ENVIRONMENT}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     threads = torch.get_num_threads()
@@ -82,7 +83,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 def values_with(**settings: object) -> dict:
     values = copy.deepcopy(VALUES)
-    launch = values["train_judge"]["launch"] | {"processes": 1} | settings.pop("launch", {})
+    launch = {"processes": 1} | settings.pop("launch", {})
     values["train_judge"] |= SMALL | settings | {"launch": launch}
     return values
 
@@ -99,7 +100,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     """SIGKILL at a random moment after a random checkpoint; of 24 pairs 18 are trained on."""
     pairs = pictures(24)
     whole = project("whole", pairs)
-    train_judge.train_alone_or_launch()
+    runs.carry_out(train_judge.job())
     assert json.loads((whole / "metrics/resume/train_judge.json").read_text())["resumed_from"] is None
     assert not any((whole / "work/train_judge").iterdir()), "nothing is left of a training that has ended"
     folder, rng = project("killed", pairs), np.random.default_rng()
@@ -115,7 +116,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(project: Project):
     process.wait()
     assert not (folder / "metrics/train_judge.json").exists(), "killed too late"
     assert 0 < len(losses(folder)) < 12, "the curve is there while it trains"
-    train_judge.train_alone_or_launch()
+    runs.carry_out(train_judge.job())
     assert json.loads((folder / "metrics/resume/train_judge.json").read_text())["resumed_from"] >= step
     assert outputs(folder) == outputs(whole)
 
@@ -127,9 +128,9 @@ def test_two_processes_train_as_one_does(project: Project):
     for key in [f"p{i}" for i in range(0, 24, 2)]:  # so that some answers are wrong
         pairs["good", key], pairs["bad", key] = pairs["bad", key], pairs["good", key]
     one = project("one", pairs, **setting)
-    train_judge.train_alone_or_launch()
+    runs.carry_out(train_judge.job())
     two = project("two", pairs, **setting, deepspeed="zero2", launch={"processes": 2})
-    train_judge.train_alone_or_launch()
+    runs.carry_out(train_judge.job())
     assert len(losses(one)) == 8
     metrics = [records.read_details(folder / "metrics/train_judge.json") for folder in (one, two)]
     assert metrics[0]["test"] == metrics[1]["test"]
@@ -154,8 +155,8 @@ def test_one_process_on_a_machine_with_several_gpus_is_launched(project: Project
     """There it would take all GPUs in a way that trl refuses; here the launched process finds none."""
     folder = project("alone", pictures(24), max_steps=1, held_out_share=0.0, test_share=0.0, launch={"processes": 1})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(train_judge, "train", None)
-    train_judge.train_alone_or_launch()
+    monkeypatch.setattr(runs, "train", None)
+    runs.carry_out(train_judge.job())
     assert len(losses(folder)) == 1
 
 
@@ -193,49 +194,61 @@ def test_a_sample_that_cannot_be_shown_stops_the_run_or_is_left_out_and_listed(p
     shown |= {("bad", "p1"): None}
     del shown["source", "p6"]
     folder = project("broken", shown)
-    pairs = records.read(train_judge.PAIRS, "train_pairs")
+    job = train_judge.job()
+    pairs, lenient = job.read_rows(), replace(job, setting=replace(job.setting, skip_failed=True))
     with pytest.raises(ValueError, match=r"4 training samples cannot be used .* k3: a: broken image"):
-        train_judge.prepare(pairs, folder / "run", skip_failed=False)
+        runs.list_skipped(job, pairs, folder / "run")
     assert not (folder / "run").exists()
-    train_judge.prepare(pairs, folder / "run", skip_failed=True)
-    skipped = json.loads(Path("run/skipped.json").read_text())
-    assert [sample.key for sample in train_judge.samples_of(pairs, skipped)] == ["k0", "k2", "k4"]
+    runs.list_skipped(lenient, pairs, folder / "run")
+    skipped = runs.skipped_of(folder / "run")
+    assert image_names(vars(job.samples(pairs)[0])) == {
+        "source": "data/pools/subject_remove.parquet/p0", "a": "data/candidates/good/subject_remove.parquet/p0",
+        "b": "data/candidates/bad/subject_remove.parquet/p0",
+    }  # fmt: skip
     reasons = {row["key"]: row["reason"] for row in skipped}
     assert list(reasons) == ["k1", "k3", "k5", "k6"]
     assert reasons["k1"] == "a: not a PNG, JPEG or WebP image"
     assert reasons["k5"] == "b: 201 x 1 pixels, more slender than 1 to 200"
     assert reasons["k6"] == "source: missing from data/pools/subject_remove.parquet"
-    prepare = data.Prepare(load_processor("models/tiny_base"), shown.get, 0, False)
+    prepare = data.Prepare(load_processor("models/tiny_base"), job.lesson().columns, shown.get, 0, False)
     for key, name in (("k3", "bad"), ("k5", "good")):
         with pytest.raises(ValueError, match=f"training sample {key}: a"):
             prepare.resized(key, "a", (name, f"p{key[1]}"))
-    row = {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
-    trained = Trained(
-        *([row], [(f"p{n}", False, n % 4 > 0) for n in range(64)], (9, 2, 64)),
-        **{"steps": 5, "tokens": 99, "resumed_from": None, "seconds": 1.0, "tokens_now": 99, "peak_memory": 1},
-    )
-    of_four, alone = ({f"p{n}": f"photo{n // 16 if few else n}" for n in range(64)} for few in (True, False))
-    told = train_judge.report(trained, "own/base", skipped, of_four)
-    assert (told["details"][0]["skipped"], told["details"][0]["steps"]) == (skipped, 5)
+
+
+def test_the_report_has_intervals_over_photos(project: Project):
+    """64 pairs, of which three in four are right: of four photos, or each of its own."""
+    folder, row = project("told", pictures(2)), {"step": 4, "loss": 0.5, "eval_loss": None, "eval_accuracy": None}
+    said = [[[0.0]] * 64, [[float(n % 4 > 0)] for n in range(64)]]
+    trained = Trained([row], [f"k{n}" for n in range(64)], said, (9, 2, 64), 5, 99, None, 1.0, 99, 1)
+    of_four, alone = ({f"k{n}": f"photo{n // 16 if few else n}" for n in range(64)} for few in (True, False))
+    told = train_judge.report(trained, of_four)
     assert (told["test"]["accuracy"], told["test_untrained"]["accuracy"], told["gain"]["difference"]) == (0.75, 0, 0.75)
-    assert (told["gain"]["p"], train_judge.report(trained, "b", skipped, alone)["gain"]["p"] < 0.001) == (2 / 16, True)
+    assert (told["gain"]["p"], train_judge.report(trained, alone)["gain"]["p"] < 0.001) == (2 / 16, True)
+    records.write_json(folder / "run/skipped.json", skipped := [{"key": "k9", "reason": "broken"}])
+    records.write_json(folder / "run/trained.json", vars(trained) | {"tested": [], "answers": []})
+    job = train_judge.job()
+    runs.write_results(job, job.read_rows(), folder / "run", Path("models/tiny_base"))
+    written = records.read_details(folder / "metrics/train_judge.json")
+    assert (written["loss"], written["gain"]) == (0.5, None)
+    assert (written["details"][0]["skipped"], written["details"][0]["steps"]) == (skipped, 5)
 
 
 def test_a_changed_training_has_another_name(tmp_path: Path):
     setting, files = VALUES["train_judge"], [tmp_path / "pairs", tmp_path / "images"]
     for file in files:
         file.write_text("a")
-    name = runs.fingerprint(setting, 1, files, train_judge.MODULE)
-    same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": setting["launch"] | {"port": 1}}
-    assert runs.fingerprint(same, 1, files, train_judge.MODULE) == name
+    name = runs.fingerprint(setting, 1, files, "editjudge.stages.train_judge")
+    same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": {"port": 1}}
+    assert runs.fingerprint(same, 1, files, "editjudge.stages.train_judge") == name
     names = {
         name,
-        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, train_judge.MODULE),
-        runs.fingerprint(setting, 2, files, train_judge.MODULE),
-        runs.fingerprint(setting, 1, files[:1], train_judge.MODULE),
+        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, "editjudge.stages.train_judge"),
+        runs.fingerprint(setting, 2, files, "editjudge.stages.train_judge"),
+        runs.fingerprint(setting, 1, files[:1], "editjudge.stages.train_judge"),
     }
     files[1].write_text("b")
-    names.add(runs.fingerprint(setting, 1, files, train_judge.MODULE))
+    names.add(runs.fingerprint(setting, 1, files, "editjudge.stages.train_judge"))
     assert len(names) == 5
 
 

@@ -57,7 +57,7 @@ def test_the_cap_counts_prompts_that_gave_a_pair() -> None:
 
 
 def test_truth_counts_equal_damage_as_not_right() -> None:
-    pairs = [tiers.Pair("a", "b", "elite_over_failure", 1.0)] * 3
+    pairs = [tiers.TrainingPair("a", "b", "elite_over_failure", 1.0)] * 3
     damages = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": None, "b": 1.0}]
     chosen = [train_pairs.Chosen("p", "t", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
     assert train_pairs.truth(chosen) == {"right": 1, "wrong": 0, "equal": 1, "unknown": 1, "share_right": 0.5}
@@ -89,7 +89,7 @@ def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -
 
 def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     models = [f"{'m' * 45}{n}" for n in range(3)]
-    pairs = [tiers.Pair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
+    pairs = [tiers.TrainingPair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
     chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
     rows = train_pairs.to_rows(chosen, *joined([{"task": "t", "key": "p" * 120, "model": m} for m in models]), seed=42)
     schemas.check("train_pairs", rows, "pairs")

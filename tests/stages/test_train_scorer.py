@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import yaml
 from editjudge.core import images, params, records
 from editjudge.core.errors import UserError
 from editjudge.stages import train_scorer
-from editjudge.training import data, runs, scorer
+from editjudge.training import runs
 from editjudge.training.settings import TrainRaterSetting
 from editjudge.training.trainer import Trained
 
@@ -102,7 +102,7 @@ def losses(folder: Path) -> np.ndarray:
 
 def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(project: Project):
     whole = project("whole", head_dropout=0.0)
-    train_scorer.train_alone_or_launch("tiny")
+    runs.carry_out(train_scorer.job("tiny"))
     assert not any((whole / "work/train_scorer").iterdir()), "nothing is left of a training that has ended"
     [found] = json.loads((whole / "metrics/train_scorer/tiny.json").read_text())
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
@@ -119,13 +119,13 @@ def test_killed_it_ends_as_if_it_had_not_been_and_two_processes_train_as_one(pro
     process.kill()
     process.wait()
     assert not (folder / "metrics/train_scorer/tiny.json").exists(), "killed too late"
-    train_scorer.train_alone_or_launch("tiny")
+    runs.carry_out(train_scorer.job("tiny"))
     assert json.loads((folder / "metrics/resume/train_scorer_tiny.json").read_text())["resumed_from"] >= 2
     assert outputs(folder) == outputs(whole)
 
     launch = {"launcher": "torchrun", "nodes": 1, "processes": 2, "address": "localhost", "port": 29400}
     two = project("two", head_dropout=0.0, deepspeed="zero2", launch=launch | {"hostfile": "hostfile"})
-    train_scorer.train_alone_or_launch("tiny")
+    runs.carry_out(train_scorer.job("tiny"))
     np.testing.assert_allclose(losses(two), losses(whole), rtol=0, atol=1e-4)
     told = [json.loads((path / "metrics/train_scorer/tiny.json").read_text())[0] for path in (whole, two)]
     assert told[0]["agreement"] == told[1]["agreement"]
@@ -145,7 +145,7 @@ def rated(count: int) -> list[records.Row]:
 def rater_project(project: Project, name: str, **settings: object) -> Path:
     folder = project(name)
     given = params.load(ROOT / "params.yaml")["train_scorer"]["imgedit_judge"]
-    small = {key: value for key, value in SMALL.items() if key in given} | settings
+    small = {key: value for key, value in SMALL.items() if key != "head_sizes"} | settings
     (folder / "params.yaml").write_text(yaml.safe_dump({"train_scorer": {"tiny": given | small}}))
     records.write(folder / "data/scorer_data/made.parquet", rated(20), "scorer_data")
     return folder
@@ -153,11 +153,11 @@ def rater_project(project: Project, name: str, **settings: object) -> Path:
 
 def test_a_rater_is_trained_and_asked_beside_its_base(project: Project, monkeypatch: pytest.MonkeyPatch):
     folder = rater_project(project, "one")
-    monkeypatch.setattr(train_scorer, "train", failing := Failing(train_scorer.train))
+    monkeypatch.setattr(runs, "train", failing := Failing(runs.train))
     with pytest.raises(RuntimeError, match="killed"):
-        train_scorer.train_alone_or_launch("tiny")
+        runs.carry_out(train_scorer.job("tiny"))
     failing.killed = False
-    train_scorer.train_alone_or_launch("tiny")
+    runs.carry_out(train_scorer.job("tiny"))
     [found] = json.loads((folder / "metrics/train_scorer/tiny.json").read_text())
     assert found["details"][0]["rows"] == {"held_out": 5, "tested": 5, "trained_on": 10}
     assert {(row["truth"], row["dimension"]) for row in found["agreement"]} == {
@@ -183,58 +183,55 @@ class Failing:
 
 def test_rows_that_no_rater_can_learn_from_are_named(project: Project):
     rater_project(project, "rows")
-    setting = train_scorer.read_setting(params.load(), "tiny")
+    setting = train_scorer.job("tiny").setting
     assert isinstance(setting, TrainRaterSetting)
     every = rated(4)
-    made = train_scorer.ratings_of(every, [{"key": "k1", "reason": "broken"}], setting)
+    made = train_scorer.ratings_of([*every, rows(4)[0][0]], setting)
     assert [(sample.key, sample.type, sample.scores) for sample in made] == [
-        ("k0", "remove", (5, 3, 2)), ("k2", "remove", (5, 3, 2)), ("k3", "remove", (1, 3, 2)),
-    ]  # fmt: skip
+        (f"k{n}", "remove", (1 if n % 2 else 5, 3, 2)) for n in range(4)
+    ]
     every[0]["scores_a"][0]["score"] = 5.5
     with pytest.raises(UserError, match=r"k0: scores .* are not in 1\.\.5"):
-        train_scorer.ratings_of(every, [], setting)
+        train_scorer.ratings_of(every, setting)
     with pytest.raises(UserError, match="no single edit with a score of each of"):
-        train_scorer.ratings_of(rows(4)[0], [], setting)
+        train_scorer.ratings_of(rows(4)[0], setting)
 
 
 def test_images_that_cannot_be_used_stop_the_run_or_are_left_out_and_listed(project: Project):
     folder = project("broken")
-    pairs = records.read(Path("data/scorer_data/made.parquet"), "scorer_data")
+    job = train_scorer.job("tiny")
+    pairs, lenient = job.read_rows(), replace(job, setting=replace(job.setting, skip_failed=True))
     pairs[3]["sha256_b"] = "0" * 64
     pairs[5]["edit_b"] = f"data/scorer_images/made.parquet/{'1' * 64}"
     with pytest.raises(UserError, match=r"2 training samples cannot be used \(train_scorer.tiny.skip_failed\): k3: ed"):
-        train_scorer.prepare(pairs, folder / "run", "tiny", skip_failed=False)
-    train_scorer.prepare(pairs, folder / "run", "tiny", skip_failed=True)
-    skipped = json.loads((folder / "run/skipped.json").read_text())
+        runs.list_skipped(job, pairs, folder / "run")
+    runs.list_skipped(lenient, pairs, folder / "run")
+    skipped = runs.skipped_of(folder / "run")
     assert [row["key"] for row in skipped] == ["k3", "k5"]
     assert skipped[1]["reason"] == "edit_b: missing from data/scorer_images/made.parquet"
-    samples = train_scorer.samples_of(pairs, skipped, ["visual_quality", "instruction_following"])
-    assert len(samples) == 18
     with pytest.raises(UserError, match="no score of quality; did you mean visual_quality"):
-        train_scorer.samples_of(pairs, [], ["quality"])
+        train_scorer.samples_of(pairs, tiny_scorer.setting(dimensions=["quality"]))
     with pytest.raises(UserError, match="train_scorer has no tinny; did you mean tiny"):
-        train_scorer.train_alone_or_launch("tinny")
+        train_scorer.job("tinny")
 
 
 def test_the_report_counts_what_is_known_alone():
     """Four pairs: known in both respects, tied in one, known as a whole alone, and unknown."""
-    nan = math.nan
-    scores = [(2, 1, nan, 1, 2, nan), (1, 1, nan, 1, 3, nan), (nan,) * 6, (nan,) * 6]
-    winners = ["Image A", "Tie", "Image B", ""]
-    samples = [
-        scorer.Sample(f"k{n}", f"p{n}", "test", "x", "s", "a", "b", tuple(map(float, each)), winner)
-        for n, (each, winner) in enumerate(zip(scores, winners, strict=True))
-    ]
-    tested = data.dataset(samples)
-    means = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]] * 4)
-    trained = Trained([], [], (1, 0, 4), 1, 1, None, 1.0, 1, 1)
     setting = tiny_scorer.setting(aggregation="sum")
-    answers = scorer.Answers(means, None), scorer.Answers(means + torch.tensor([[1.0, 0.0], [0.0, 0.0]]), None)
-    clusters = {f"p{n}": f"photo{n}" for n in range(4)}
-    found = train_scorer.report(trained, tested, answers, setting, "base", [], clusters)
+    known = [((2, 1), (1, 2), "Image A"), ((1, 1), (1, 3), "Tie"), ((), (), "Image B"), ((), (), None)]
+    pairs = rows(4)[0]
+    for n, (pair, (a, b, winner)) in enumerate(zip(pairs, known, strict=True)):
+        pair |= {"winner": winner, "overall_a": None, "overall_b": None, "origin": f"photo{n}"}
+        for side, scores in (("scores_a", a), ("scores_b", b)):
+            each = zip(setting.dimensions, map(float, scores), strict=False)
+            pair[side] = [{"dimension": name, "score": score} for name, score in each]
+    untrained = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # of A and B
+    trained = untrained + torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    answers = [[means.flatten().tolist()] * 4 for means in (untrained, trained)]
+    told = Trained([], [pair["key"] for pair in pairs], answers, (1, 0, 4), 1, 1, None, 1.0, 1, 1)
+    found, _ = train_scorer.report_of_scorer(setting, pairs, told, Path("base"))
     following, quality, overall = found["agreement"]
     assert (following["test"]["n"], following["test"]["accuracy"], following["gain"]["difference"]) == (1, 1, 0)
     assert (quality["test"]["n"], quality["test"]["correct"]) == (2, 2)
     assert (overall["test"]["n"], overall["test"]["correct"]) == (2, 1)
     assert overall["test_untrained"]["correct"] == 0, "equal scores name no side"
-    assert found["details"][0]["rows"]["tested"] == 4

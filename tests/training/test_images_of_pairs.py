@@ -27,7 +27,7 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
     monkeypatch.chdir(folder)
     pairs = [training_pairs.pair(i) for i in (190, 0, 130, 1, 70, 131)]
     names = [pictures.names_of(pair) for pair in pairs]
-    shown = pictures.Pictures((name for three in names for name in three), most=3 * ROWS * 100)
+    shown = pictures.PictureFiles((name for three in names for name in three), most=3 * ROWS * 100)
     for _ in range(2):
         for pair, three in zip(pairs, names, strict=True):
             found = [shown(name).decode().split() for name in three]
@@ -47,7 +47,7 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pictures, "read_group", counted)
     names = [f"data/pools/{training_pairs.TASK}.parquet/p{i}" for i in range(GROUPS * ROWS)]
-    shown = pictures.Pictures(names, most=1)
+    shown = pictures.PictureFiles(names, most=1)
     for name in names:
         assert shown(name)
     assert [number for _, number in read] == [0, 1, 2]
@@ -56,12 +56,12 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"])
 def test_an_image_that_is_not_there_is_empty(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
-    assert pictures.Pictures([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
+    assert pictures.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
 
 
 def test_files_that_cannot_be_read_are_named(folder: Path, png: Callable[..., bytes], tmp_path: Path):
     with pytest.raises(ContractError, match=r"missing\.parquet not found"):
-        pictures.Pictures([f"{tmp_path}/missing.parquet/p1"])
+        pictures.PictureFiles([f"{tmp_path}/missing.parquet/p1"])
     (tmp_path / "x.parquet").write_bytes(png(1))
     with pytest.raises(ContractError, match=r"x\.parquet: not readable as Parquet"):
-        pictures.Pictures([f"{tmp_path}/x.parquet/p1"])
+        pictures.PictureFiles([f"{tmp_path}/x.parquet/p1"])

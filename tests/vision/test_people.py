@@ -41,7 +41,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     )
     found = Models(setting)
     rng = np.random.default_rng(5)
-    found.pose.model = Peaks(rng.uniform(2, 9, (17, 2)), np.full(17, 0.9))  # a random model finds no joints
+    found.model("pose").model = Peaks(rng.uniform(2, 9, (17, 2)), np.full(17, 0.9))  # a random model finds no joints
     return found
 
 
@@ -81,10 +81,10 @@ def cut(image: np.ndarray) -> np.ndarray:
 def test_values_are_those_of_what_each_model_sees(models: Models, source: np.ndarray) -> None:
     edit = (source * 0.8 + 20).astype(np.uint8)
     [values] = take(models, source, [edit])
-    faces = models.faces.find([source, edit])
+    faces = models.model("faces").find([source, edit])
     first, second = (identity.known_subject(own, PERSON, "") for own in faces)
-    hairs = models.parsing.hair([source, edit], [first.box, second.box])
-    joints = models.pose.joints([source, edit], [PERSON, PERSON])
+    hairs = models.model("parsing").hair([source, edit], [first.box, second.box])
+    joints = models.model("pose").joints([source, edit], [PERSON, PERSON])
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
         "hair_color_distance": hair.color_distance(*map(cut, (source, edit, *hairs))),

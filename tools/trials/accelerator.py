@@ -2,7 +2,7 @@
 
 Weights are random (`random_base.py`), sizes and settings are the published ones: LoRA of rank 64 on the language model,
 bfloat16, gradient checkpointing, 16 pairs a step as micro-batches, three images of 1280 x 32^2 pixels each. The work
-goes through the project's own code: `sft.train_adapter`, `merge_adapter`, `LocalModel`. It prints a table and
+goes through the project's own code: `trainer.train`, `merge_adapter`, `LocalModel`. It prints a table and
 writes JSON. It first prints about how many GB it needs: for 8B a GPU of 24 GB with micro-batches of one pair (67 GB
 with 16), 37 GB of disk and 26 GB of the host's memory. Of several GPUs it takes the first: trl refuses more of them in
 one process.
@@ -45,8 +45,9 @@ from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
-from editjudge.training import data
-from editjudge.training import lora as sft
+from editjudge.training import trainer
+from editjudge.training.judge import JudgeLesson
+from editjudge.training.samples import SIDES, PairSample
 from tools.trials import random_base
 from tools.trials.random_base import SHAPES, Shape
 
@@ -126,7 +127,7 @@ def flops(shape: Shape, load: Load) -> Flops:
 
 def needs(shape: Shape, micro: int, judge_batch: int) -> dict[str, float]:
     """About how many GB it takes of the GPU's memory, of the host's and of the disk."""
-    tokens = len(data.IMAGES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
+    tokens = len(SIDES) * shape.pixels // (PATCH * MERGE) ** 2 + 150
     weights = sum(torch.Size(size).numel() for size in random_base.sizes(config_of(shape)).values())
     lora = linear_weights(shape)[1]
     kept = 2 * shape.layers * shape.hidden  # bytes a token: what checkpointing keeps, the input of each layer
@@ -153,27 +154,27 @@ def picture(rng: np.random.Generator, pixels: int) -> bytes:
     return images.encode_png(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def samples(count: int, pixels: int) -> tuple[list[data.Sample], dict[str, bytes]]:
+def samples(count: int, pixels: int) -> tuple[list[PairSample], dict[str, bytes]]:
     """Training pairs, each of three pictures of its own; and the pictures by name."""
     rng = np.random.default_rng(0)
     pairs = [
-        data.Sample(
+        PairSample(
             f"pair_{i:04}",
             f"prompt_{i:04}",
             "Change the colour of the cup on the table to green",
-            *(f"{name}_{i:04}" for name in data.IMAGES),
+            *(f"{name}_{i:04}" for name in SIDES),
             WINNERS[i % 2],
         )
         for i in range(count)
     ]
-    return pairs, {getattr(pair, name): picture(rng, pixels) for pair in pairs for name in data.IMAGES}
+    return pairs, {getattr(pair, name): picture(rng, pixels) for pair in pairs for name in SIDES}
 
 
-def load_of(base: Path, sample: data.Sample, pictures: Mapping[str, bytes]) -> Load:
+def load_of(base: Path, sample: PairSample, pictures: Mapping[str, bytes]) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
     text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
-    shown = [images.decode(pictures[getattr(sample, name)]) for name in data.IMAGES]
+    shown = [images.decode(pictures[getattr(sample, name)]) for name in SIDES]
     inputs = processor(images=[shown], text=[text], input_data_format="channels_last", return_tensors="pt")
     reply = len(processor.tokenizer(completion(sample.winner))["input_ids"]) + 2  # its end, and the line's
     patches = tuple(inputs["image_grid_thw"].prod(dim=1).tolist())
@@ -204,7 +205,7 @@ def seconds(start: float) -> float:
 def train(
     base: Path,
     folder: Path,
-    pairs: list[data.Sample],
+    pairs: list[PairSample],
     pictures: Mapping[str, bytes],
     steps: Sequence[int],
     words: argparse.Namespace,
@@ -218,27 +219,19 @@ def train(
         changes = {"lora_rank": RANK, "lora_alpha": ALPHA, "max_steps": count, "batch_size": words.micro}
         changes |= {"global_batch": BATCH, "held_out_share": 0.0, "test_share": 0.0, "workers": words.workers}
         changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
-        rows = data.dataset(pairs[: count * BATCH])
+        lesson, shown = JudgeLesson(replace(setting, **changes)), pairs[: count * BATCH]
         start = time.perf_counter()
-        sft.train_adapter(
-            base,
-            rows,
-            pictures.__getitem__,
-            folder / f"adapter_{run}",
-            replace(setting, **changes),
-            checkpoints,
-            device,
-        )
+        trainer.train(lesson, shown, base, pictures.__getitem__, folder / f"adapter_{run}", checkpoints, device)
         took.append(seconds(start))
         gc.collect()
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])
 
 
-def judge(model: Path, pairs: Sequence[data.Sample], pictures: Mapping[str, bytes], words: argparse.Namespace) -> float:
+def judge(model: Path, pairs: Sequence[PairSample], pictures: Mapping[str, bytes], words: argparse.Namespace) -> float:
     """Questions a second, each asked in both orders."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     asked = [
-        Question(pair.key, pair.instruction, *(pictures[getattr(pair, name)] for name in data.IMAGES))
+        Question(pair.key, pair.instruction, *(pictures[getattr(pair, name)] for name in SIDES))
         for pair in pairs[: words.questions]
     ]
     net, form = load_model(model, "bfloat16", device), replace(style("pvc"), max_new_tokens=REPLY)

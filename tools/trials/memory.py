@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,11 +228,11 @@ def run_train_judge() -> None:
     """What it does before the first step: reads the pairs, looks at all their images, and finds the images' places."""
     from editjudge.training import data, runs
 
-    pairs = records.read(Path("data/given_pairs.parquet"), "train_pairs")
-    run = Path("work/train_judge/run")
-    train_judge.prepare(pairs, run, skip_failed=False)
-    samples = train_judge.samples_of(pairs, runs.skipped_of(run))
-    train_judge.Pictures(name for sample in samples for name in (sample.source, sample.a, sample.b))
+    job = replace(train_judge.job(), table=Path("data/given_pairs.parquet"))
+    pairs = job.read_rows()
+    runs.list_skipped(job, pairs, Path("work/train_judge/run"))
+    samples = job.samples(pairs)
+    runs.PictureFiles(name for sample in samples for name in (sample.source, sample.a, sample.b))
     data.dataset(samples)
 
 

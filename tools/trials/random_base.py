@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from editjudge.models.weights.tensors import Stored, header_of, read_header
+from editjudge.models.weights.tensors import StoredTensor, header_of, read_header
 from tools.tiny_base import tiny
 
 SHARD = 5_000_000_000  # bytes, as published checkpoints are split
@@ -86,21 +86,21 @@ def sizes(settings: Qwen3VLConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in net.state_dict().items()}
 
 
-def shards(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, Stored]]:
+def shards(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, StoredTensor]]:
     """The weights in files of at most `SHARD` bytes, each where it is to lie after its file's header."""
-    files: list[dict[str, Stored]] = [{}]
+    files: list[dict[str, StoredTensor]] = [{}]
     at = 0
     for name, shape in shapes.items():
         size = 2 * torch.Size(shape).numel()
         if at + size > SHARD and files[-1]:
             files.append({})
             at = 0
-        files[-1][name] = Stored(Path(), "BF16", shape, at, size)
+        files[-1][name] = StoredTensor(Path(), "BF16", shape, at, size)
         at += size
     return files
 
 
-def values(name: str, tensor: Stored, pool: torch.Tensor, start: int) -> Iterator[memoryview]:
+def values(name: str, tensor: StoredTensor, pool: torch.Tensor, start: int) -> Iterator[memoryview]:
     """The bytes of a weight, in parts."""
     if name.endswith(".bias") or len(tensor.shape) == 1:
         pool, start = torch.full((tensor.size // 2,), float(not name.endswith(".bias")), dtype=torch.bfloat16), 0

@@ -32,7 +32,7 @@ from editjudge.editors.asked import out_of_five, with_score
 from editjudge.editors.galleries import pictures
 from editjudge.engine.progress import progress
 from editjudge.measures.annotation import grouped
-from editjudge.training.pictures import Pictures, file_of, names_of
+from editjudge.training.pictures import PictureFiles, file_of, names_of
 
 PAIRS = Path("data/train_pairs.parquet")
 MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model
@@ -61,7 +61,7 @@ EDITS = form(
 
 def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
     """The pairs in the published form. damages are [null, null] unless both are known. ContractError: no image."""
-    pictures = Pictures((name for pair in pairs for name in names_of(pair)), MOST_BYTES)
+    pictures = PictureFiles((name for pair in pairs for name in names_of(pair)), MOST_BYTES)
     origins = {
         (task, row["key"]): row["origin"]
         for task in {pair["task"] for pair in pairs}

@@ -28,7 +28,7 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class EditFeatures:
     """An image that may be an edit. clip_d, clip_i, dino_i: -1..1, the last two to the true edit; None: not known."""
 
     role: Role
@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class LikenessLimits:
     """What CLIP-I and DINO-I to the true edit must both be below. None: no source has one, and the rule is silent."""
 
     clip_i: float | None
@@ -55,17 +55,17 @@ class Editors:
     least: float
 
 
-def thresholds(inputs: Iterable[Sample], percentile: float) -> Thresholds:
+def thresholds(inputs: Iterable[EditFeatures], percentile: float) -> LikenessLimits:
     """The percentiles (0..100, interpolated) of the sources' own likeness to their true edits."""
     known = [sample for sample in inputs if sample.role == "input"]
     found: list[float | None] = []
     for values in ([s.clip_i for s in known], [s.dino_i for s in known]):
         given = [value for value in values if value is not None]
         found.append(float(np.percentile(given, percentile)) if given else None)
-    return Thresholds(*found)
+    return LikenessLimits(*found)
 
 
-def rule_of(sample: Sample, below: Thresholds, editors: Editors) -> str | None:
+def rule_of(sample: EditFeatures, below: LikenessLimits, editors: Editors) -> str | None:
     """The first rule that fits; None where none does."""
     if sample.role != "edit":
         return sample.role

@@ -16,27 +16,27 @@ from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.features import FeatureScorer
 from editjudge.judges.scorers.settings import FeatureSetting
 from editjudge.labels import adiee
-from editjudge.labels.adiee import Editors, Role, Sample
+from editjudge.labels.adiee import EditFeatures, Editors, Role
 from editjudge.labels.data_settings import AdieeSource
-from editjudge.labels.rows import Shown, To, part_of, pictures_of, row
+from editjudge.labels.rows import ImageSink, LabelledEdit, part_of, pictures_of, row
 
 DIMENSION = "overall_quality"
 UNLABELLED = "no rule fits"
 
 
 @dataclass(frozen=True)
-class Found:
+class FeaturedEdit:
     """An image of a prompt, where it stands, and its features. damage: known truth; None where it is not known."""
 
     prompt: records.Row
     source: str
     name: str
     edit: Edit
-    sample: Sample
+    sample: EditFeatures
     damage: float | None
 
 
-def rows(setting: AdieeSource, to: To) -> Iterator[records.Row]:
+def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     """Rows of single edits; `to.report` says what was left out and why, and how well each rule fits known truth.
 
     Raises ContractError, ParamsError and TableError.
@@ -63,15 +63,15 @@ def rows(setting: AdieeSource, to: To) -> Iterator[records.Row]:
     }
 
 
-def _row(each: Found, label: float, rule: str, test: float) -> records.Row:
+def _row(each: FeaturedEdit, label: float, rule: str, test: float) -> records.Row:
     prompt, who = each.prompt, each.sample.editor or each.sample.role
-    shown = Shown(each.name, _sum(each.edit.edited), each.sample.editor, {DIMENSION: label}, label)
+    shown = LabelledEdit(each.name, _sum(each.edit.edited), each.sample.editor, {DIMENSION: label}, label)
     source, key = (each.source, _sum(each.edit.source)), prompt["key"]
     more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, test), "rule": rule}
     return row(plain(f"{key}.{who}"), key, prompt["task"], prompt["instruction"], source, shown, **more)
 
 
-def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[Found]:
+def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit]:
     """The source and all edits of each prompt of the tasks, with their features."""
     kinds: Mapping[str, dict[str, Any]] = {
         "clip_d": {"model": setting.clip},
@@ -90,7 +90,7 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[Found]:
             for n, (prompt, name, role, editor, damage, edit) in enumerate(shown):
                 own = {kind: answer.overall for kind, all_ in answers.items() if isinstance(answer := all_[n], Score)}
                 source = f"data/pools/{task}.parquet/{prompt['key']}"
-                yield Found(prompt, source, name, edit, Sample(role, editor, **own), damage)
+                yield FeaturedEdit(prompt, source, name, edit, EditFeatures(role, editor, **own), damage)
 
 
 def _prompts(setting: AdieeSource, task: str) -> Iterator[records.Row]:
@@ -141,7 +141,7 @@ def _edited(edit: Edit) -> bool:
     return not np.array_equal(source, edited) or np.array_equal(source, truth)
 
 
-def sequences(setting: AdieeSource, to: To, dropped: Counter[str]) -> Iterator[records.Row]:
+def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:
     """Multi-turn sequences: for each, two of its images are drawn, and all its images scored against them.
 
     A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted.
@@ -159,7 +159,7 @@ def sequences(setting: AdieeSource, to: To, dropped: Counter[str]) -> Iterator[r
             prompt = plain(f"{key}.{number}")
             for k, (name, digest) in enumerate(named):
                 label = adiee.sequence_score(k, first, last)
-                shown = Shown(name, digest, None, {DIMENSION: label}, label)
+                shown = LabelledEdit(name, digest, None, {DIMENSION: label}, label)
                 rule = f"sequence: {adiee.RULES['sequence']}"
                 more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "rule": rule}
                 yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", instruction, named[first], shown, **more)

@@ -18,14 +18,14 @@ from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.engine.resume import fingerprint
 from editjudge.labels.data_settings import EditRewardSource
-from editjudge.labels.rows import Shown, To, flipped, part_of, pictures_of, row
+from editjudge.labels.rows import ImageSink, LabelledEdit, flipped, part_of, pictures_of, row
 
 DIMENSIONS = ("instruction_following", "visual_quality")
 PEOPLE = "people preferred it, EditReward-Data"
 TIED = "people saw a tie, better in {}, EditReward-Data (Eq. 6)"
 DUPLICATE, OPPOSITE = "duplicate", "duplicate with another label"
 Winner: TypeAlias = Literal["Image A", "Image B"]
-Pair: TypeAlias = tuple[str, str, frozenset[str]]
+PairKey: TypeAlias = tuple[str, str, frozenset[str]]
 """Instruction, source and the two edits, whichever stands first."""
 
 
@@ -45,7 +45,7 @@ class Preference:
     rule: str
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> PairKey:
         return self.instruction, self.source, frozenset((self.a, self.b))
 
     @property
@@ -107,7 +107,7 @@ def once(records: Iterable[list[Preference]]) -> tuple[list[Preference], list[tu
     Of records that say the same of a pair the first is kept. Where two contradict each other neither is to be believed,
     and both go. The two samples of one tie contradict each other on purpose.
     """
-    seen: dict[Pair, list[Preference]] = {}
+    seen: dict[PairKey, list[Preference]] = {}
     dropped: list[tuple[str, str, str]] = []
     for samples in records:
         earlier = seen.setdefault(samples[0].pair, samples)
@@ -123,7 +123,7 @@ def _said(samples: list[Preference]) -> str:
     return samples[0].preferred if len(samples) == 1 else "tie"
 
 
-def rows(setting: EditRewardSource, to: To) -> Iterator[Row]:
+def rows(setting: EditRewardSource, to: ImageSink) -> Iterator[Row]:
     """Rows of pairs; `to.report` counts what was dropped, and names duplicates. Raises TableError."""
     dropped, read_, places = Counter[str](), list[list[Preference]](), dict[str, reading.Record]()
     for record in reading.read(reading.Table(path=setting.path, images=setting.images)):
@@ -151,14 +151,14 @@ def rows(setting: EditRewardSource, to: To) -> Iterator[Row]:
     }
 
 
-def _row(sample: Preference, record: reading.Record, test: float, to: To) -> Row:
+def _row(sample: Preference, record: reading.Record, test: float, to: ImageSink) -> Row:
     """The row of a sample, its images written. The preferred edit stands second in half of the rows, by its key.
 
     RowError: an image is missing or broken.
     """
     pictures = pictures_of(record, sample.source, sample.a, sample.b)
     source, *names = [to.add(picture) for picture in pictures]
-    shown = [Shown(*names[n], sample.models[n], sample.scores[n], sample.overall[n]) for n in (0, 1)]
+    shown = [LabelledEdit(*names[n], sample.models[n], sample.scores[n], sample.overall[n]) for n in (0, 1)]
     winner = sample.winner
     if flipped(sample.key):
         shown, winner = shown[::-1], "Image A" if winner == "Image B" else "Image B"

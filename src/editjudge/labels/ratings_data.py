@@ -21,7 +21,7 @@ from editjudge.core.tables import RowError
 from editjudge.engine.resume import fingerprint
 from editjudge.judges.rubrics import DIMENSIONS, type_of
 from editjudge.labels.data_settings import RatingsSource
-from editjudge.labels.rows import Shown, To, part_of, pictures_of, row
+from editjudge.labels.rows import ImageSink, LabelledEdit, part_of, pictures_of, row
 
 LEAST, MOST = 1, 5
 RATED, PEOPLE = "ratings", "people"
@@ -50,7 +50,7 @@ def scores_of(values: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def rows(setting: RatingsSource, to: To) -> Iterator[Row]:
+def rows(setting: RatingsSource, to: ImageSink) -> Iterator[Row]:
     """The rows of both tables; `dropped` in the report counts the records that cannot be used, by reason."""
     dropped = Counter[str]()
     yield from _table(setting.path, setting.images, RATED, setting.test_share, to, dropped)
@@ -59,7 +59,9 @@ def rows(setting: RatingsSource, to: To) -> Iterator[Row]:
     to.report |= {"dropped": [{"reason": reason, "rows": count} for reason, count in sorted(dropped.items())]}
 
 
-def _table(path: str, images: str | None, rule: str, test: float, to: To, dropped: Counter[str]) -> Iterator[Row]:
+def _table(
+    path: str, images: str | None, rule: str, test: float, to: ImageSink, dropped: Counter[str]
+) -> Iterator[Row]:
     groups: dict[str, tuple[reading.Record, list[dict[str, float]]]] = {}
     for record in reading.read(reading.Table(path=path, images=images)):
         try:
@@ -80,11 +82,11 @@ def _light(record: reading.Record) -> dict[str, Any]:
     return {name: record.values.get(name) for name in ("source", "edited", "instruction", "type", "model")}
 
 
-def _row(key: str, record: reading.Record, scores: Mapping[str, float], rule: str, test: float, to: To) -> Row:
+def _row(key: str, record: reading.Record, scores: Mapping[str, float], rule: str, test: float, to: ImageSink) -> Row:
     instruction, type_ = record.text("instruction"), record.text("type")
     source, edited = (to.add(picture) for picture in pictures_of(record, record["source"], record["edited"]))
     photo = source[1][:16]
     prompt = plain(f"{photo}.{fingerprint(instruction)[:16]}")
-    a = Shown(*edited, model=record.get("model"), scores={name: float(score) for name, score in scores.items()})
+    a = LabelledEdit(*edited, model=record.get("model"), scores={name: float(score) for name, score in scores.items()})
     part = part_of(photo, test)
     return row(key, prompt, type_of(type_), instruction, source, a, origin=photo, part=part, rule=rule)

@@ -12,8 +12,8 @@ from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 
 
-class To(Protocol):
-    """Where a source's images go that stand in no file yet, and what it tells of itself beside its rows."""
+class ImageSink(Protocol):
+    """Takes the images that a source creates. report: what the source tells of itself beside its rows."""
 
     report: dict[str, Any]
 
@@ -23,8 +23,8 @@ class To(Protocol):
 
 
 @dataclass(frozen=True)
-class Shown:
-    """An edit of a row: its image's name and SHA-256, and what is known of it."""
+class LabelledEdit:
+    """An edit of a row: its image's name and SHA-256, and its scores where they are known."""
 
     name: str
     sha256: str
@@ -39,8 +39,8 @@ def row(
     task: str,
     instruction: str,
     source: tuple[str, str],
-    a: Shown,
-    b: Shown | None = None,
+    a: LabelledEdit,
+    b: LabelledEdit | None = None,
     **more: Any,
 ) -> Row:
     """A row of two edits, or of one. more: rule, winner, origin, and part, which is train if it is not given."""

@@ -15,7 +15,7 @@ from typing import Any
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.labels import tiers
-from editjudge.labels.rows import Shown, part_of, row
+from editjudge.labels.rows import LabelledEdit, part_of, row
 
 CONSISTENCY, FOLLOWING = "visual_consistency", "instruction_following"
 RULE = "measures of the pipeline: {}"
@@ -65,10 +65,10 @@ def rows(
             yield row(plain(f"{key}.{a}.{b}"), key, task, prompt["instruction"], source, *shown, **more)
 
 
-def _shown(task: str, annotation: Row, graded: tiers.Graded | None) -> Shown:
+def _shown(task: str, annotation: Row, graded: tiers.Graded | None) -> LabelledEdit:
     """An edit with what is known of it; one without a grade has changed nothing."""
     scores = {FOLLOWING: float(graded is not None)} | ({} if graded is None else {CONSISTENCY: round(graded.z, 6)})
     model = annotation["model"]
-    return Shown(
+    return LabelledEdit(
         f"data/candidates/{model}/{task}.parquet/{annotation['key']}", annotation["edit_sha256"], model, scores
     )

@@ -37,7 +37,7 @@ NOW = ""  # the quantile's place, in the row of the threshold as it is set
 class Group:
     """A prompt's candidates that were edited, and their known damages by model."""
 
-    candidates: list[tiers.Candidate]
+    candidates: list[tiers.MeasuredEdit]
     damages: Mapping[str, float | None]
 
 

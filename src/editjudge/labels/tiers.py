@@ -38,7 +38,7 @@ class AreaRule:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MeasuredEdit:
     """One model's edit: values by (area, measure), in the measure's own unit; None or absent where unscored."""
 
     model: str
@@ -46,7 +46,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrainingPair:
     """A pair that stands.
 
     tiers: such as "elite_over_failure", or JUDGED; margin: winner's global z less the loser's, None for a judged pair.
@@ -59,7 +59,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PromptPairs:
     """What a prompt gave.
 
     pairs: ordered by the two models' names, whichever of them won.
@@ -69,7 +69,7 @@ class Outcome:
     unscored: models left out because a primary measure has no value, in order of their names.
     """
 
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[TrainingPair, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     reason: str | None = None
     unscored: tuple[str, ...] = ()
@@ -79,14 +79,14 @@ class Outcome:
 class Graded:
     """A candidate among those of its prompt."""
 
-    candidate: Candidate
+    candidate: MeasuredEdit
     tier: Tier
     z: float  # global
     zs: Mapping[str, float]  # by area that varies
     primary: np.ndarray  # (areas,) times direction: higher is better
 
 
-def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Counter) -> list[Candidate]:
+def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Counter) -> list[MeasuredEdit]:
     """The candidates of a prompt's annotations that were measured and changed by `least_change` where the edit must
     show; the others are counted. A change that is not known, of annotations made elsewhere, is taken for one.
     """
@@ -97,13 +97,13 @@ def edited(rows: Iterable[Mapping[str, Any]], least_change: float, counts: Count
         elif row["change"] is not None and row["change"] < least_change:
             counts["candidates_unedited"] += 1
         else:
-            found.append(Candidate(row["model"], {(m["area"], m["measure"]): m["value"] for m in row["measures"]}))
+            found.append(MeasuredEdit(row["model"], {(m["area"], m["measure"]): m["value"] for m in row["measures"]}))
     return found
 
 
 def build_pairs(
-    candidates: Iterable[Candidate], rules: Sequence[AreaRule], *, mode: str, margin: float = 0.3
-) -> Outcome:
+    candidates: Iterable[MeasuredEdit], rules: Sequence[AreaRule], *, mode: str, margin: float = 0.3
+) -> PromptPairs:
     """The training pairs among one prompt's candidates; independent of the candidates' order.
 
     mode: "head_tail" keeps elite over failure alone, "three_tiers" also normal over failure and elite over normal.
@@ -115,24 +115,24 @@ def build_pairs(
     scored, rules = counted(ordered, rules)
     unscored = tuple(c.model for c in ordered if c not in scored)
     if len(scored) < 2:
-        return Outcome(reason="fewer_than_two_candidates", unscored=unscored)
+        return PromptPairs(reason="fewer_than_two_candidates", unscored=unscored)
     graded = grade(scored, rules)
     if not graded:
-        return Outcome(reason="no_area_varies", unscored=unscored)
+        return PromptPairs(reason="no_area_varies", unscored=unscored)
     pairs, dropped = [], Counter[str]()
     for better, worse, objection in compared(graded, rules, mode, margin):
         if objection is None:
             named = better.candidate.model, worse.candidate.model, f"{better.tier}_over_{worse.tier}"
-            pairs.append(Pair(*named, better.z - worse.z))
+            pairs.append(TrainingPair(*named, better.z - worse.z))
         else:
             dropped[objection] += 1
-    return Outcome(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+    return PromptPairs(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
 
 
 def compared(
     graded: Sequence[Graded], rules: Sequence[AreaRule], mode: str, margin: float
 ) -> Iterator[tuple[Graded, Graded, str | None]]:
-    """Every two candidates, that of the better tier first, and why they are no pair, as `dropped` of Outcome.
+    """Every two candidates, that of the better tier first, and why they are no pair, as `dropped` of PromptPairs.
 
     None in its place: they are one. rules: those that count; mode, margin: as in `build_pairs`.
     """
@@ -141,7 +141,9 @@ def compared(
         yield better, worse, _objection(better, worse, rules, mode, margin)
 
 
-def counted(candidates: Sequence[Candidate], rules: Sequence[AreaRule]) -> tuple[list[Candidate], Sequence[AreaRule]]:
+def counted(
+    candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]
+) -> tuple[list[MeasuredEdit], Sequence[AreaRule]]:
     """The candidates that have every primary measure, and the rules of the areas that count.
 
     An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person.
@@ -169,7 +171,7 @@ def tier(z: Sequence[float], rules: Sequence[AreaRule]) -> Tier:
     return "elite" if all(score > rule.elite for score, rule in zip(z, rules, strict=True)) else "normal"
 
 
-def votes(winner: Candidate, loser: Candidate, rules: Sequence[AreaRule]) -> list[int]:
+def votes(winner: MeasuredEdit, loser: MeasuredEdit, rules: Sequence[AreaRule]) -> list[int]:
     """One vote a secondary measure that both have: +1 for the winner, -1 for the loser, 0 where they are equal."""
     cast = []
     for rule in rules:
@@ -180,7 +182,7 @@ def votes(winner: Candidate, loser: Candidate, rules: Sequence[AreaRule]) -> lis
     return cast
 
 
-def grade(scored: Sequence[Candidate], rules: Sequence[AreaRule]) -> list[Graded]:
+def grade(scored: Sequence[MeasuredEdit], rules: Sequence[AreaRule]) -> list[Graded]:
     """Tier and z of each candidate, over the areas that vary; empty if none does. See `counted` for what is given."""
     if len(scored) < 2:
         return []
@@ -217,7 +219,7 @@ def _objection(better: Graded, worse: Graded, rules: Sequence[AreaRule], mode: s
     return None if sum(cast) > 0 else "votes"
 
 
-def _value(candidate: Candidate, area: str, measure: str) -> float | None:
+def _value(candidate: MeasuredEdit, area: str, measure: str) -> float | None:
     value = candidate.values.get((area, measure))
     if value is not None and not isfinite(value):
         raise ValueError(f"{candidate.model}: {measure} of {area} is {value}; an unscored measure is None")

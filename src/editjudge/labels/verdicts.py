@@ -28,7 +28,7 @@ _TOKEN = re.compile(r"[0-9]+|[^\W\d_]+")
 
 
 @dataclass(frozen=True)
-class Pair:
+class EditPair:
     """Two edits of one prompt: rows of the pool and of the candidates, the models in canonical order."""
 
     prompt: records.Row
@@ -61,7 +61,7 @@ def drawn(key: str, models: Collection[str], most: int) -> list[tuple[str, str]]
     return [pair for pair in pairs if pair in chosen]
 
 
-def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[Pair]:
+def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[EditPair]:
     """The pairs of all prompts, in the pool's order, at most so many of each. A candidate that failed is in none."""
     by_prompt: dict[str, Rows] = {prompt["key"]: [] for prompt in prompts}
     for row in candidates:
@@ -71,7 +71,7 @@ def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[Pair]:
     for prompt in prompts:
         edits = {row["model"]: row for row in by_prompt[prompt["key"]]}
         chosen = drawn(prompt["key"], edits, most)
-        pairs += [Pair(prompt, edits[a], edits[b]) for a, b in chosen]
+        pairs += [EditPair(prompt, edits[a], edits[b]) for a, b in chosen]
     return pairs
 
 
@@ -125,7 +125,7 @@ def over_judges(answers: Mapping[str, BothOrders]) -> Verdict:
     return replace(verdict, reason="; ".join(f"{name}: {each.combined.reason}" for name, each in answers.items()))
 
 
-def _row(pair: Pair, judging: Judging, answers: Mapping[str, BothOrders]) -> records.Row:
+def _row(pair: EditPair, judging: Judging, answers: Mapping[str, BothOrders]) -> records.Row:
     verdict = over_judges(answers)
     return {
         "key": pair.prompt["key"],

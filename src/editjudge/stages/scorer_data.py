@@ -116,7 +116,7 @@ def probe_ratings(setting: ProbeRatingsSource, to: ImageFile) -> Iterator[record
     for part, prompt, edits in probe_edits(setting, make_ratings):
         source = to.add(prompt["image"])
         for n, (image, scores) in enumerate(edits):
-            a, more = rows.Shown(*to.add(image), scores=scores), {"origin": prompt["origin"], "part": part}
+            a, more = rows.LabelledEdit(*to.add(image), scores=scores), {"origin": prompt["origin"], "part": part}
             named = (f"{prompt['key']}.{n}", prompt["key"], prompt["task"], prompt["instruction"])
             yield rows.row(*named, source, a, rule=KNOWN, **more)
 
@@ -137,7 +137,9 @@ def pairs_of(
 ) -> Iterator[records.Row]:
     """Every two edits of a prompt as a row."""
     source = to.add(prompt["image"])
-    shown = [rows.Shown(*to.add(image), None, scores, sum(scores.values()) / len(scores)) for image, scores in edits]
+    shown = [
+        rows.LabelledEdit(*to.add(image), None, scores, sum(scores.values()) / len(scores)) for image, scores in edits
+    ]
     rng = np.random.default_rng([*prompt["key"].encode()])
     for i in range(len(shown)):
         for j in range(i):

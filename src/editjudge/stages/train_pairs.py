@@ -32,7 +32,7 @@ class Chosen:
 
     prompt: str
     task: str
-    pair: tiers.Pair
+    pair: tiers.TrainingPair
     damage: Mapping[str, float | None]  # model: known damage
 
 
@@ -45,7 +45,7 @@ def choose(
     edit must show would teach the judge to prefer doing nothing. Stops after `prompts_per_task` prompts with a pair.
     """
 
-    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.TrainingPair]:
         candidates = tiers.edited(rows, setting["least_change"], counts)
         outcome = tiers.build_pairs(candidates, rules, mode=setting["mode"], margin=setting["margin"])
         counts["prompts"] += 1
@@ -72,7 +72,7 @@ def choose_judged(
     annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
-    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.Pair]:
+    def pairs_of(rows: Rows, counts: Counter) -> Sequence[tiers.TrainingPair]:
         counts["prompts"] += 1
         pairs = [pair for row in rows if (pair := _judged(row, changes, setting["least_change"], counts))]
         counts["prompts_with_pair"] += bool(pairs)
@@ -94,7 +94,11 @@ def _count_uncompared(verdicts: Rows, annotations: Rows, counts: Counter) -> Non
 
 
 def _choose(
-    rows: Rows, pairs_of: Callable[[Rows, Counter], Sequence[tiers.Pair]], damages: Damages, most: int, task: str
+    rows: Rows,
+    pairs_of: Callable[[Rows, Counter], Sequence[tiers.TrainingPair]],
+    damages: Damages,
+    most: int,
+    task: str,
 ) -> tuple[list[Chosen], Counter]:
     """What `pairs_of` each prompt's rows, prompt by prompt in the rows' order, up to `most` prompts with a pair."""
     chosen: list[Chosen] = []
@@ -111,7 +115,7 @@ def _choose(
 
 def _judged(
     row: records.Row, changes: Mapping[tuple[str, str], float | None], least_change: float, counts: Counter
-) -> tiers.Pair | None:
+) -> tiers.TrainingPair | None:
     """The pair of a verdict; None, counted, where there is none."""
     models = (row["model_a"], row["model_b"])
     known = [change for model in models if (change := changes.get((row["key"], model))) is not None]
@@ -123,7 +127,7 @@ def _judged(
         counts["dropped_tie"] += 1
     else:
         winner, loser = models if row["winner"] == "Image A" else models[::-1]
-        return tiers.Pair(winner, loser, tiers.JUDGED, None)
+        return tiers.TrainingPair(winner, loser, tiers.JUDGED, None)
     return None
 
 

@@ -1,9 +1,9 @@
-"""Training pairs as trl takes them: a table without images, and the transform that fetches and shows those of a row."""
+"""Samples as trl takes them: a table of names, and the transform that fetches and resizes the images of its rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from hashlib import sha256
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,37 +15,28 @@ from transformers import Qwen3VLProcessor
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.keys import place
-from editjudge.core.winner import Winner
-from editjudge.judges.prompt import completion, messages
 from editjudge.models.chat.chat_model import decode
+from editjudge.training.samples import Sample, image_names
 
 Fetch: TypeAlias = Callable[[str], bytes]
 """The encoded image of a name; empty where there is none."""
-IMAGES = ("source", "a", "b")
+Parts: TypeAlias = tuple[Dataset, Dataset, Dataset]
+"""Rows to train on, rows that choose the weights, and rows that only test them."""
+Columns: TypeAlias = Callable[[list[dict], list[list[Image.Image]]], dict[str, list]]
+"""What the collator gets of rows and their images: columns by name."""
 CACHE_BYTES = 1 << 30  # of decoded images, in all processes of a machine together
-FILLER = "filler"  # in place of a winner
 IGNORED = -100
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One training pair, its images by name. Pairs of one prompt are held out together or not at all."""
-
-    key: str
-    prompt: str
-    instruction: str
-    source: str
-    a: str
-    b: str
-    winner: Winner
+def dataset(samples: Sequence[Sample]) -> Dataset:
+    """The samples as a table. filler: whether a row only fills a batch. FileError: a key is there twice."""
+    repeated = len(samples) - len({sample.key for sample in samples})
+    if repeated:
+        raise FileError(f"{repeated} of {len(samples)} training samples repeat a key")
+    return Dataset.from_list([asdict(sample) | {"filler": False} for sample in samples])
 
 
-def dataset(samples: Iterable[Any]) -> Dataset:
-    """The samples, of a judge, a scorer or a rater, as the table that its training takes."""
-    return Dataset.from_list([asdict(sample) for sample in samples])
-
-
-def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) -> Parts:
     """Rows to train on, rows that choose the checkpoint, and rows that only test it: of other prompts each.
 
     About these shares of the prompts are held out, each by the hash of its own name (and the seed), so that no other
@@ -62,12 +53,11 @@ def split(rows: Dataset, test_share: float, held_out_share: float, seed: int) ->
 
 
 def filled(rows: Dataset, multiple: int) -> Dataset:
-    """The rows, and behind them as many fillers as make their number a multiple: no loss comes from those."""
+    """The rows, then as many fillers as make their number a multiple: these add nothing to the loss."""
     missing = -len(rows) % multiple
     if not missing:
         return rows
-    filler = rows[0] | {"winner": FILLER}
-    fillers = Dataset.from_dict({name: [filler[name]] * missing for name in rows.column_names}, features=rows.features)
+    fillers = Dataset.from_list([rows[0] | {"filler": True}] * missing, features=rows.features)
     return concatenate_datasets([rows, fillers])
 
 
@@ -90,28 +80,14 @@ class EpochOrder(Sampler[int]):
         return self.rows + self.fillers
 
 
-def collated(collate: Callable[[list[dict]], dict[str, torch.Tensor]], rows: list[dict]) -> dict[str, torch.Tensor]:
-    """A batch of trl's collator, with no label on fillers."""
-    fillers = torch.tensor([row.pop("filler") for row in rows])
-    batch = collate(rows)
-    batch["labels"][fillers] = IGNORED
-    return batch
-
-
 def flips(rng: np.random.Generator, shown: list[np.ndarray]) -> list[np.ndarray]:
     """Source, A and B mirrored alike, left to right and top to bottom, each half of the time."""
     across, down = (-1 if rng.random() < 0.5 else 1 for _ in range(2))
     return [image[::down, ::across] for image in shown]
 
 
-def reply(winner: str) -> list[dict[str, Any]]:
-    """The completion of a row; a filler's has any text, for it gets no label."""
-    text = completion("Tie" if winner == FILLER else cast(Winner, winner))
-    return [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
-
-
 class Prepare:
-    """The dataset's transform: rows to the images, prompt and completion columns of trl, and which are fillers.
+    """The dataset's transform: rows to the `columns` of a lesson.
 
     Images are fetched, decoded and resized once, as the processor would resize them, and kept up to `cache_bytes` in
     each process that decodes. How a row is flipped depends on the seed, its key and the epoch alone, so neither the
@@ -119,37 +95,34 @@ class Prepare:
     """
 
     def __init__(
-        self, processor: Qwen3VLProcessor, fetch: Fetch, seed: int, flipped: bool, cache_bytes: int = CACHE_BYTES
+        self,
+        processor: Qwen3VLProcessor,
+        columns: Columns,
+        fetch: Fetch,
+        seed: int,
+        flipped: bool,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.image_processor, self.fetch, self.seed, self.flipped = processor.image_processor, fetch, seed, flipped
+        self.image_processor, self.columns, self.fetch = processor.image_processor, columns, fetch
+        self.seed, self.flipped, self.free = seed, flipped, cache_bytes
         self.cache: dict[str, np.ndarray] = {}
-        self.free = cache_bytes
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # the loader's processes see it change
 
     def __call__(self, batch: dict[str, list]) -> dict[str, list]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-        return {
-            "images": [[Image.fromarray(image) for image in self.shown(row)] for row in rows],
-            "prompt": [messages(row["instruction"]) for row in rows],
-            "completion": [reply(row["winner"]) for row in rows],
-            "filler": [row["winner"] == FILLER for row in rows],
-        }
+        return self.columns(rows, [[Image.fromarray(image) for image in self.shown(row)] for row in rows])
 
-    def shown(self, row: dict) -> list[np.ndarray]:
+    def shown(self, row: dict[str, Any]) -> list[np.ndarray]:
         """The images of a row, uint8 (H, W, 3), resized and flipped."""
-        shown = [self.resized(row["key"], side, row[side]) for side in self.sides(row)]
+        shown = [self.resized(row["key"], side, name) for side, name in image_names(row).items()]
         if not self.flipped:
             return shown
         name = int.from_bytes(sha256(row["key"].encode()).digest()[:8])
         rng = np.random.default_rng([self.seed, name, int(self.epoch) + 1])
         return [np.ascontiguousarray(image) for image in flips(rng, shown)]
 
-    def sides(self, row: dict) -> Sequence[str]:
-        """Which of the row's fields name its images, in the order in which they are shown."""
-        return IMAGES
-
     def resized(self, key: str, side: str, name: str) -> np.ndarray:
-        """An image at the size that the model sees; ValueError with the sample's key if it is broken."""
+        """An image at the size that the model sees; FileError with the sample's key if it is broken."""
         image = self.cache.get(name)
         if image is None:
             try:

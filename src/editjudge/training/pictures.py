@@ -41,7 +41,7 @@ def read_group(group: Group) -> pa.ChunkedArray:
     return pq.ParquetFile(file).read_row_group(number, columns=["image"], use_threads=False)["image"]
 
 
-class Pictures:
+class PictureFiles:
     """Images by name, in any order, out of files of any size.
 
     A row group is read as a whole (64 rows; of large files up to 64 MB), and the latest ones are kept up to `most`
@@ -85,7 +85,7 @@ def faults(sums: Mapping[str, str], what: str) -> dict[str, str]:
 
     what: they are, for the progress bar. ContractError: a file is missing or cannot be read.
     """
-    pictures = Pictures(sums)
+    pictures = PictureFiles(sums)
     jobs = [(group, {name: (row, sums[name]) for name, row in rows.items()}) for group, rows in pictures.by_group()]
     found = {name: f"missing from {file_of(name)}" for name in sums if name not in pictures.places}
     for its in spread(unusable, jobs, f"images of {what}, by groups"):

@@ -1,4 +1,9 @@
-"""A training as a stage runs it: its folder in work/, in one process or in several."""
+"""A training as a stage runs it: its folder in work/, in one process or in several.
+
+All images are decoded once before the training starts; they stay in the files that name them, and each process reads
+from there what it shows. work/<stage> holds a folder a training, named by all that its result depends on: which rows
+are left out, and checkpoints. A training that was killed goes on from there; one that ended takes its folder away.
+"""
 
 import argparse
 import json
@@ -6,23 +11,27 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from editjudge.core import code, records
+from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
-from editjudge.core.files import sha256, write_bytes
+from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
+from editjudge.engine.workers import import_ahead
+from editjudge.training.pictures import PictureFiles, faulty
+from editjudge.training.samples import Sample, image_names
 from editjudge.training.settings import LaunchSetting, TrainingSetting
 
-if TYPE_CHECKING:
-    from editjudge.training.trainer import Device, Row, Trained
+if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any more
+    from editjudge.training.lesson import Device, Lesson
+    from editjudge.training.trainer import Row, Trained
 
-SKIPPED = "skipped.json"
+SKIPPED, TRAINED = "skipped.json", "trained.json"
 PLOTS = {"loss": ("loss",), "eval": ("eval_loss", "eval_accuracy")}
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "pillow")
 NO_MATTER = ("save_every", "keep_checkpoints", "workers", "launch")  # to the result; how many processes does
@@ -30,15 +39,70 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",  # trl would report each training to its makers
 }
+Rows = list[records.Row]
 
 
-def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], stage: str) -> str:
-    """The name of a training: a hash of its data (with their images' sums), base, settings, the code of the stage (a
-    module) and libraries."""
+@dataclass(frozen=True)
+class TrainingJob:
+    """A training as its stage describes it.
+
+    stage, name: it is an entry of this section of params.yaml, or the section itself where the name is empty.
+    table: the rows, which have the contract; images: of a row, the name and SHA-256 of each
+    image by side; samples: rows as samples.
+    report: of the rows, what the training gave and the base's folder, the figures and more for their details.
+    rows_are: what details call the rows. ahead: a module that `report` needs, imported beside the training.
+    """
+
+    stage: str
+    name: str
+    setting: TrainingSetting
+    table: Path
+    contract: str
+    images: Callable[[records.Row], dict[str, tuple[str, str]]]
+    samples: Callable[[Rows], Sequence[Sample]]
+    lesson: "Callable[[], Lesson]"
+    out: Path
+    report: "Callable[[Rows, Trained, Path], tuple[dict[str, Any], dict[str, Any]]]"
+    rows_are: str
+    plots: str
+    ahead: str = ""
+
+    @property
+    def module(self) -> str:
+        return f"editjudge.stages.{self.stage}"
+
+    @property
+    def section(self) -> str:
+        return f"{self.stage}.{self.name}" if self.name else self.stage
+
+    @property
+    def command(self) -> list[str]:
+        """What runs the stage, after `python`."""
+        return ["-m", self.module, *(["--name", self.name] if self.name else [])]
+
+    def base(self) -> Path:
+        return hub.checkpoint(f"{self.section}.base", self.setting.base)
+
+    def read_rows(self) -> Rows:
+        return records.read(self.table, self.contract)
+
+    def draw(self, history: "list[Row]") -> None:
+        """The plots, as they are so far: `dvc plots show` draws them while it trains."""
+        import pandas as pd
+
+        for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
+            table = pd.DataFrame(history, columns=["step", *columns]).dropna()
+            content = table.to_csv(index=False, float_format="%.6g").encode()
+            write_bytes(Path(f"plots/{self.plots}{name}.csv"), content)
+
+
+def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], module: str) -> str:
+    """The name of a training: a hash of its data (with their images' sums), base, settings, the
+    code of the stage (a module) and libraries."""
     contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     versions = [version(name) for name in LIBRARIES]
-    return resume.fingerprint(contents, matters, processes, code.identity(stage), versions)[:16]
+    return resume.fingerprint(contents, matters, processes, code.identity(module), versions)[:16]
 
 
 def started(launch: LaunchSetting) -> LaunchSetting:
@@ -48,31 +112,47 @@ def started(launch: LaunchSetting) -> LaunchSetting:
     return replace(launch, processes=launch.processes or max(1, torch.cuda.device_count()))
 
 
-def carry_out(
-    setting: TrainingSetting,
-    run: Path,
-    command: Sequence[str],
-    prepare: Callable[[], None],
-    train: Callable[[], None],
-    after: Callable[[], None] = lambda: None,
-) -> None:
-    """Prepares the training and carries it out, here or in processes of its own, which `command` is of; at the end its
-    folder goes away. after: what is done with what it gave, in this process, before that."""
+def carry_out(job: TrainingJob) -> None:
+    """Prepares the training and carries it out, here or in processes of its own; at the end its folder goes away."""
     import torch
 
+    rows, base = job.read_rows(), job.base()
+    os.environ.update(ENVIRONMENT)  # from here on nothing is fetched
+    if job.ahead:
+        import_ahead(job.ahead)
     from editjudge.engine import launch
 
-    start = started(setting.launch)
+    start = started(job.setting.launch)
+    files = [job.table, *sorted(file for file in base.rglob("*") if file.is_file())]
+    processes = start.nodes * start.processes
+    job.setting.shares(processes)
+    label = f"{job.name}-" if job.name else ""
+    run = work(job.stage, label + fingerprint(asdict(job.setting), processes, files, job.module))
     if launch.node() == 0:
-        prepare()
+        list_skipped(job, rows, run)
     # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
-    if start.nodes * start.processes > 1 or setting.deepspeed != "none" or torch.cuda.device_count() > 1:
-        launch.start(start, [*command, "--worker", str(run)])
+    if processes > 1 or job.setting.deepspeed != "none" or torch.cuda.device_count() > 1:
+        launch.start(start, [*job.command, "--worker", str(run)])
     else:
-        train()
+        train(job, run)
     if launch.node() == 0:
-        after()
+        write_results(job, rows, run, base)
         shutil.rmtree(run)
+
+
+def train(job: TrainingJob, run: Path) -> None:
+    """One process of the training: all train, the first one writes what it gave."""
+    from editjudge.engine import launch
+    from editjudge.training import trainer
+
+    device, skipped = repeatable(), {row["key"] for row in skipped_of(run)}
+    samples = job.samples([row for row in job.read_rows() if row["key"] not in skipped])
+    fetch = PictureFiles(name for sample in samples for name in image_names(vars(sample)).values())
+    with launch.alone(run) if launch.first() else nullcontext():
+        checkpoints = run / "checkpoints"
+        trained = trainer.train(job.lesson(), samples, job.base(), fetch, job.out, checkpoints, device, job.draw)
+        if launch.first():
+            records.write_json(run / TRAINED, asdict(trained))
 
 
 def repeatable() -> "Device":
@@ -89,17 +169,14 @@ def repeatable() -> "Device":
     return device
 
 
-def list_skipped(run: Path, find: Callable[[], dict[str, str]], where: str, skip_failed: bool) -> None:
-    """Lists the rows left out in the training's folder. FileError: there are some, and skip_failed is not set.
-
-    find: gives their keys with the reasons. where: the section of the training.
-    """
+def list_skipped(job: TrainingJob, rows: Rows, run: Path) -> None:
+    """Lists the rows left out in the training's folder. FileError: there are some, and `skip_failed` is not set."""
     if (run / SKIPPED).is_file():  # of a training that was killed
         return
-    skipped = find()
-    if skipped and not skip_failed:
+    skipped = faulty({row["key"]: job.images(row) for row in rows}, f"the training data of {job.section}")
+    if skipped and not job.setting.skip_failed:
         named = "; ".join(f"{key}: {reason}" for key, reason in list(skipped.items())[:5])
-        raise FileError(f"{len(skipped)} training samples cannot be used ({where}.skip_failed): {named}")
+        raise FileError(f"{len(skipped)} training samples cannot be used ({job.section}.skip_failed): {named}")
     records.write_json(run / SKIPPED, [{"key": key, "reason": reason} for key, reason in sorted(skipped.items())])
 
 
@@ -109,59 +186,57 @@ def skipped_of(run: Path) -> list[dict[str, str]]:
     return skipped
 
 
-def draw(stem: str, history: "list[Row]") -> None:
-    """The plots, as they are so far: `dvc plots show` draws them while it trains. stem: of their files' names."""
-    import pandas as pd
+def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
+    """The plots, the metrics, and in metrics/resume the figures of this run alone."""
+    from editjudge.training.trainer import Trained
 
-    for name, columns in PLOTS.items():  # two files: DVC draws a value that is missing as 0
-        table = pd.DataFrame(history, columns=["step", *columns]).dropna()
-        write_bytes(Path(f"plots/{stem}{name}.csv"), table.to_csv(index=False, float_format="%.6g").encode())
-
-
-def report(trained: "Trained", base: str, skipped: list[dict[str, str]], rows: str, **more: Any) -> dict[str, Any]:
-    """The details of a training: its last loss, and under `details` its size. rows: what its rows are called there."""
+    skipped = skipped_of(run)
+    trained = Trained(**json.loads((run / TRAINED).read_text()))
+    job.draw(trained.history)
+    left_out = {row["key"] for row in skipped}
+    figures, more = job.report([row for row in rows if row["key"] not in left_out], trained, base)
+    details = {"base": hub.name_of(base) or job.setting.base, "skipped": skipped} | details_of(trained, job.rows_are)
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
-    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
-    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    details = {
-        "base": base,
-        "skipped": skipped,
-        "steps": trained.steps,
-        "tokens": trained.tokens,
-        rows: dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
-        "kept_step": kept["step"] if kept else None,
-    }
-    return {"loss": losses[-1] if losses else None, "details": [details | more]}
-
-
-def write_figures(name: str, trained: "Trained") -> None:
-    """metrics/resume: the figures of this run alone."""
+    found = {"loss": losses[-1] if losses else None, "details": [details | more]} | figures
+    records.write_details(Path(f"metrics/{job.section.replace('.', '/', 1)}.json"), found)
     now = {
         "resumed_from": trained.resumed_from,
         "seconds": trained.seconds,
         "tokens_per_second": trained.tokens_now / trained.seconds,
         "peak_memory_bytes": trained.peak_memory,
     }
-    records.write_json(Path(f"metrics/resume/{name}.json"), now)
+    records.write_json(Path("metrics/resume", f"{job.section.replace('.', '_', 1)}.json"), now)
 
 
-def main(
-    stage: str, description: str | None, begin: Callable[..., None], train: Callable[..., None], *options: str
-) -> None:
-    """Runs the stage of a training on its options: `begin` of them, or, as a process of it, `train` with its folder."""
+def details_of(trained: "Trained", rows_are: str) -> dict[str, Any]:
+    """How much was trained, and the step whose weights were kept."""
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    return {
+        "steps": trained.steps,
+        "tokens": trained.tokens,
+        rows_are: dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
+        "kept_step": kept["step"] if kept else None,
+    }
+
+
+def main(stage: str, description: str | None, job_of: Callable[..., TrainingJob], *options: str) -> None:
+    """Runs the stage of a training on its options: the whole training, or one process of it in its folder."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option in options:
         parser.add_argument(f"--{option}", required=True, help=f"an entry of {stage} in params.yaml")
     parser.add_argument("--worker", type=Path, metavar="RUN", help="be one of a training's processes, in its folder")
     given = vars(parser.parse_args())
-    if (run := given.pop("worker")) is None:
-        as_stage(stage, begin, *given.values())
+    run = given.pop("worker")
+    if run is None:
+        as_stage(stage, lambda: carry_out(job_of(*given.values())))
     else:
         os.environ.update(ENVIRONMENT)
-        as_stage(stage, _be_worker, partial(train, *given.values(), run))
+        as_stage(stage, lambda: be_worker(job_of(*given.values()), run))
 
 
-def _be_worker(train: Callable[[], None]) -> None:
+def be_worker(job: TrainingJob, run: Path) -> None:
+    """Is one of the training's processes."""
     from editjudge.engine import launch
 
-    launch.worker(train)
+    launch.worker(lambda: train(job, run))

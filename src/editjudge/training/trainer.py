@@ -1,8 +1,8 @@
-"""Training of a judge or a scorer: what both share.
+"""The one trainer of judges, scorers and raters.
 
 trl's SFTTrainer does the training and writes the checkpoints, in one process or as one of several. This module holds
-prompts out, keeps the weights that did best on them, and goes on from a checkpoint so that the end is the same.
-`training.lora` says what a judge is taught, `training.scorer` what a scorer is.
+prompts out, keeps the weights that did best on them, and goes on from a checkpoint so that the end is the same. What is
+taught is a `Lesson`.
 """
 
 import os
@@ -10,60 +10,53 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
-from transformers import (
-    Qwen3VLProcessor,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
-from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.models.chat.checkpoint import Precision
-from editjudge.models.chat.processor import load_processor
-from editjudge.training.data import CACHE_BYTES, EpochOrder, Fetch, Prepare, filled
-from editjudge.training.settings import SingleEditsSetting, TrainingSetting
+from editjudge.training.data import CACHE_BYTES, EpochOrder, Fetch, Parts, Prepare, dataset, filled
+from editjudge.training.lesson import Device, Lesson, TrainedModel, Weights, processor_of
+from editjudge.training.samples import Sample
+from editjudge.training.settings import TrainingSetting
 
 Row: TypeAlias = dict[str, float | None]
-Device: TypeAlias = Literal["cpu", "cuda"]
-Parts: TypeAlias = tuple[Dataset, Dataset, Dataset]
-"""Rows to train on, rows that choose the weights, and rows that only test them."""
-OUTSIDE_LANGUAGE_MODEL = r".*\bvisual\b.*|.*\blm_head\b.*"
-VIDEO = "video_preprocessor_config.json"
 MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
-BEST, WHOLE = "best.safetensors", "whole"  # files that a checkpoint has beside the trainer's own; it ends with WHOLE
+WEIGHTS, BEST, WHOLE = "trained.safetensors", "best.safetensors", "whole"
+"""Files that a checkpoint has beside the trainer's own; WHOLE, empty, is written last."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training of `steps` gave. `history` by step: {step, loss, eval_loss, eval_accuracy}, None if not measured;
-    losses are mean nats a token of the reply, eval_accuracy is `Trainer.accuracy` on the rows that choose the adapter.
-    `tested`: of each test row its prompt and whether the untrained and the saved adapter are right. `rows`: how many
-    were trained on, chose and tested. `tokens`: all that were shown in training, images and question included, padding
-    not.
+    """What a training of `steps` gave.
+
+    history: by step: {step, loss, eval_loss, eval_accuracy}, None if not measured. Losses are means over the lesson's
+    items; eval_accuracy is the share of right answers on the rows that choose the weights.
+    tested: the keys of the test rows. answers: what the untrained and the trained model say of each of them, (N, k).
+    rows: how many were trained on, chose and tested. tokens: all that were shown in training, images and question
+    included, padding not.
 
     The rest is of this run alone: the step of the checkpoint that it went on from (None: from the start), its seconds
     and tokens, and the most memory that one process held, bytes: on the GPU where there is one, else resident.
     """
 
     history: list[Row]
-    tested: list[tuple[str, bool, bool]]
-    rows: tuple[int, int, int]
+    tested: list[str]
+    answers: list[list[list[float]]]
+    rows: Sequence[int]
     steps: int
     tokens: int
     resumed_from: int | None
@@ -74,23 +67,35 @@ class Trained:
 
 class Trainer(SFTTrainer):
     """trl's trainer, which shows the training rows in the given order, keeps the weights that did best on the held-out
-    rows, and marks a checkpoint, last of all, as whole. A subclass says what is right."""
+    rows, and marks a checkpoint, last of all, as whole."""
 
-    def __init__(self, order: EpochOrder, best: dict[str, torch.Tensor], live: Live, **arguments: Any) -> None:
-        self.order, self.best, self.live = order, best, live
+    def __init__(self, lesson: Lesson, order: EpochOrder, best: Weights, live: Live, **arguments: Any) -> None:
+        self.lesson, self.order, self.best, self.live = lesson, order, best, live
         super().__init__(**arguments)
+        self.data_collator = lesson.collator(cast(Any, self.processing_class), self.model, self.data_collator)
         self.model_accepts_loss_kwargs = True  # the mean is then over a whole step, whichever process has what of it
-
-    def answer(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """What the model says of a batch, a row a dataset's row: (n, k) float32."""
-        raise NotImplementedError
-
-    def accuracy(self, rows: Dataset) -> float | None:
-        """The share of what the rows ask, 0..1, that the model is right about; None where they ask nothing."""
-        raise NotImplementedError
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:
         return self.order
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
+        """All items of a step, in all processes."""
+        counts = [self.lesson.items(batch) for batch in batch_samples]
+        if None in counts:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        return cast(torch.Tensor, self.accelerator.gather(torch.stack(cast(Any, counts)).sum().to(device))).sum()
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The mean over the items of the whole step."""
+        found = self.lesson.loss(model, inputs)
+        if found is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        total, number = found
+        if num_items_in_batch is not None:
+            number = num_items_in_batch / self.accelerator.num_processes
+        return total / torch.as_tensor(number).clamp(min=1 / self.accelerator.num_processes)
 
     def log(self, *arguments: Any, **named: Any) -> None:
         super().log(*arguments, **named)
@@ -98,40 +103,45 @@ class Trainer(SFTTrainer):
             self.live(history(self.state.log_history))
 
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
-        """Logs the accuracy beside the loss."""
+        """Logs the loss and the accuracy on the held-out rows, and keeps the weights if the loss is the lowest."""
         earlier = [entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry]
-        metrics = self.losses(*arguments, **named)
+        rows = cast(Dataset, self.eval_dataset)
+        answers = self.answers(rows)
+        loss = self.lesson.held_out_loss(answers, rows)
+        if loss is None:
+            metrics = super().evaluate(*arguments, **named)
+        else:
+            metrics = {"eval_loss": loss}
+            self.log(dict(metrics))
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        right = self.lesson.right(answers, rows)
         entry: dict[str, Any] = self.state.log_history[-1]
-        entry["eval_accuracy"] = self.accuracy(cast(Any, self.eval_dataset))
+        entry["eval_accuracy"] = sum(right) / len(right) if right else None
         if metrics["eval_loss"] < min(earlier, default=float("inf")):
             self.settle()
             self.best = weights_of(self.model)
         return metrics
-
-    def losses(self, *arguments: Any, **named: Any) -> dict[str, float]:
-        """What the evaluation gives: `eval_loss`, which is logged."""
-        return super().evaluate(*arguments, **named)
 
     def settle(self) -> None:
         """To be called before weights are gathered: ZeRO-3 has parts on their way that the next step would need."""
         if is_deepspeed_zero3_enabled():
             cast(Any, self.deepspeed).empty_partition_cache()
 
-    def take(self, weights: dict[str, torch.Tensor]) -> None:
-        """Gives the model these weights, and readies it for use."""
+    def take(self, weights: Weights) -> None:
+        """Gives the model these weights."""
         self.settle()
         with trained(self.model, writer=0) as parameters:
             for name, parameter in parameters.items():
                 parameter.data.copy_(weights[name])
-        cast(Any, self.model).eval()
 
     @torch.no_grad()
     def answers(self, rows: Dataset) -> torch.Tensor:
-        """`answer` of all rows, (N, k), on the CPU, in every process.
+        """The lesson's answers to all rows, (N, k), float32 on the CPU, in every process.
 
         Each process takes a part of them. All run the model equally often, which ZeRO-3 needs: one whose rows are done
         runs it on the first row and does not count it.
         """
+        self.model_wrapped.eval()
         accelerator, size = self.accelerator, self.args.per_device_eval_batch_size
         part = -(-len(rows) // accelerator.num_processes)
         mine = range(len(rows))[accelerator.process_index * part :][:part]
@@ -139,12 +149,22 @@ class Trainer(SFTTrainer):
         for start in range(0, part, size):
             chosen = mine[start : start + size]
             batch = self.data_collator([rows[i] for i in chosen or [0]])
-            answer = self.answer({name: value.to(accelerator.device) for name, value in batch.items()}).float()
+            batch = {name: value.to(accelerator.device) for name, value in batch.items()}
+            answer = self.lesson.answer(self.model_wrapped, batch).float()
             if found is None:
                 found = torch.zeros(len(rows), answer.shape[1], device=accelerator.device)
             if chosen:
                 found[chosen[0] : chosen[-1] + 1] = answer
         return cast(torch.Tensor, accelerator.reduce(found)).cpu()
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """What is trained, and nothing of the base. DeepSpeed keeps it itself."""
+        if not self.is_deepspeed_enabled:
+            Path(str(output_dir)).mkdir(parents=True, exist_ok=True)
+            save_file(weights_of(self.model), Path(str(output_dir)) / WEIGHTS)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self.take(load_file(Path(resume_from_checkpoint) / WEIGHTS))
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """None at the end: from there a run would train a step too many."""
@@ -214,26 +234,21 @@ def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, 
 
 
 def assemble(
-    base_dir: Path,
+    lesson: Lesson,
     parts: Parts,
+    base: Path,
     fetch: Fetch,
-    setting: TrainingSetting,
     checkpoints: Path,
     device: Device,
     last: Path | None,
     live: Live,
-    prepare_as: type[Prepare],
-    make: Callable[[Qwen3VLProcessor, Precision, Device], dict[str, Any]],
-    trainer: type[Trainer],
-) -> tuple[Any, Prepare]:
-    """The trainer, which goes on from the checkpoint `last` if there is one, and how rows that test it are shown.
-
-    make: the trainer's own arguments, the model among them, of a processor, a precision and where the model is loaded.
-    """
-    processor, (train_rows, held_rows, _) = processor_of(base_dir, setting), parts
+) -> tuple[Trainer, Prepare]:
+    """The trainer, which goes on from the checkpoint `last` if there is one, and how rows that test it are shown."""
+    setting, (train_rows, held_rows, _) = lesson.setting, parts
+    processor = processor_of(base, setting)
     caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     prepare, shown = (
-        prepare_as(processor, fetch, setting.seed, mirrored, CACHE_BYTES // caches)
+        Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, CACHE_BYTES // caches)
         for mirrored in (setting.augmentation == "mirror", False)
     )
     processor.image_processor.do_resize = False
@@ -248,85 +263,79 @@ def assemble(
     # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
     kept = setting.lora_rank > 0 or config.deepspeed is not None
     precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
-    place: Device = device if is_deepspeed_zero3_enabled() else "cpu"
-    made = trainer(
+    model, adapters = lesson.build(base, processor, precision, device if is_deepspeed_zero3_enabled() else "cpu")
+    made = Trainer(
+        lesson=lesson,
         order=order,
         best=load_file(last / BEST) if last else {},
         live=live,
+        model=model,
+        peft_config=adapters,
         args=config,
         train_dataset=train_data.with_transform(prepare),
         eval_dataset=held_rows.with_transform(shown) if held_rows else None,
         processing_class=processor,
         callbacks=[Epochs(prepare, order)],
-        **make(processor, precision, place),
     )
     return made, shown
 
 
-class Training:
-    """A training from its start. last: the checkpoint that it goes on from, if there is one."""
+def train(
+    lesson: Lesson,
+    samples: Sequence[Sample],
+    base: Path,
+    fetch: Fetch,
+    out: Path,
+    checkpoints: Path,
+    device: Device = "cpu",
+    live: Live = lambda _: None,
+) -> Trained:
+    """Trains the checkpoint in the folder `base` on the samples and saves the result in the folder `out`.
 
-    def __init__(self, rows: Dataset, checkpoints: Path) -> None:
-        """ValueError: a key is there twice."""
-        keys = rows["key"]
-        if len(set(keys)) < len(keys):
-            raise ValueError(f"{len(keys) - len(set(keys))} of {len(keys)} training samples repeat a key")
-        self.began = time.perf_counter()
-        self.whole = sorted((file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")), key=step_of)
-        self.last = self.whole[-1] if self.whole else None
+    Where prompts are held out, the weights of the evaluation with the lowest loss are saved (it says more than the
+    accuracy on few rows); the untrained model is evaluated too. In `checkpoints`, a folder of this very training, it
+    goes on from the last whole one. The same samples, settings, number of processes and thread count give the same
+    bytes on a CPU, whether the training was killed and went on or not. Of several processes all call this, and the
+    first one saves. ValueError names the key of a sample that cannot be used.
+    """
+    began = time.perf_counter()
+    parts = lesson.parts(dataset(samples))
+    whole = sorted((file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")), key=step_of)
+    last = whole[-1] if whole else None
+    trainer, shown = assemble(lesson, parts, base, fetch, checkpoints, device, last, live)
+    untrained = weights_of(trainer.model) if parts[2] else {}
+    if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
+        for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
+            shutil.rmtree(folder)
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
 
-    def run(self, trainer: Trainer) -> dict[str, torch.Tensor]:
-        """Trains to the end. The weights of the evaluation with the lowest loss, or the last ones where none were."""
-        if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
-            for folder in set(Path(str(trainer.args.output_dir)).glob("checkpoint-*")) - set(self.whole):
-                shutil.rmtree(folder)
-        trainer.train(resume_from_checkpoint=str(self.last) if self.last else None)
-        return trainer.best if trainer.eval_dataset else weights_of(trainer.model)
+    def answers(rows: Dataset, given: Weights) -> torch.Tensor:
+        trainer.take(given)
+        return trainer.answers(rows.with_transform(shown))
 
-    def trained(self, trainer: Trainer, parts: Parts, tested: list[Any]) -> "Trained":
-        """What it gave."""
-        return Trained(
-            history(trainer.state.log_history),
-            tested=tested,
-            rows=cast(Any, tuple(map(len, parts))),
-            steps=trainer.state.global_step,
-            tokens=trainer.state.num_input_tokens_seen,
-            resumed_from=step_of(self.last) if self.last else None,
-            seconds=time.perf_counter() - self.began,
-            tokens_now=trainer.state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
-            peak_memory=peak_memory(trainer),
-        )
+    tested = [answers(parts[2], each).tolist() for each in (untrained, weights)] if parts[2] else []
+    edits = lesson.calibration_rows(parts[0])
+    calibration = None if edits is None else answers(edits, weights)
+    if trainer.is_world_process_zero():
+        steps = trainer.state.global_step
+        lesson.save(TrainedModel(trainer.model, base, weights, calibration, steps, len(parts[0])), out)
+    return Trained(
+        history(trainer.state.log_history),
+        tested=parts[2]["key"][:],
+        answers=tested,
+        rows=[len(part) for part in parts],
+        steps=trainer.state.global_step,
+        tokens=trainer.state.num_input_tokens_seen,
+        resumed_from=step_of(last) if last else None,
+        seconds=time.perf_counter() - began,
+        tokens_now=trainer.state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
+        peak_memory=peak_memory(trainer),
+    )
 
 
 def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def processor_of(base_dir: Path, setting: TrainingSetting) -> Qwen3VLProcessor:
-    """The base's processor, with the setting's bounds on pixels; 0 leaves a bound as the base has it."""
-    processor = load_processor(base_dir)
-    size = processor.image_processor.size
-    bounds = {"shortest_edge": setting.min_pixels or size["shortest_edge"]}
-    bounds["longest_edge"] = setting.max_pixels or size["longest_edge"]
-    processor.image_processor.size = type(size)(**bounds)
-    return processor
-
-
-def card_of(base_dir: Path, setting: SingleEditsSetting, numbers: tuple[int, int]) -> dict[str, str]:
-    """What a model card says of any training on single edits. numbers: of rows and steps."""
-    return {
-        "base": hub.name_of(base_dir) or setting.base,
-        "data": setting.data,
-        "trained": str(numbers[0]),
-        "steps": str(numbers[1]),
-        "parameters": f"LoRA of rank {setting.lora_rank}, merged" if setting.lora_rank else "all parameters",
-    }
-
-
-def keep_video(base_dir: Path, folder: Path) -> None:
-    """The base's settings of videos, which a processor without torchvision does not write."""
-    if (base_dir / VIDEO).is_file():
-        shutil.copyfile(base_dir / VIDEO, folder / VIDEO)
 
 
 def start_deepspeed(device: Device) -> None:
@@ -356,7 +365,7 @@ def trained(model: Any, writer: int | None = None) -> Iterator[dict[str, torch.n
         yield found
 
 
-def weights_of(model: Any) -> dict[str, torch.Tensor]:
+def weights_of(model: Any) -> Weights:
     """A copy of the trained weights by parameter name, on the CPU, in every process."""
     with trained(model) as parameters:
         return {name: weight.detach().cpu().clone() for name, weight in parameters.items()}

@@ -17,7 +17,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from editjudge.core.errors import FileError
-from editjudge.models.weights.tensors import FLOATS, Stored, read_header, read_json, read_rows
+from editjudge.models.weights.tensors import FLOATS, StoredTensor, read_header, read_json, read_rows
 
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -52,12 +52,12 @@ KEEPS_THE_BASE = (True, False, "gaussian", "eva", "orthogonal")  # other starts 
 class Delta:
     """What is added to a tensor (rows, columns) in float32: scale * left (rows, r) @ right (r, columns)."""
 
-    left: Stored
-    right: Stored
+    left: StoredTensor
+    right: StoredTensor
     scale: float
 
 
-Change = Stored | Delta
+Change = StoredTensor | Delta
 """What becomes of a tensor of the base: another takes its place, or something is added."""
 
 
@@ -67,8 +67,8 @@ class Adapter:
 
     folder: Path
     config: dict[str, Any]
-    modules: dict[str, dict[str, Stored]]
-    replaced: dict[str, Stored]
+    modules: dict[str, dict[str, StoredTensor]]
+    replaced: dict[str, StoredTensor]
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -134,13 +134,13 @@ def _refuse(config: Mapping[str, Any]) -> None:
         raise FileError(f"the adapter has init_lora_weights {start}: it belongs to a base that its start has changed")
 
 
-def _check_finite(name: str, tensor: Stored) -> None:
+def _check_finite(name: str, tensor: StoredTensor) -> None:
     for first in range(0, tensor.rows if tensor.size else 0, tensor.block):
         if not read_rows(tensor, first, min(tensor.block, tensor.rows - first)).isfinite().all():
             raise FileError(f"{tensor.file}: {name} holds values that are not finite")
 
 
-def changes(adapter: Adapter, base: Mapping[str, Stored], tied: bool) -> dict[str, Change]:
+def changes(adapter: Adapter, base: Mapping[str, StoredTensor], tied: bool) -> dict[str, Change]:
     """What becomes of the base's tensors. tied: its output layer is its embeddings. FileError: what does not fit."""
     check_patterns(adapter.folder, adapter.config, (name.removesuffix(".weight") for name in base))
     _check_embeddings(adapter, tied)
@@ -169,7 +169,7 @@ def _check_embeddings(adapter: Adapter, tied: bool) -> None:
             raise FileError(f"the adapter changes {module}, and the base ties its embeddings (tie_word_embeddings)")
 
 
-def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
+def _delta(adapter: Adapter, module: str, parts: Mapping[str, StoredTensor]) -> Delta:
     """What a module's LoRA adds to its weight. FileError: parts are missing or others, or of another rank."""
     for part in (*sorted(set(parts) - FACTORS), *sorted(FACTORS - set(parts))):
         raise FileError(f"{module}.{part} is {'missing in the adapter' if part in FACTORS else 'not merged here'}")
@@ -182,7 +182,7 @@ def _delta(adapter: Adapter, module: str, parts: Mapping[str, Stored]) -> Delta:
     return Delta(b, a, scale)
 
 
-def _check_complete(adapter: Adapter, base: Mapping[str, Stored]) -> None:
+def _check_complete(adapter: Adapter, base: Mapping[str, StoredTensor]) -> None:
     """The adapter has what its settings say of this base: every target, and every module that was saved whole.
 
     Which layers settings that leave some out mean follows rules of their own: those targets are not checked.

@@ -32,7 +32,7 @@ from editjudge.models.weights.tensors import (
     INDEX,
     PROCESSOR,
     Base,
-    Stored,
+    StoredTensor,
     header_of,
     image_sizes,
     read_base,
@@ -119,15 +119,15 @@ class Piece:
     """
 
     name: str
-    tensor: Stored
+    tensor: StoredTensor
     first: int
     size: int
     dtype: str
-    instead: Stored
+    instead: StoredTensor
     added: tuple[torch.Tensor, torch.Tensor, float] | None
 
 
-def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: str | None) -> Iterator[Piece]:
+def _pieces(tensors: Mapping[str, StoredTensor], made: Mapping[str, Change], dtype: str | None) -> Iterator[Piece]:
     """All of a file's tensors, in the order of their bytes, in whole blocks of rows."""
     for name, tensor in tensors.items():
         if tensor.size == 0:
@@ -137,7 +137,7 @@ def _pieces(tensors: Mapping[str, Stored], made: Mapping[str, Change], dtype: st
             case Delta() as change:
                 left, right = (read_rows(part, 0, part.rows).float() for part in (change.left, change.right))
                 added = (left, right, change.scale)
-            case Stored() as instead:
+            case StoredTensor() as instead:
                 pass
         written = dtype if dtype and tensor.dtype in FLOATS else tensor.dtype
         row = tensor.size // tensor.rows

@@ -26,7 +26,7 @@ BLOCK = 1 << 20  # values that are summed together: in float32 they stay in a co
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor in a file: its safetensors dtype, its shape, and its bytes `start` to `start + size`."""
 
     file: Path
@@ -54,7 +54,7 @@ class Stored:
         return self.size if kept else math.prod(self.shape) * FLOATS[dtype or self.dtype].itemsize
 
 
-Header: TypeAlias = tuple[dict[str, str], dict[str, Stored]]
+Header: TypeAlias = tuple[dict[str, str], dict[str, StoredTensor]]
 
 
 def read_header(file: Path) -> Header:
@@ -71,7 +71,7 @@ def read_header(file: Path) -> Header:
     tensors = {}
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = entry["data_offsets"]
-        tensors[name] = Stored(file, entry["dtype"], tuple(entry["shape"]), 8 + length + begin, end - begin)
+        tensors[name] = StoredTensor(file, entry["dtype"], tuple(entry["shape"]), 8 + length + begin, end - begin)
     return metadata, tensors
 
 
@@ -85,7 +85,7 @@ class Base:
     index: dict[str, Any] | None
 
     @property
-    def tensors(self) -> dict[str, Stored]:
+    def tensors(self) -> dict[str, StoredTensor]:
         return {name: tensor for _, tensors in self.shards.values() for name, tensor in tensors.items()}
 
     @property
@@ -166,7 +166,7 @@ def _needed(base: Base) -> set[str]:
     return {name for name, _ in net.named_parameters()} - ({"lm_head.weight"} if base.tied else set())
 
 
-def header_of(metadata: Mapping[str, str], tensors: Mapping[str, Stored], dtype: str | None) -> bytes:
+def header_of(metadata: Mapping[str, str], tensors: Mapping[str, StoredTensor], dtype: str | None) -> bytes:
     """The first bytes of a file with these tensors, in this order; floating ones in `dtype`, or as they are if None."""
     entries: dict[str, object] = {"__metadata__": {**metadata, "format": "pt"}}
     at = 0
@@ -180,7 +180,7 @@ def header_of(metadata: Mapping[str, str], tensors: Mapping[str, Stored], dtype:
     return len(text).to_bytes(8, "little") + text
 
 
-def read_rows(tensor: Stored, first: int, count: int) -> torch.Tensor:
+def read_rows(tensor: StoredTensor, first: int, count: int) -> torch.Tensor:
     """`count` rows of a floating tensor from `first` on, (count, columns), in its dtype."""
     row = tensor.size // tensor.rows
     data = np.fromfile(tensor.file, np.uint8, count * row, offset=tensor.start + first * row)

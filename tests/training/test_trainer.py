@@ -1,0 +1,163 @@
+"""The trainer, of every lesson: that it learns, repeats, goes on after a kill, and what it refuses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lessons
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from editjudge.core.errors import UserError
+from editjudge.training import data, trainer
+from editjudge.training.lesson import Lesson
+from editjudge.training.samples import PairSample, RatedSample, Sample, ScoredSample
+
+Case = tuple[Callable[..., Lesson], Sequence[Sample], dict[str, Any]]
+Train = Callable[..., trainer.Trained]
+FULL = {"lora_rank": 0, "learning_rate": 1e-3}
+
+
+@pytest.fixture(params=["judge", "scorer", "scorer, full", "rater", "rater, full"])
+def case(
+    request: pytest.FixtureRequest, pairs: list[PairSample], scored: list[ScoredSample], rated: list[RatedSample]
+) -> Case:
+    name, _, full = request.param.partition(", ")
+    make: dict[str, tuple[Callable[..., Lesson], Sequence[Sample]]] = {
+        "judge": (lessons.judge, pairs), "scorer": (lessons.scorer, scored), "rater": (lessons.rater, rated),
+    }  # fmt: skip
+    return *make[name], FULL if full else {}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_it_learns_and_ends_alike_whether_it_was_stopped_or_not(case: Case, train: Train, tmp_path: Path):
+    """From the middle of an epoch, from the end of one, and past a checkpoint that is half-written."""
+    make, samples, more = case
+    small = more | {"max_steps": 6, "eval_every": 2, "log_every": 1, "keep_checkpoints": 9}
+    folder = tmp_path / "checkpoints"
+    plain = train(make(**small), samples, tmp_path / "plain")
+    evaluated = [row["eval_loss"] for row in plain.history if row["eval_loss"] is not None]
+    assert evaluated[-1] < evaluated[0]
+    saved = train(make(**small, save_every=1), samples, tmp_path / "saved", folder)
+    assert (saved.history, saved.tokens, saved.answers) == (plain.history, plain.tokens, plain.answers)
+    assert not (folder / "checkpoint-6").exists()
+    for step in (5, 3):
+        (folder / f"checkpoint-{step + 1}" / "whole").unlink(missing_ok=True)
+        again = train(make(**small, save_every=1), samples, tmp_path / f"from{step}", folder)
+        assert again.resumed_from == step
+        assert (again.history, again.tokens, again.answers) == (plain.history, plain.tokens, plain.answers)
+        assert 0 < again.tokens_now < again.tokens
+        assert files(tmp_path / "plain") == files(tmp_path / "saved") == files(tmp_path / f"from{step}")
+        for later in range(step, 6):
+            (folder / f"checkpoint-{later}" / "whole").unlink(missing_ok=True)
+
+
+def test_in_bfloat16_what_is_trained_is_kept_in_float32(
+    case: Case, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else steps of 1e-6 vanish, and nothing says so; DeepSpeed keeps them itself."""
+    make, samples, more = case
+    lesson, found = make(**more, bf16=True, max_steps=2, eval_every=1), list[dict[str, torch.Tensor]]()
+    monkeypatch.setattr(type(lesson), "save", lambda _, made, __: found.append(made.weights))
+    train(lesson, samples, tmp_path / "one")
+    assert {weight.dtype for weight in found[0].values()} == {torch.float32}
+
+
+def test_a_key_that_is_there_twice_is_refused(case: Case, train: Train, tmp_path: Path):
+    make, samples, _ = case
+    with pytest.raises(ValueError, match=rf"1 of {len(samples) + 1} training samples repeat a key"):
+        train(make(), [*samples, samples[0]], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_best_weights_are_kept_also_by_a_training_that_went_on(
+    train: Train, pairs: list[PairSample], tmp_path: Path
+):
+    """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
+    small = {"max_steps": 4, "eval_every": 2, "log_every": 1, "save_every": 1, "global_batch": 8, "batch_size": 8}
+    lesson = lessons.judge(**small, learning_rate=100.0)
+    whole = train(lesson, pairs, tmp_path / "whole", tmp_path / "checkpoints")
+    untrained, *later = [row["eval_loss"] for row in whole.history if row["eval_loss"] is not None]
+    assert len(later) == 2
+    assert untrained < min(later)
+    again = train(lesson, pairs, tmp_path / "again", tmp_path / "checkpoints")
+    assert again.resumed_from == 3
+    for name in ("whole", "again"):
+        weights = load_file(tmp_path / name / "adapter_model.safetensors")
+        assert all(not value.any() for key, value in weights.items() if "lora_B" in key)
+
+
+def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[PairSample], tmp_path: Path):
+    small = {"held_out_share": 0.0, "max_steps": 2, "bf16": True, "gradient_checkpointing": True}
+    history = train(lessons.judge(**small, log_every=1), pairs, tmp_path / "a").history
+    assert [row["step"] for row in history] == [1, 2]
+    assert history[0]["eval_loss"] is None
+    silent = train(lessons.judge(**small, log_every=10, save_every=10), pairs, tmp_path / "b")
+    assert (silent.steps, silent.history) == (2, [])
+
+
+def assembled(
+    base: Path, lesson: Lesson, parts: data.Parts, pictures: dict[str, bytes]
+) -> tuple[trainer.Trainer, data.Prepare, data.Prepare]:
+    """The trainer, and how rows to train on and rows that test are shown."""
+    made, shown = trainer.assemble(
+        lesson, parts, base, pictures.__getitem__, Path("none kept"), "cpu", None, lambda _: None
+    )
+    callbacks: Any = made.callback_handler.callbacks
+    return made, next(each for each in callbacks if isinstance(each, trainer.Epochs)).prepare, shown
+
+
+@pytest.mark.parametrize(("augmentation", "views"), [("none", 1), ("mirror", 4)])
+def test_augmentation_is_off_unless_it_is_set(
+    base_dir: Path, pairs: list[PairSample], pictures: dict[str, bytes], augmentation: str, views: int
+):
+    parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
+    _, prepare, shown = assembled(base_dir, lessons.judge(augmentation=augmentation, workers=3), parts, pictures)
+    seen = set()
+    for epoch in range(24):
+        prepare.epoch.fill_(epoch)
+        seen.add(prepare(parts[0][:1])["images"][0][0].tobytes())
+    assert len(seen) == views
+    assert len({shown(parts[1][:1])["images"][0][0].tobytes() for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(0, 1), (3, 1), (4, 8)])
+def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
+    base_dir: Path, pairs: list[PairSample], pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch,
+    workers: int, processes: int,
+):  # fmt: skip
+    """Each of the training's processes has its own of the rows to train on and of those held out, and so has each of
+    its workers: a loader's workers live as long as the other loader's."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
+    _, prepare, shown = assembled(base_dir, lessons.judge(workers=workers), parts, pictures)
+    held = processes * (1 + workers) * (prepare.free + shown.free)
+    assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
+
+
+def test_attention_and_kernels_that_cannot_run_here_are_named(train: Train, pairs: list[PairSample]):
+    for change, message in (
+        ({"attn_implementation": "flash_attention_2"}, r"attn_implementation: flash_attention_2: .*[Ff]lash"),
+        ({"liger": True}, "train_judge.liger: its kernels need a GPU"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(lessons.judge(**change), pairs, Path("none"))
+
+
+@pytest.mark.parametrize(
+    ("processes", "most", "found"),
+    [(1, 16, (16, 1)), (1, 2, (2, 8)), (2, 16, (8, 1)), (8, 2, (2, 1)), (4, 3, (2, 2)), (16, 2, (1, 1))],
+)
+def test_the_same_pairs_a_step_for_any_number_of_processes(processes: int, most: int, found: tuple[int, int]):
+    assert replace(lessons.judge().setting, global_batch=16, batch_size=most).shares(processes) == found
+
+
+@pytest.mark.parametrize("processes", [3, 32])
+def test_pairs_that_cannot_be_shared_out_are_an_error_that_says_what_to_do(processes: int):
+    with pytest.raises(UserError, match=f"16 pairs cannot be shared out evenly over {processes} processes: give a mul"):
+        replace(lessons.judge().setting, global_batch=16, batch_size=2).shares(processes)
