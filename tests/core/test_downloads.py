@@ -21,13 +21,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from editjudge.core import downloads, images
-from editjudge.core.downloads import Downloads, is_public
+from editjudge.core.downloads import DownloadLimits, Downloads, is_public
 from editjudge.core.tables import RowError
 from editjudge.sources import formats, importing, settings
-from editjudge.sources.settings import Limits
 
 ROOT = Path(__file__).parents[2]
-LIMITS = Limits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
+LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from editjudge.core import own_regions, tables
-from editjudge.core.reading import Record, box, matching, number, picture, text
+from editjudge.core.reading import Record, matching, picture, text
 from editjudge.core.tables import RowError, TableError
+from editjudge.sources import photo_records
 from editjudge.sources.settings import Source
 
 NANO_PREFIX = "Nano-150k/"
@@ -21,7 +22,6 @@ GROUNDED = {
     "subject_remove": "Remove the {} from the picture.",
     "object_extraction": "Extract the {} onto a plain white background.",
 }
-OBJECT = "segmentation.object"
 LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
 
@@ -101,42 +101,14 @@ def _grounded(record: Record, _source: Source, task: str) -> Draft:
     """ImgEdit's grounded record: an object that stands once in the photo, the surest one, and its box."""
     if task not in GROUNDED:
         raise RowError("no instruction", f"{task}: a grounded record serves {' and '.join(GROUNDED)}")
-    found = _objects(record)
-    names = [name for name, _, _ in found]
-    once = [item for item in found if names.count(item[0]) == 1]
+    photo = photo_records.read(record, with_masks=False)
+    once = [each for each in photo.object if photo.counts[each.class_name] == 1]
     if not once:
         raise RowError("no object that stands once")
-    name, corners, _ = max(once, key=lambda item: item[2])
-    width, height = _resolution(record)
-    region = {"label": name, "box": [x / side for x, side in zip(corners, (width, height) * 2, strict=True)]}
+    surest, sides = max(once, key=lambda each: each.score), (photo.width, photo.height) * 2
+    region = {"label": surest.class_name, "box": [x / side for x, side in zip(surest.bbox, sides, strict=True)]}
     key = f"imgedit_grounded_{record.index:08d}"
-    return Draft(key, GROUNDED[task].format(name), record.text("path"), (region,))
-
-
-def _resolution(record: Record) -> tuple[float, float]:
-    """Width and height of the photo that a grounded record's boxes are in."""
-    sides = record.get("resolution")
-    if not isinstance(sides, Mapping):
-        raise RowError("missing field", "resolution")
-    width, height = (number(sides.get(name), f"resolution.{name}") for name in ("width", "height"))
-    if min(width, height) < 1:
-        raise RowError("wrong type", "resolution: sides of at least a pixel expected")
-    return width, height
-
-
-def _objects(record: Record) -> list[tuple[str, list[float], float]]:
-    """The objects of a grounded record: name, box, score."""
-    segmentation = record.get("segmentation")
-    objects = segmentation.get("object") if isinstance(segmentation, Mapping) else None
-    if not isinstance(objects, list) or not all(isinstance(item, Mapping) for item in objects):
-        raise RowError("missing field", f"{OBJECT}: a list of objects")
-    if segmentation.get("box_format", "xyxy") != "xyxy":
-        raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {segmentation['box_format']!r:.40}")
-    found = []
-    for item in objects:
-        corners, score = box(item.get("bbox"), f"{OBJECT}.bbox"), number(item.get("score"), f"{OBJECT}.score")
-        found.append((text(item.get("class_name"), f"{OBJECT}.class_name"), corners, score))
-    return found
+    return Draft(key, GROUNDED[task].format(surest.class_name), photo.path, (region,))
 
 
 def _photos(record: Record, source: Source, task: str) -> Draft:

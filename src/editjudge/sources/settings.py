@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
+from editjudge.core.downloads import DownloadLimits
 from editjudge.core.params import ParamsError
 from editjudge.core.reading import Glob
-from editjudge.core.settings import FORBID, Count, FileName, Flag, Positive, Real, Text, Whole, Wrong, known, section
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Text, Whole, Wrong, known, section
 from editjudge.core.tables import TableError
 from editjudge.sources.names import NAMES
 
@@ -83,22 +84,6 @@ class Filters:
                 raise Wrong(f"{name}_least", f"must be at most {name}_most, {most}, not {least}")
 
 
-@dataclass(frozen=True, config=FORBID)
-class Limits:
-    """How images are downloaded.
-
-    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one
-    try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
-    asked.
-    """
-
-    at_once: Positive = 16
-    megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
-    seconds: Annotated[Real, Field(ge=0.001)] = 60.0
-    attempts: Positive = 4
-    private_hosts: Flag = False
-
-
 def _probe_set(sources: Any) -> Any:
     """`probe` in place of a table: the probe set alone, of all tasks or of one."""
     if sources is None or sources == PROBE:
@@ -123,7 +108,7 @@ class RawPairs:
     image_side: Positive
     seed: Count
     filters: Filters
-    downloads: Limits = Limits()
+    downloads: DownloadLimits = DownloadLimits()
     sources: Sources = field(default_factory=dict)
 
 
@@ -134,7 +119,7 @@ class Plan:
     task: str
     sources: Mapping[str, Source]
     filters: Filters
-    limits: Limits
+    limits: DownloadLimits
     probe: RawPairs
 
 
