@@ -283,7 +283,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
     ]
     (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
     section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
-    section["downloads"] |= {"private_hosts": True, "seconds": 5.0}
+    section["downloads"] = {"private_hosts": True, "seconds": 5.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
     section["sources"] = {"subject_remove": {"pico": source}}
     plan = settings.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove", formats.FORMATS)
