@@ -426,7 +426,7 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("magicbrush", {"input": [1]}, "wrong type"),
         ("magicbrush", {"task": 5}, "wrong type"),
         ("imgedit_grounded", {"segmentation": None}, "missing field"),
-        ("imgedit_grounded", {"segmentation": {"object": [1]}}, "missing field"),
+        ("imgedit_grounded", {"segmentation": {"object": [1]}}, "wrong type"),
         ("imgedit_grounded", {"segmentation": {"object": []}}, "no object that stands once"),
         ("imgedit_grounded", {"segmentation": {"object": [], "box_format": "xywh"}}, "wrong type"),
         ("imgedit_grounded", {"segmentation": {"object": [OBJECT | {"bbox": [1]}]}}, "wrong type"),

@@ -14,7 +14,7 @@ from editjudge.photos.settings import GRAPH, Instructions
 from editjudge.sources import formats, photo_records
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.photo_records import Photo
-from editjudge.sources.settings import Source
+from editjudge.sources.settings import SourceSetting
 
 GROUP = 16  # photographs whose edits are asked for together
 POOL, RECORDS = Path("data/photos/pool.parquet"), Path("data/photos/records.jsonl")
@@ -42,7 +42,7 @@ def _of_graph() -> Iterator[Given]:
 
 
 def _published(setting: Instructions, seen: Seen, refused: records.Refusals) -> Iterator[Given]:
-    source = Source(format="imgedit_grounded", path=setting.records, images=setting.images)
+    source = SourceSetting(format="imgedit_grounded", path=setting.records, images=setting.images)
     for row in formats.records(source, lambda _: True):
         try:
             photo = photo_records.read(row)

@@ -14,7 +14,7 @@ from editjudge.core import own_regions, tables
 from editjudge.core.reading import Record, matching, picture, text
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
-from editjudge.sources.settings import Source
+from editjudge.sources.settings import SourceSetting
 
 NANO_PREFIX = "Nano-150k/"
 # ImgEdit's grounded records have boxes and no instruction: what can be asked of an object by its name alone.
@@ -44,7 +44,7 @@ class Draft:
     origin: str | None = None
 
 
-Build: TypeAlias = Callable[[Record, Source, str], Draft]
+Build: TypeAlias = Callable[[Record, SourceSetting, str], Draft]
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Format:
     readers: Mapping[str, tables.Reader]
 
 
-def _pico(record: Record, source: Source, _task: str) -> Draft:
+def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
     """Pico-Banana-400k; the local copy of an image where there is one and `images` is given, else its address."""
     local = source.images is not None and record.get("local_input_image") is not None
     image = record.text("local_input_image" if local else "open_image_input_url")
     return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
 
 
-def _nano(record: Record, source: Source, _task: str) -> Draft:
+def _nano(record: Record, source: SourceSetting, _task: str) -> Draft:
     """Nano-Consistent-150k. Paths begin with the name of the folder that the archive unpacks to."""
     image = text(_first(record.get("input_images"), "input_images"), "input_images")
     key = f"nano_consistent_150k_{record.index:08d}"
@@ -78,7 +78,7 @@ def _nano(record: Record, source: Source, _task: str) -> Draft:
 def _held(key: str, instruction: str, image: str) -> Build:
     """Rows that hold all three under these names; a key with {} is made of the row's number in the source."""
 
-    def build(record: Record, source: Source, _task: str) -> Draft:
+    def build(record: Record, source: SourceSetting, _task: str) -> Draft:
         shown = picture(record.get(image), image)
         name = key.format(f"{record.index:08d}") if "{}" in key else record.text(key)
         return Draft(name, record.text(source.instruction or instruction), shown)
@@ -86,7 +86,7 @@ def _held(key: str, instruction: str, image: str) -> Build:
     return build
 
 
-def _imgedit(record: Record, source: Source, _task: str) -> Draft:
+def _imgedit(record: Record, source: SourceSetting, _task: str) -> Draft:
     """ImgEdit's table of one turn a row; of a dialogue (`data`) the first turn, which alone stands by itself."""
     turn = record.get("data")
     values = record.values if turn is None else _first(turn, "data")
@@ -97,7 +97,7 @@ def _imgedit(record: Record, source: Source, _task: str) -> Draft:
     return Draft(f"imgedit_{record.index:08d}", instruction, image)
 
 
-def _grounded(record: Record, _source: Source, task: str) -> Draft:
+def _grounded(record: Record, _source: SourceSetting, task: str) -> Draft:
     """ImgEdit's grounded record: an object that stands once in the photo, the surest one, and its box."""
     if task not in GROUNDED:
         raise RowError("no instruction", f"{task}: a grounded record serves {' and '.join(GROUNDED)}")
@@ -111,7 +111,7 @@ def _grounded(record: Record, _source: Source, task: str) -> Draft:
     return Draft(key, GROUNDED[task].format(surest.class_name), photo.path, (region,))
 
 
-def _photos(record: Record, source: Source, task: str) -> Draft:
+def _photos(record: Record, source: SourceSetting, task: str) -> Draft:
     """An edit of data/photos/edits.parquet, of a dialogue the first turn alone; or a grounded record."""
     if record.get("segmentation") is not None:
         return _grounded(record, source, task)
@@ -139,14 +139,14 @@ def _edit_task(record: Record) -> str | None:
     return record.text("task" if record.get("type") == "adjust" else "type") if record.get("type") else None
 
 
-def _plain(record: Record, source: Source, _task: str) -> Draft:
+def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names."""
     image = picture(record.get(source.image or "image"), source.image or "image")
     instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
     return Draft(_key(record, source), instruction, image, own=own)
 
 
-def _key(record: Record, source: Source) -> str:
+def _key(record: Record, source: SourceSetting) -> str:
     """A data set without keys has its rows' numbers if no field is named."""
     if source.format == "datasets" and source.key is None and record.get("key") is None:
         return f"{record.index:08d}"
@@ -198,7 +198,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record]:
+def records(source: SourceSetting, wanted: Callable[[Record], bool]) -> Iterator[Record]:
     """All rows of a source, file by file in the order of their names. Raises TableError."""
     images, root = source.folder(), source.root()
     if source.format == "datasets":

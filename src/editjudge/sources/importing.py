@@ -24,7 +24,7 @@ from editjudge.sources.duplicates import Seen
 from editjudge.sources.formats import Draft
 from editjudge.sources.names import TASK_OF, plain_name, task_of
 from editjudge.sources.pictures import CheckedImage, ImageChecker
-from editjudge.sources.settings import PROBE, Plan, Source
+from editjudge.sources.settings import PROBE, Plan, SourceSetting
 
 REFUSED = ("source", "file", "row", "reason", "detail")
 LONGEST_KEY = 120  # later stages append the names of two models
@@ -39,7 +39,7 @@ class Intake:
 
     task: str
     name: str
-    source: Source
+    source: SourceSetting
     keep: Callable[[Row], None]
     refused: Refusals
     rows: int = 0
@@ -145,7 +145,7 @@ def gaps(report: Mapping[str, Any]) -> list[Gap]:
     return found
 
 
-def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
+def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask | None:
     """What the row is if it is not the task's. A row whose name cannot be read is, and is refused where it is built."""
     try:
         name = formats.FORMATS[source.format].name(record)
@@ -154,7 +154,7 @@ def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
     return None if _is_own(name, source, task) else OtherTask(name)
 
 
-def _is_own(name: str | None, source: Source, task: str) -> bool:
+def _is_own(name: str | None, source: SourceSetting, task: str) -> bool:
     """Whether a row under an upstream name is the task's; one without a name is, unless names were asked for."""
     if source.names is not None:
         own = "" if name is None else plain_name(name)
@@ -162,7 +162,7 @@ def _is_own(name: str | None, source: Source, task: str) -> bool:
     return name is None or task_of(name) == task
 
 
-def _rows(source: Source, plan: Plan, pictures: ImageChecker) -> Generator[tuple[Record, Found]]:
+def _rows(source: SourceSetting, plan: Plan, pictures: ImageChecker) -> Generator[tuple[Record, Found]]:
     """The rows with their images, in order; no more than AHEAD a thread are in memory."""
     pool = ThreadPoolExecutor(plan.limits.at_once)
     folder = source.folder()
@@ -179,7 +179,7 @@ def _rows(source: Source, plan: Plan, pictures: ImageChecker) -> Generator[tuple
 
 
 def _taken(
-    record: Record, source: Source, plan: Plan, pictures: ImageChecker, folder: Path
+    record: Record, source: SourceSetting, plan: Plan, pictures: ImageChecker, folder: Path
 ) -> tuple[Draft, CheckedImage]:
     form, filters = formats.FORMATS[source.format], plan.filters
     form.name(record)

@@ -21,7 +21,7 @@ Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
 
 
 @dataclass(frozen=True, config=FORBID)
-class Source:
+class SourceSetting:
     """One source of a task, `raw_pairs.sources.<task>.<name>`.
 
     format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
@@ -93,7 +93,7 @@ def _probe_set(sources: Any) -> Any:
     return {task: {PROBE: {"format": PROBE}} if given == PROBE else given for task, given in sources.items()}
 
 
-OfTask: TypeAlias = Annotated[Mapping[Name, Source], Field(min_length=1)]
+OfTask: TypeAlias = Annotated[Mapping[Name, SourceSetting], Field(min_length=1)]
 Sources: TypeAlias = Annotated[Mapping[Text, OfTask], BeforeValidator(_probe_set)]
 
 
@@ -117,7 +117,7 @@ class Plan:
     """All that the raw pairs of a task depend on. probe: per_task, image_side and seed of the probe set's."""
 
     task: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, SourceSetting]
     filters: Filters
     limits: DownloadLimits
     probe: RawPairs
@@ -132,7 +132,7 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats]
     if unknown := [name for name in setting.sources if name not in tasks]:
         raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
-    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: Source(format=PROBE)})
+    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: SourceSetting(format=PROBE)})
     wrong = {name: source.format for name, source in sources.items() if source.format not in names}
     if wrong:
         raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
