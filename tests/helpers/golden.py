@@ -50,10 +50,10 @@ from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
-from editjudge.photos.record import Photo
 from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.builtin.settings import AMOUNTS
+from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
 from editjudge.sources.selection.settings import FilterSetting

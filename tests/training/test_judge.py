@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import SeedableRandomSampler
+from editjudge.models.chat.transformers_judge import LocalModel
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from judging import compare
@@ -26,7 +27,6 @@ from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.chat.transformers_judge import LocalModel
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import data, judge, lesson, trainer

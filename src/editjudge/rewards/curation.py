@@ -35,7 +35,7 @@ from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
-from editjudge.core.records import Row, Stored
+from editjudge.core.records import Row, StoredImage
 from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries.given import Given
@@ -248,7 +248,7 @@ def of_pairs(file: Path) -> list[Candidate]:
     }
     for group in range(opened.num_row_groups):
         for number, row in enumerate(opened.read_row_group(group, columns=light).to_pylist()):
-            places = [Stored(str(file.absolute()), written, group, number, column) for column in inside.values()]
+            places = [StoredImage(str(file.absolute()), written, group, number, column) for column in inside.values()]
             source, edited = (_at(place) for place in places)
             key = str(row.get("key") or f"{file.stem}-{len(found):06d}")
             own = (row.get("model"), row.get("task") or TASK, row["instruction"] or "")
@@ -257,7 +257,7 @@ def of_pairs(file: Path) -> list[Candidate]:
     return found
 
 
-def _at(place: Stored) -> Picture:
+def _at(place: StoredImage) -> Picture:
     def read() -> bytes | str:
         try:
             return bytes(place)
