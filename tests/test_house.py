@@ -31,7 +31,6 @@ UNCUT = {
 TWICE = {
     "Budget",
     "Candidate",
-    "Edit",
     "Pictures",
     "Prompt",
 }

@@ -176,7 +176,7 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
     its = slot_settings.configured(its, models)
-    return batch.measure_group([batch.Prompt(pair["image"], boxes, its, tuple(map(batch.Edit, edited)))], asking)
+    return batch.measure_group([batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))], asking)
 
 
 def _sha256(data: bytes) -> str:

@@ -117,7 +117,7 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
         if q.context is not None:
             groups.setdefault((q.source, q.context), {}).update({q.a: None, q.b: None})
     prompts = [
-        batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)), c.masks)
+        batch.Original(source, c.boxes, c.recipe, tuple(map(batch.Altered, edits)), c.masks)
         for (source, c), edits in groups.items()
     ]
     setting = next((c.setting for _, c in groups), SlotSetting())
