@@ -76,7 +76,9 @@ def png(rgb: np.ndarray) -> bytes:
 
 def ours(asking: Asking, recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> list[dict[str, float]]:
     """The values of each edit, by measure."""
-    rows = batch.measure_group([batch.Prompt(prompt[0], (BOX,), recipe, tuple(map(batch.Edit, prompt[1])))], asking)
+    rows = batch.measure_group(
+        [batch.Original(prompt[0], (BOX,), recipe, tuple(map(batch.Altered, prompt[1])))], asking
+    )
     return [{m["measure"]: m["value"] for m in row["measures"]} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What claims and hashes cost a run that is alone: records a second through the record cache. `pytest benchmarks`."""
+"""What hashes cost: records a second through the record cache. `pytest benchmarks`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from editjudge.core import files
 from editjudge.engine import resume
 
 COUNT = 300
@@ -17,12 +16,8 @@ def nothing(_: Any, payloads: list[Any]) -> list[resume.Result]:
     return [({"value": 0.5}, b"x" * 70_000) for _ in payloads]
 
 
-@pytest.mark.parametrize("journal", files.JOURNALS)
 @pytest.mark.parametrize("again", [False, True], ids=["computed", "reused"])
-def test_records_of_70_kb(
-    benchmark: BenchmarkFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str, again: bool
-) -> None:
-    monkeypatch.setenv(files.JOURNAL, journal)
+def test_records_of_70_kb(benchmark: BenchmarkFixture, tmp_path: Path, again: bool) -> None:
     jobs = [resume.Job(None, ((resume.fingerprint(n), n),)) for n in range(COUNT)]
 
     def once() -> None:

@@ -21,13 +21,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from editjudge.core import downloads, images
-from editjudge.core.downloads import Downloads, is_public
+from editjudge.core.downloads import DownloadLimits, Downloads, is_public
 from editjudge.core.tables import RowError
 from editjudge.sources import formats, importing, settings
-from editjudge.sources.settings import Limits
 
 ROOT = Path(__file__).parents[2]
-LIMITS = Limits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
+LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
 PNG = images.encode_png(np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8))
 
 
@@ -284,7 +283,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
     ]
     (tmp_path / "sft.jsonl").write_text("\n".join(map(json.dumps, rows)))
     section = yaml.safe_load((ROOT / "params.yaml").read_text())["raw_pairs"]
-    section["downloads"] |= {"private_hosts": True, "seconds": 5.0}
+    section["downloads"] = {"private_hosts": True, "seconds": 5.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
     section["sources"] = {"subject_remove": {"pico": source}}
     plan = settings.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove", formats.FORMATS)

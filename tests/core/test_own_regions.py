@@ -104,10 +104,10 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     disc = cv2.circle(np.zeros((64, 64), np.uint8), (32, 32), 16, 1, -1).astype(bool)
     edited[17:20, 17:20] = 255 - edited[17:20, 17:20]  # a corner of the box
     recipe = Recipe("own", (("unedit_area", ("delta_e",)), ("edit_area", ("delta_e",))), "edit_area")
-    edit, box = batch.Edit(images.encode_png(edited)), mask_box(disc)
+    edit, box = batch.Altered(images.encode_png(edited)), mask_box(disc)
     asking = Asking(Models(SlotSetting()), {}, FeatureStore(None, 0.0))
     prompts = [
-        batch.Prompt(images.encode_png(source), (box,), recipe, (edit,), own) for own in ((), (masks.mask_png(disc),))
+        batch.Original(images.encode_png(source), (box,), recipe, (edit,), own) for own in ((), (masks.mask_png(disc),))
     ]
     boxed, masked = ([m["value"] for m in meta["measures"]] for meta in batch.measure_group(prompts, asking))
     assert boxed[0] == 0 < boxed[1]

@@ -83,7 +83,7 @@ def test_images_stay_where_they_are_stored_until_they_are_wanted(
         records.write(file, rows, "raw_pairs")
         assert pq.ParquetFile(file).num_row_groups == 13
         found = list(records.iterate(file, "raw_pairs", "image"))
-        assert all(isinstance(row["image"], records.Stored) for row in found)
+        assert all(isinstance(row["image"], records.StoredImage) for row in found)
         assert [bytes(row["image"]) for row in reversed(found)] == [row["image"] for row in reversed(rows)]
         assert [row | {"image": b""} for row in found] == [row | {"image": b""} for row in rows]
 

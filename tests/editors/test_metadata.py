@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from editjudge.core.keys import plain
 from editjudge.editors.galleries import metadata
-from editjudge.editors.galleries.metadata import GalleryError, Line
+from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 
 TEXT = st.text(max_size=12)  # surrogates too: JSON can say them
 NAMES = st.text(string.ascii_letters + string.digits + " .[]()-é", min_size=1, max_size=8)
@@ -91,7 +91,7 @@ def test_a_model_that_is_there_is_a_conflict_unless_it_is_to_be_replaced() -> No
         "key": "a",
         "candidates": [{"model": "GPT Image 1.5", "image": "old.png", "cost": 3}, {"model": "B", "image": "b"}],
     }
-    lines = [Line("a", values)]
+    lines = [GalleryLine("a", values)]
     name = plain("GPT Image 1.5")
     for model in ("GPT Image 1.5", name):
         with pytest.raises(GalleryError, match="has candidates already, in 1 lines, 'a' the first"):

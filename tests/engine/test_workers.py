@@ -82,7 +82,7 @@ def test_a_program_that_begins_again_in_its_processes_is_told(tmp_path: Path) ->
     program.write_text(
         "from pathlib import Path\n"
         "from editjudge.engine import resume, workers\n"
-        "with resume.RecordCache(Path('cache.sqlite')) as cache, cache.claimed(['one']):\n"
+        "with resume.RecordCache(Path('cache.sqlite')) as cache:\n"
         "    workers.spread(str, [1], 'numbers')\n"
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)

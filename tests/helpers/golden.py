@@ -50,10 +50,10 @@ from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
-from editjudge.photos.record import Photo
 from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
 from editjudge.sources.builtin.settings import AMOUNTS
+from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
 from editjudge.sources.selection.coreset_coverage import coverage
 from editjudge.sources.selection.settings import FilterSetting
@@ -176,7 +176,7 @@ def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
     its = slot_settings.configured(its, models)
-    return batch.measure_group([batch.Prompt(pair["image"], boxes, its, tuple(map(batch.Edit, edited)))], asking)
+    return batch.measure_group([batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))], asking)
 
 
 def _sha256(data: bytes) -> str:

@@ -85,9 +85,9 @@ def asking_of(setting: SlotSetting, store: features.FeatureStore | None = None) 
     return Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store or nothing)
 
 
-def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Prompt:
-    return batch.Prompt(
-        images.encode_png(photo), boxes, recipe, tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
+def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Original:
+    return batch.Original(
+        images.encode_png(photo), boxes, recipe, tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
     )
 
 
@@ -195,7 +195,7 @@ def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.
     asking = asking_of(SlotSetting())
 
     def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
-        [row] = batch.measure_group([batch.Prompt(data, (box,), rule, (batch.Edit(data, (), changed),))], asking)
+        [row] = batch.measure_group([batch.Original(data, (box,), rule, (batch.Altered(data, (), changed),))], asking)
         return [m["measure"] for m in row["measures"]]
 
     assert names(BOX, ()) == ["ssim", "face_ID_sim", "face_texture_color_similarity", "delta_e"]
@@ -220,7 +220,7 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
 
 
 def test_a_missing_weight_is_one_error_before_any_work(photo: np.ndarray, tmp_path: Path) -> None:
-    prompt = batch.Prompt(images.encode_png(photo), (BOX,), EMBEDDED, (batch.Edit(images.encode_png(photo)),))
+    prompt = batch.Original(images.encode_png(photo), (BOX,), EMBEDDED, (batch.Altered(images.encode_png(photo)),))
     with resume.RecordCache(tmp_path / "a") as cache:
         with pytest.raises(ParamsError, match=r"measures\.lpips: no file nowhere"):
             batch.measure_all([prompt], SlotSetting(lpips="nowhere"), cache, "t")
@@ -238,7 +238,7 @@ def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(phot
         folder / "model.safetensors",
     )
     image, recipe = images.encode_png(photo), Recipe("t", (("edit_area", ("dinov3_structure_similarity",)),))
-    prompt = batch.Prompt(image, (BOX,), recipe, (batch.Edit(image), batch.Edit(image)))
+    prompt = batch.Original(image, (BOX,), recipe, (batch.Altered(image), batch.Altered(image)))
     with (
         resume.RecordCache(tmp_path / "a") as cache,
         pytest.raises(ParamsError, match=r"measures\.dinov3: .* lacks \d+ weights of a DINOv3ViTModel"),
@@ -268,7 +268,7 @@ def test_other_weights_in_the_same_place_are_another_version_and_other_models_se
 
 def test_a_record_depends_on_the_models_of_its_own_recipe_alone(photo: np.ndarray, tmp_path: Path) -> None:
     data = images.encode_png(photo)
-    prompt = batch.Prompt(data, (BOX,), EMBEDDED, (batch.Edit(data),))
+    prompt = batch.Original(data, (BOX,), EMBEDDED, (batch.Altered(data),))
     with resume.RecordCache(tmp_path / "a") as cache:
         batch.measure_all([prompt], SlotSetting(), cache, "t")
         batch.measure_all([prompt], SlotSetting(faces="none", batch_size=3, prompts=5), cache, "t")
@@ -437,7 +437,7 @@ def test_devices_are_all_gpus_or_the_one_that_is_named(tiny: SlotSetting) -> Non
 def test_a_slot_has_its_own_device_dtype_and_batch(tiny: SlotSetting) -> None:
     given = {"clip": tiny.clip, "slots": {"clip": {"dtype": "bfloat16", "batch_size": 3}, "depth": {"device": "cpu:0"}}}
     setting = read("measures", SlotSetting, given)
-    clip = Models(setting).clip
+    clip = Models(setting).model("clip")
     assert (clip.model.dtype, clip.batch_size, clip.device) == (torch.bfloat16, 3, "cpu")
     assert (setting.of("depth", "device"), setting.of("depth", "dtype")) == ("cpu:0", "float32")
     assert slots.version(["clip"], setting) != slots.version(["clip"], replace(setting, slots={}))
@@ -531,7 +531,7 @@ def test_annotations_that_lack_memory_are_unfinished(
         rows = annotate.annotate(prompts, edits, EMBEDDED, cache, SlotSetting(), where)
     assert annotate.memory_gap(rows).kinds == {"memory": 2}, "boxes that were not found for it, too"
 
-    def scarce(prompts: list[batch.Prompt], setting: SlotSetting, *_: object) -> list[list[dict]]:
+    def scarce(prompts: list[batch.Original], setting: SlotSetting, *_: object) -> list[list[dict]]:
         asking = asking_of(setting)
         asking.models.model("clip").model = Scarce(asking.models.model("clip").model, 0)
         own = (replace(prompt, recipe=slot_settings.configured(prompt.recipe, setting)) for prompt in prompts)
@@ -609,7 +609,6 @@ def test_a_killed_stage_leaves_no_process_with_models(tmp_path: Path) -> None:
 
 
 def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also without the lock that Python 3.11's cached_property has, and later ones do not."""
     loaded, meeting = [], Barrier(2)
 
     class Slow:
@@ -622,7 +621,6 @@ def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPa
             return id(self)
 
     monkeypatch.setattr(slots, "LbpFaces", Slow)
-    monkeypatch.setattr(vars(Models)["faces"], "lock", nullcontext(), raising=False)
     models = Models(SlotSetting())
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(models.ask, "faces", "find") for _ in range(2)]
@@ -633,11 +631,11 @@ def test_threads_that_ask_at_once_load_a_model_once(monkeypatch: pytest.MonkeyPa
 def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> None:
     """Boxes of both images are in the pixels of the source as it is stored."""
     rule = replace(EMBEDDED, image_side=48)
-    edit = batch.Edit(images.encode_png(255 - photo), ((0, 0, 20, 20),))
+    edit = batch.Altered(images.encode_png(255 - photo), ((0, 0, 20, 20),))
     half = [np.asarray(Image.fromarray(rgb).resize((48, 36), Image.Resampling.BICUBIC)) for rgb in (photo, 255 - photo)]
     asking = asking_of(SlotSetting())
     recipe = slot_settings.configured(rule, SlotSetting())
-    [row] = batch.measure_group([batch.Prompt(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
+    [row] = batch.measure_group([batch.Original(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
     inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
     assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
     assert row["change"] == pytest.approx(pixel.block_delta_e(*map(images.to_lab, half), inside), abs=1e-5)

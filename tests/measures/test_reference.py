@@ -1,6 +1,6 @@
 """Our measures beside the published system's own values: each case and measure of data/reference_measures by name.
 
-`python tests/helpers/measures_vs_reference.py FOLDER...` prints the same as a table, also of other such folders.
+`python -m tools.trials.measures_vs_reference FOLDER...` prints the same as a table, also of other such folders.
 """
 
 import json
@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import measures_vs_reference as reference
 import pytest
+
+from tools.trials import measures_vs_reference as reference
 
 FOLDER = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/reference_measures"
 CASES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text())["cases"] if FOLDER.is_dir() else {}

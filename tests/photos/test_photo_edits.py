@@ -13,12 +13,12 @@ from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
 from editjudge.editors.procedural import edits as procedural
-from editjudge.photos import edits, record
-from editjudge.photos.record import Photo, PhotoRegion
+from editjudge.photos import edits
 from editjudge.photos.settings import Instructions
-from editjudge.sources import formats, importing
+from editjudge.sources import formats, importing, photo_records
 from editjudge.sources import settings as sources
 from editjudge.sources.builtin import photos
+from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.stages import instructions, photo_pool, regions
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def published() -> dict:
 
 
 def read(value: dict) -> Photo:
-    return record.read(Record(Path("r.jsonl"), 0, value))
+    return photo_records.read(Record(Path("r.jsonl"), 0, value))
 
 
 def graph(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> list[dict]:

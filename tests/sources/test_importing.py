@@ -27,14 +27,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from editjudge.core import images, main, params, records, schemas, tables
-from editjudge.core.downloads import Downloads
+from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import formats, importing, names, settings
 from editjudge.sources.builtin import scenes
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.formats import Draft
-from editjudge.sources.pictures import Pictures
+from editjudge.sources.pictures import ImageChecker
 from editjudge.stages import raw_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def png(seed: int, width: int = 32, height: int = 24) -> bytes:
 
 
 def save(folder: Path, *paths: str) -> None:
-    """Pictures in a folder, each its own."""
+    """ImageChecker in a folder, each its own."""
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(png(zlib.crc32(path.encode())))
@@ -280,9 +280,9 @@ def test_ones_own_table_in_every_form(load: Importer, tmp_path: Path) -> None:
 
 def test_a_data_set_on_disk(load: Importer, tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict, Features, Value
-    from datasets import Image as Picture
+    from datasets import Image as CheckedImage
 
-    features = Features({"img_id": Value("string"), "source_img": Picture(), "instruction": Value("string")})
+    features = Features({"img_id": Value("string"), "source_img": CheckedImage(), "instruction": Value("string")})
     rows = [{"img_id": str(n), "source_img": {"bytes": png(n), "path": None}, "instruction": TEXT} for n in range(3)]
     parts = {name: Dataset.from_list(rows[a:b], features) for name, a, b in (("train", 0, 2), ("dev", 2, 3))}
     DatasetDict(parts).save_to_disk(str(tmp_path / "d"))
@@ -426,7 +426,7 @@ OBJECT = {"class_name": "a", "bbox": [1, 1, 9, 9], "score": 1}
         ("magicbrush", {"input": [1]}, "wrong type"),
         ("magicbrush", {"task": 5}, "wrong type"),
         ("imgedit_grounded", {"segmentation": None}, "missing field"),
-        ("imgedit_grounded", {"segmentation": {"object": [1]}}, "missing field"),
+        ("imgedit_grounded", {"segmentation": {"object": [1]}}, "wrong type"),
         ("imgedit_grounded", {"segmentation": {"object": []}}, "no object that stands once"),
         ("imgedit_grounded", {"segmentation": {"object": [], "box_format": "xywh"}}, "wrong type"),
         ("imgedit_grounded", {"segmentation": {"object": [OBJECT | {"bbox": [1]}]}}, "wrong type"),
@@ -456,7 +456,7 @@ ANY = st.recursive(
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(formats.FORMATS)), st.dictionaries(st.sampled_from(sorted(WHOLE)), ANY, max_size=3))
 def test_whatever_a_field_holds_a_row_is_a_pair_or_refused(form: str, change: dict) -> None:
-    source = settings.Source(form, "x")
+    source = settings.SourceSetting(form, "x")
     record = Record(Path("remove_part0.parquet"), 0, WHOLE | change)
     with contextlib.suppress(RowError):
         formats.FORMATS[form].name(record)
@@ -591,8 +591,8 @@ def test_near_duplicates_are_those_that_all_pairs_show(tmp_path: Path, bits: int
 
 
 def test_the_perceptual_hash_of_a_picture_is_imagehashs(folder: Path) -> None:
-    downloads = Downloads(folder, settings.Limits(**DOWNLOADS))
-    taken = Pictures(downloads, settings.Filters(**FILTERS, near_bits=0)).take(Draft("k", TEXT, "good.png"), folder)
+    downloads = Downloads(folder, DownloadLimits(**DOWNLOADS))
+    taken = ImageChecker(downloads, settings.Filters(**FILTERS, near_bits=0)).take(Draft("k", TEXT, "good.png"), folder)
     bits = imagehash.phash(Image.open(folder / "good.png")).hash.ravel()
     assert taken.hashed == int("".join("01"[int(bit)] for bit in bits), 2)
 

@@ -41,7 +41,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     )
     found = Models(setting)
     rng = np.random.default_rng(5)
-    found.pose.model = Peaks(rng.uniform(2, 9, (17, 2)), np.full(17, 0.9))  # a random model finds no joints
+    found.model("pose").model = Peaks(rng.uniform(2, 9, (17, 2)), np.full(17, 0.9))  # a random model finds no joints
     return found
 
 
@@ -60,8 +60,8 @@ def source(rng: np.random.Generator) -> np.ndarray:
 
 def take(models: Models, source: np.ndarray, edits: list[np.ndarray], changed: tuple[str, ...] = ()) -> list[dict]:
     asking = Asking(models, dict.fromkeys(slot_settings.SLOTS, "x"), features.FeatureStore(Path(), 0.0))
-    asked = tuple(batch.Edit(images.encode_png(edit), (), changed) for edit in edits)
-    rows = batch.measure_group([batch.Prompt(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
+    asked = tuple(batch.Altered(images.encode_png(edit), (), changed) for edit in edits)
+    rows = batch.measure_group([batch.Original(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
     assert [row["status"] for row in rows] == ["done"] * len(edits)
     return [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in rows]
 
@@ -81,10 +81,10 @@ def cut(image: np.ndarray) -> np.ndarray:
 def test_values_are_those_of_what_each_model_sees(models: Models, source: np.ndarray) -> None:
     edit = (source * 0.8 + 20).astype(np.uint8)
     [values] = take(models, source, [edit])
-    faces = models.faces.find([source, edit])
+    faces = models.model("faces").find([source, edit])
     first, second = (identity.known_subject(own, PERSON, "") for own in faces)
-    hairs = models.parsing.hair([source, edit], [first.box, second.box])
-    joints = models.pose.joints([source, edit], [PERSON, PERSON])
+    hairs = models.model("parsing").hair([source, edit], [first.box, second.box])
+    joints = models.model("pose").joints([source, edit], [PERSON, PERSON])
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
         "hair_color_distance": hair.color_distance(*map(cut, (source, edit, *hairs))),
@@ -136,8 +136,8 @@ def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() ->
         "t", (("image", ("face_ID_sim", *attributes.MEASURES["face_texture"], "face_geometry_L2_distance")),), "image"
     )
     asking = Asking(Models(SlotSetting(device="cpu")), {"faces": "lbp"}, features.FeatureStore(Path(), 0.0))
-    asked = tuple(batch.Edit(images.encode_png(edit)) for edit in edits)
-    rows = batch.measure_group([batch.Prompt(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], asking)
+    asked = tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
+    rows = batch.measure_group([batch.Original(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], asking)
     for n, name in enumerate(recipe.areas[0][1][:-1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name

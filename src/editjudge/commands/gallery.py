@@ -22,7 +22,7 @@ from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.main import guarded
 from editjudge.editors.galleries import metadata, pictures, suite_gallery
-from editjudge.editors.galleries.metadata import GalleryError, Line
+from editjudge.editors.galleries.metadata import GalleryError, GalleryLine
 from editjudge.engine.progress import progress
 
 METADATA = "metadata.jsonl"
@@ -31,7 +31,7 @@ UNKNOWN = "unknown"
 WRITERS = {"png": pictures.export_png, "parquet": pictures.export_parquet}
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(path: Path) -> list[GalleryLine]:
     """The lines of a metadata.jsonl. Raises GalleryError."""
     if not path.is_file():
         raise GalleryError(f"{path} not found: no such file")
@@ -46,13 +46,15 @@ def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
         raise GalleryError(f"{path} is there already (--overwrite)")
 
 
-def lines_of(images: dict[str, dict[str, str]], lines: list[Line] | None) -> list[Line]:
+def lines_of(images: dict[str, dict[str, str]], lines: list[GalleryLine] | None) -> list[GalleryLine]:
     """The lines with models' images, by model and key, in the place of those that they have there.
 
     Without lines, new ones: keys in the order in which they first stand.
     """
     if lines is None:
-        lines = [Line(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)]
+        lines = [
+            GalleryLine(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)
+        ]
     for model, paths in images.items():
         lines = metadata.merge(lines, model, paths, replace=True)
     return lines
@@ -123,7 +125,7 @@ def import_models(options: argparse.Namespace) -> str:
     return "; ".join(f"{model}: {len(lines) - failed[model]} images, {failed[model]} without one" for model in wanted)
 
 
-def tasks_of(lines: Sequence[Line], prompts: Path) -> dict[str, str]:
+def tasks_of(lines: Sequence[GalleryLine], prompts: Path) -> dict[str, str]:
     """Each key's task: as the line has it, if it is printable, else as the arena's prompts have it, else `unknown`."""
     found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
     named = {line.key: line.values.get("task") for line in lines}
@@ -133,7 +135,7 @@ def tasks_of(lines: Sequence[Line], prompts: Path) -> dict[str, str]:
     }
 
 
-def imported(lines: Iterable[Line], model: str, tasks: dict[str, str], folder: Path) -> Iterator[records.Row]:
+def imported(lines: Iterable[GalleryLine], model: str, tasks: dict[str, str], folder: Path) -> Iterator[records.Row]:
     """The model's edit of each line. What is missing, broken or outside the folder is a failed one with its reason."""
     for line in lines:
         path = line.image(model)

@@ -96,8 +96,8 @@ def add_layers(
     """Asks the models about a prompt's edits; what they see becomes layers of the source and of each edit."""
     edits = {each["model"]: (each["image"], where[prompt.key, each["model"]]) for each in candidates if each["image"]}
     first = next((at for _, at in edits.values()), Grounded())
-    given = tuple(batch.Edit(image, at.edited, at.attributes) for image, at in edits.values())
-    asked = batch.Prompt(row["image"], first.source, recipe, given, first.masks)
+    given = tuple(batch.Altered(image, at.edited, at.attributes) for image, at in edits.values())
+    asked = batch.Original(row["image"], first.source, recipe, given, first.masks)
     prompt.layers, looked = seen.seen(asked, asking)
     for model, found in zip(edits, looked, strict=True):
         edit = prompt.edits[model]

@@ -16,15 +16,17 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpcore2
 import httpx2
 import tenacity
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from editjudge.core.files import held
+from editjudge.core.settings import FORBID, Flag, Positive, Real
 from editjudge.core.tables import RowError
-from editjudge.sources.settings import Limits
 
 SCHEMES = ("http", "https")
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -36,6 +38,22 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 FAILED = "download failed"
 LOCK = "lock"  # a file in each of the 256 folders of images
+
+
+@dataclass(frozen=True, config=FORBID)
+class DownloadLimits:
+    """How images are downloaded.
+
+    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one
+    try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
+    asked.
+    """
+
+    at_once: Positive = 16
+    megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
+    seconds: Annotated[Real, Field(ge=0.001)] = 60.0
+    attempts: Positive = 4
+    private_hosts: Flag = False
 
 
 class _TryAgain(Exception):
@@ -133,7 +151,7 @@ class Downloads:
     """A folder of downloaded images. `fetch` may be called from many threads."""
 
     def __init__(
-        self, folder: Path, limits: Limits, first_wait: float = 1.0, own: tuple[str, int] | None = None
+        self, folder: Path, limits: DownloadLimits, first_wait: float = 1.0, own: tuple[str, int] | None = None
     ) -> None:
         """first_wait: seconds before the second try; each further one waits about twice as long.
 

@@ -5,22 +5,13 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
-from functools import cache
+from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
-import psutil
-
-from editjudge.core.errors import UserError
-
 WORK = "EDITJUDGE_WORK"
-JOURNAL = "EDITJUDGE_JOURNAL"
-JOURNALS = ("wal", "delete")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FULL_TEXTS = ("No space left on device", "disk is full")  # of safetensors and of SQLite
-NETWORK = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse", "gfs", "gluster", "gpfs", "lustre", "nfs", "smb")
 
 
 def work(*names: str) -> Path:
@@ -85,45 +76,3 @@ def held(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         flock(file, LOCK_EX)
         yield
-
-
-def locked(path: Path) -> BinaryIO:
-    """A lock file that is made and held, by the file that is returned, until that is closed or the process ends."""
-    file = path.open("wb")
-    flock(file, LOCK_EX)
-    return file
-
-
-def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock file; one that is left over from a process that ended is taken away."""
-    try:
-        with path.open("r+b") as file:
-            flock(file, LOCK_EX | LOCK_NB)
-            path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    except FileNotFoundError:
-        pass
-    return True
-
-
-def journal(folder: Path) -> str:
-    """SQLite's journal_mode for files in a folder: what EDITJUDGE_JOURNAL says, else by the folder's file system.
-
-    wal, a write-ahead log, is quick, and needs memory that all runs share: they are on one machine. delete, a rollback
-    journal, is for network file systems, whose locks must hold between machines (NFS: not mounted with `nolock`).
-    """
-    given = os.environ.get(JOURNAL)
-    if given:
-        if given not in JOURNALS:
-            raise UserError(f"{JOURNAL} is {given!r}: only {' and '.join(JOURNALS)} are known")
-        return given
-    return "delete" if file_system(folder).startswith(NETWORK) else "wal"
-
-
-@cache
-def file_system(folder: Path) -> str:
-    """The type of the file system on which a folder lies, such as ext4 or nfs4; empty where it is not known."""
-    mounted = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
-    place = folder.resolve()
-    return next((mounted[each] for each in (place, *place.parents) if each in mounted), "")

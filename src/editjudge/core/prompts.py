@@ -1,9 +1,8 @@
-"""What models are asked: YAML files, one a way of asking, with its texts, its version and where it comes from.
+"""What models are asked: YAML files, one for each way of asking, with its texts, version and source.
 
-judges/ compare two edits, scores/ and rubrics/ rate one, scorers/ ask models that are trained to, parsers/ name what an
-instruction edits, grounders/ find it in an image. dimensions/ has what judges and scores are told of each dimension,
-instructions/ what the probe set asks of editing models, base/ what the tiny base is asked while it learns to look. A
-stage runs again when the content of a file that it uses changes (`core.code`).
+They lie in the room that asks them: judges/prompts (comparisons of two edits; scores, rubrics and scorers of one;
+dimensions: what judges are told of each), grounding/parsers and grounders, photos/prompts, sources/builtin. A stage
+runs again when the content of a file that it uses changes (`core.code`).
 """
 
 import re

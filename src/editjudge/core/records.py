@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredImage:
     """An encoded image where a Parquet file has it: `bytes(image)` reads it, so that thousands need no memory.
 
     file: its whole path. written: when (st_mtime_ns): another file of this name has other images. column: `image`, or
@@ -49,7 +49,7 @@ class Stored:
         return value
 
 
-Image: TypeAlias = bytes | Stored
+Image: TypeAlias = bytes | StoredImage
 
 
 @lru_cache(maxsize=KEPT_GROUPS)
@@ -132,7 +132,7 @@ def read(path: Path, contract: str) -> list[Row]:
 def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
     """The rows one by one, a row group in memory at a time, each checked against the contract.
 
-    stored: a column of images that are left where they are, see Stored.
+    stored: a column of images that are left where they are, see StoredImage.
     """
     if not path.is_file():
         raise schemas.ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
@@ -151,14 +151,14 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
                 rows = batch.to_pylist()
                 schemas.check(contract, rows, str(path))
                 for n, row in enumerate(rows if stored else (), first):
-                    _leave(row, Stored(*place, group, n, stored))
+                    _leave(row, StoredImage(*place, group, n, stored))
                 first += len(rows)
                 yield from rows
     except (pa.ArrowInvalid, OSError) as error:
         raise schemas.ContractError(f"{path}: not readable as Parquet: {error}") from error
 
 
-def _leave(row: Row, image: Stored) -> None:
+def _leave(row: Row, image: StoredImage) -> None:
     """Puts the image in the place of its bytes, where the row has any."""
     name, _, field = image.column.partition(".")
     place, key = (row[name], field) if field else (row, name)

@@ -29,7 +29,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Detection:
     """Boxes in the order of the names; where there are none, a short word for why, and the reason."""
 
     boxes: tuple[FractionBox, ...] = ()
@@ -37,7 +37,7 @@ class Found:
     reason: str | None = None
 
 
-def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache) -> list[Found]:
+def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache) -> list[Detection]:
     """What is found in each image: of every name at least one box, and of `one` that is wanted the surest."""
     model = [slots.weights_version(Path(how.model)), identity(DETECTORS)]
     asked = [*model, how.dtype, how.threshold, how.overlap]
@@ -55,21 +55,21 @@ def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resum
     return [_found(item, meta, one) for item, meta in zip(wanted, metas, strict=True)]
 
 
-def _found(item: Wanted, meta: Mapping[str, Any], one: bool) -> Found:
+def _found(item: Wanted, meta: Mapping[str, Any], one: bool) -> Detection:
     if meta["reason"] is not None:
-        return Found((), "unusable", meta["reason"])
+        return Detection((), "unusable", meta["reason"])
     detected = meta["boxes"]
     missing = [name for n, name in enumerate(item.names) if all(label != n for label, *_ in detected)]
     if missing:
-        return Found((), "no box", f"no box of {', '.join(map(repr, missing))} above the threshold")
+        return Detection((), "no box", f"no box of {', '.join(map(repr, missing))} above the threshold")
     if one:
         detected = [max(detected, key=lambda each: each[1])]
     if len(detected) > MOST_BOXES:
-        return Found((), "too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}")
-    return Found(tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected))
+        return Detection((), "too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}")
+    return Detection(tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected))
 
 
-class _Process:
+class _DetectorProcess:
     """Where a process of the pool has its model."""
 
     device: str
@@ -77,7 +77,7 @@ class _Process:
 
 def _begin(device: str) -> None:
     slots.one_thread()
-    _Process.device = device
+    _DetectorProcess.device = device
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +97,7 @@ def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]
             rgbs[n] = images.decode(bytes(item.image))
         except images.ImageError as error:
             found[n] = error
-    model = _loaded(how, _Process.device)
+    model = _loaded(how, _DetectorProcess.device)
     found |= zip(rgbs, _asked(model, how, list(rgbs.values()), [payloads[n].names for n in rgbs]), strict=True)
     return [(_meta(found[n]), None) for n in range(len(payloads))]
 

@@ -212,7 +212,7 @@ class _Run:
         return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
 
 
-def _detected(which: Which, said: detecting.Found) -> Boxes:
+def _detected(which: Which, said: detecting.Detection) -> Boxes:
     place = f"grounder, {which}"
     return said.boxes if said.reason is None else _failed(f"{place}: {said.kind}", f"{place}: {said.reason}")
 

@@ -84,8 +84,8 @@ def compare_many(
         return [_by_detail(question, loss) for question in questions], 0
     known = measured(questions, store)
     short = sum(any(batch.lacks_memory(known[q.key][side]) for side in (q.a, q.b)) for q in questions if q.key in known)
-    judge = _by_change if dimension == "instruction_following" else _verdict
-    return [judge(question, known.get(question.key)) for question in questions], short
+    decide = _by_change if dimension == "instruction_following" else _by_measures
+    return [_verdict(question, known.get(question.key), decide) for question in questions], short
 
 
 def _by_detail(question: Question, loss: Callable[[Image, Image], float]) -> Verdict:
@@ -97,15 +97,14 @@ def _by_detail(question: Question, loss: Callable[[Image, Image], float]) -> Ver
     return Verdict(question.key, winner, None, f"loss of detail {lead:+.6f}", None)
 
 
-def _by_change(question: Question, edits: Mapping[Image, Any] | None) -> Verdict:
-    if edits is None:
-        return Verdict(question.key, None, None, "", NO_REGIONS)
-    for side in (edits[question.a], edits[question.b]):
-        if side["status"] == "failed":
-            return Verdict(question.key, None, None, "", side["reason"])
-    made = [edits[image]["change"] >= EDITED for image in (question.a, question.b)]
+def _by_change(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
+    made = [side["change"] >= EDITED for side in (first, second)]
     winner: Winner = "Tie" if made[0] == made[1] else ("Image A" if made[0] else "Image B")
-    return Verdict(question.key, winner, None, f"edited: {made[0]}, {made[1]}", None)
+    return Verdict(key, winner, None, f"edited: {made[0]}, {made[1]}", None)
+
+
+def _by_measures(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
+    return compare(key, first["measures"], second["measures"])
 
 
 def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Mapping[Image, Any]]:
@@ -118,7 +117,7 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
         if q.context is not None:
             groups.setdefault((q.source, q.context), {}).update({q.a: None, q.b: None})
     prompts = [
-        batch.Prompt(source, c.boxes, c.recipe, tuple(map(batch.Edit, edits)), c.masks)
+        batch.Original(source, c.boxes, c.recipe, tuple(map(batch.Altered, edits)), c.masks)
         for (source, c), edits in groups.items()
     ]
     setting = next((c.setting for _, c in groups), SlotSetting())
@@ -127,14 +126,15 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
     return {q.key: found[q.source, q.context] for q in questions if q.context is not None}
 
 
-def _verdict(question: Question, edits: Mapping[Image, Any] | None) -> Verdict:
+def _verdict(question: Question, edits: Mapping[Image, Any] | None, decide: Callable[..., Verdict]) -> Verdict:
+    """What `decide` makes of the key and both edits, as `batch.measure_all` says them, if they could be measured."""
     if edits is None:
         return Verdict(question.key, None, None, "", NO_REGIONS)
-    first, second = edits[question.a], edits[question.b]
-    for side in (first, second):
+    sides = edits[question.a], edits[question.b]
+    for side in sides:
         if side["status"] == "failed":
             return Verdict(question.key, None, None, "", side["reason"])
-    return compare(question.key, first["measures"], second["measures"])
+    return decide(question.key, *sides)
 
 
 def compare(key: str, first: Measures, second: Measures) -> Verdict:

@@ -15,7 +15,7 @@ from editjudge.grounding.prompts import UNMENDED
 from editjudge.models.chat.forms import Finding, Inquiry
 from editjudge.models.endpoint.replies import read_object
 from editjudge.photos.edits import Choice, EditText, PlannedEdit, rough_size, scaled, sentence, where
-from editjudge.photos.record import Photo
+from editjudge.sources.photo_records import Photo
 
 Ask = Callable[[Sequence[Inquiry], dict[str, Any]], list[Finding]]
 """Inquiries of one form, and the JSON Schema of their replies, to what came of them."""

@@ -3,8 +3,8 @@
 import numpy as np
 
 from editjudge.core import masks, regions
-from editjudge.photos.record import PhotoRegion
 from editjudge.sources.builtin import drawings, photos
+from editjudge.sources.photo_records import PhotoRegion
 
 BACKGROUND = "background"
 NAMES = frozenset(name for role in photos.ROLES.values() for name in role)

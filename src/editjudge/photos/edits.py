@@ -14,10 +14,10 @@ import numpy as np
 from editjudge.core import images, records, regions
 from editjudge.core.keys import place
 from editjudge.core.tables import RowError
-from editjudge.photos.record import Photo, PhotoRegion
 from editjudge.photos.settings import DIALOGUE, Instructions, RegionThresholds, Type
 from editjudge.sources.builtin import photos
 from editjudge.sources.names import task_of
+from editjudge.sources.photo_records import Photo, PhotoRegion
 
 ADJUSTMENTS = ("color_alter", "material_alter", "size_adjustment")
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")

@@ -9,7 +9,7 @@ from editjudge.core import images, records
 from editjudge.core.tables import RowError
 from editjudge.photos import drawn
 from editjudge.photos.pool import Scorer
-from editjudge.photos.record import Photo, PhotoRegion, pooled
+from editjudge.sources.photo_records import Photo, PhotoRegion, pooled
 
 GROUP = 8  # photographs in memory at a time, decoded
 REFUSED = ("photo", "reason", "detail")

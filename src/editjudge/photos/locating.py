@@ -11,8 +11,8 @@ from editjudge.core.regions import clip_box
 from editjudge.engine import resume
 from editjudge.photos.finding import Regions, scored
 from editjudge.photos.pool import Scorer, remembered
-from editjudge.photos.record import ROLES, PhotoRegion
 from editjudge.photos.settings import BoxesSetting
+from editjudge.sources.photo_records import ROLES, PhotoRegion
 from editjudge.vision.towers import ClipTowers
 
 SHARPNESS = 100.0  # of the softmax over cosines

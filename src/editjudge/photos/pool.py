@@ -18,10 +18,10 @@ from editjudge.core.reading import local
 from editjudge.core.tables import RowError
 from editjudge.engine import resume
 from editjudge.photos import drawn
-from editjudge.photos.record import key_of
 from editjudge.photos.settings import PROBE, PhotoPool, PoolFilters
 from editjudge.sources.builtin import photos
 from editjudge.sources.duplicates import Seen
+from editjudge.sources.photo_records import key_of
 
 GROUP = 16  # photographs in memory at a time, decoded
 ASKED = 128  # as they are stored, whose captions are asked for together

@@ -9,8 +9,8 @@ import numpy as np
 
 from editjudge.core import regions
 from editjudge.photos.edits import TEST, EditText, PlannedEdit, where
-from editjudge.photos.record import Photo, PhotoRegion
 from editjudge.sources.builtin import drawings, photos, scenes
+from editjudge.sources.photo_records import Photo, PhotoRegion
 
 LEAST_SIDE = 4  # pixels of a region that an edit can be seen in
 TOLERANCE = 0.5  # pixels by which a polygon may leave its mask's outline

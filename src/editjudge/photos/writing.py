@@ -7,14 +7,14 @@ from pathlib import Path
 from editjudge.core import images, reading, records, tables
 from editjudge.core.files import work
 from editjudge.core.tables import RowError
-from editjudge.photos import edits, record
+from editjudge.photos import edits
 from editjudge.photos.edits import EditText, PlannedEdit
 from editjudge.photos.pool import once
-from editjudge.photos.record import Photo
 from editjudge.photos.settings import GRAPH, Instructions
-from editjudge.sources import formats
+from editjudge.sources import formats, photo_records
 from editjudge.sources.duplicates import Seen
-from editjudge.sources.settings import Source
+from editjudge.sources.photo_records import Photo
+from editjudge.sources.settings import SourceSetting
 
 GROUP = 16  # photographs whose edits are asked for together
 POOL, RECORDS = Path("data/photos/pool.parquet"), Path("data/photos/records.jsonl")
@@ -37,15 +37,15 @@ def _of_graph() -> Iterator[Given]:
     """The records stand in the order of the pool; photographs without regions stand in the pool alone."""
     pool = records.iterate(POOL, "photo_pool")
     for number, values in enumerate(tables.jsonl(RECORDS)):
-        photo = record.read(reading.Record(Path(RECORDS.name), number, values))
+        photo = photo_records.read(reading.Record(Path(RECORDS.name), number, values))
         yield photo, next(row["image"] for row in pool if row["key"] == photo.key)
 
 
 def _published(setting: Instructions, seen: Seen, refused: records.Refusals) -> Iterator[Given]:
-    source = Source(format="imgedit_grounded", path=setting.records, images=setting.images)
+    source = SourceSetting(format="imgedit_grounded", path=setting.records, images=setting.images)
     for row in formats.records(source, lambda _: True):
         try:
-            photo = record.read(row)
+            photo = photo_records.read(row)
             data = reading.local(photo.path, row.images)
             once(seen, photo.key, data, images.decode(data))
         except (images.ImageError, RowError) as error:

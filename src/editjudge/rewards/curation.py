@@ -2,7 +2,7 @@
 
     python -m editjudge.rewards.curation --pairs pairs.parquet --scorer editreward --share 0.5 --out best
     python -m editjudge.rewards.curation --source photos --edited flux kontext --instructions prompts.csv \\
-        --scorer clip_d --top 20000 --per-task 2000 --per-prompt 1 --out best
+        --scorer dino_i --top 20000 --per-task 2000 --per-prompt 1 --out best
     python -m editjudge.rewards.curation --pairs pairs.parquet --rater imgedit_judge --share 0.8 --out best
 
 --pairs is a Parquet file with source_image, edited_image and instruction, and perhaps key, task, model and damage. Or
@@ -35,7 +35,7 @@ from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, work
 from editjudge.core.main import guarded
-from editjudge.core.records import Row, Stored
+from editjudge.core.records import Row, StoredImage
 from editjudge.core.settings import known
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries.given import Given
@@ -248,7 +248,7 @@ def of_pairs(file: Path) -> list[Candidate]:
     }
     for group in range(opened.num_row_groups):
         for number, row in enumerate(opened.read_row_group(group, columns=light).to_pylist()):
-            places = [Stored(str(file.absolute()), written, group, number, column) for column in inside.values()]
+            places = [StoredImage(str(file.absolute()), written, group, number, column) for column in inside.values()]
             source, edited = (_at(place) for place in places)
             key = str(row.get("key") or f"{file.stem}-{len(found):06d}")
             own = (row.get("model"), row.get("task") or TASK, row["instruction"] or "")
@@ -257,7 +257,7 @@ def of_pairs(file: Path) -> list[Candidate]:
     return found
 
 
-def _at(place: Stored) -> Picture:
+def _at(place: StoredImage) -> Picture:
     def read() -> bytes | str:
         try:
             return bytes(place)

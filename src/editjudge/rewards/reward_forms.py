@@ -9,13 +9,13 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
 
 from editjudge.core.keys import FILE_NAME
 from editjudge.engine.limits import Rejected, invalid
@@ -81,23 +81,23 @@ class UniRL(BaseModel):
 
 
 class FlowFactory(BaseModel):
-    prompt: list[str]
-    image: list[str] | None
-    condition_images: list[list[str]] | None = None
+    instructions: list[str] = Field(alias="prompt")
+    edited: Annotated[list[str], BeforeValidator(lambda given: [] if given is None else given)] = Field(alias="image")
+    sources: list[list[str]] | None = Field(None, alias="condition_images")
 
 
 class Pickled(BaseModel):
     """Edit-R1, flow_grpo and verl-omni."""
 
-    images: list[Bytes]
-    prompts: list[str]
-    ref_images: list[Bytes] | None = None
+    edited: list[Bytes] = Field(alias="images")
+    instructions: list[str] = Field(alias="prompts")
+    sources: list[Bytes] | None = Field(None, alias="ref_images")
 
 
 class EditScore(BaseModel):
-    input_images: list[Bytes | list[Bytes]]
-    output_image: list[Bytes]
-    meta_datas: list[str | dict[str, Any]]
+    instructions: list[str | dict[str, Any]] = Field(alias="meta_datas")
+    edited: list[Bytes] = Field(alias="output_image")
+    sources: list[Bytes | list[Bytes]] = Field(alias="input_images")
 
 
 def valid(model: type[Any], values: Any) -> Any:
@@ -108,34 +108,35 @@ def valid(model: type[Any], values: Any) -> Any:
         raise invalid(error) from None
 
 
-def check_lengths(values: Mapping[str, Sequence[Any] | None]) -> None:
-    """Rejected (400): lists that do not belong together."""
-    lengths = {name: len(each) for name, each in values.items() if each is not None}
+def columns(model: type[BaseModel], values: Any) -> Any:
+    """The values as a model of lists of instructions, edited images and sources. Rejected (400): also for lists of
+    different lengths."""
+    given = valid(model, values)
+    lengths = {name: len(each) for name, each in given.model_dump(by_alias=True).items() if each is not None}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise Rejected(400, f"{counts}: each edit needs one of each")
+    return given
 
 
-def edit_of(instruction: str, source: str | None, edited: str | None) -> Edit | Unscored:
-    """An edit whose images are base64 (or data URLs)."""
-    images: dict[str, bytes] = {}
-    for name, text in (("source", source), ("edited image", edited)):
-        if not text:
+def edit_of(instruction: str, source: Any, edited: Any) -> Edit | Unscored:
+    """An edit whose images are bytes, or base64 (or data URLs) in texts; the source may stand in a list of one."""
+    if isinstance(source, list):
+        if len(source) != 1:
+            return Unscored(f"{len(source)} source images: a scorer takes one")
+        [source] = source
+    images = {"source": source, "edited image": edited}
+    for name, image in images.items():
+        if image is None or image == "":
             return Unscored(f"no {name}")
-        head, comma, data = text.partition(",")
-        try:
-            images[name] = base64.b64decode(data if comma and head.startswith("data:") else text, validate=True)
-        except (binascii.Error, ValueError) as error:
-            return Unscored(f"an image is not base64: {error}")
+        if isinstance(image, str):
+            head, comma, data = image.partition(",")
+            try:
+                text = data if comma and head.startswith("data:") else image
+                images[name] = base64.b64decode(text, validate=True)
+            except (binascii.Error, ValueError) as error:
+                return Unscored(f"an image is not base64: {error}")
     return Edit(instruction, images["source"], images["edited image"])
-
-
-def with_one_source(instruction: str, sources: Sequence[Any], edited: Any, make: Callable[..., Any]) -> Edit | Unscored:
-    """The edit that `make` makes of instruction, source and edited image, if there is one source."""
-    if len(sources) != 1:
-        return Unscored(f"{len(sources)} source images: a scorer takes one")
-    found: Edit | Unscored = make(instruction, sources[0], edited)
-    return found
 
 
 def sound(edit: Edit | Unscored) -> Edit | Unscored:
@@ -192,23 +193,18 @@ def reply_unirl(request: RewardRequest, rewards: Sequence[Reward], served: Serve
 
 
 def read_flow_factory(values: Any, served: Served) -> RewardRequest:
-    given = valid(FlowFactory, values)
-    images = given.image or []
-    check_lengths({"prompt": given.prompt, "image": images, "condition_images": given.condition_images})
-    sources = given.condition_images or [[]] * len(given.prompt)
-    if not all(sources):
+    given = columns(FlowFactory, values)
+    if given.instructions and not (given.sources and all(given.sources)):
         raise Rejected(400, 'no condition_images: add "condition_images" to the required_fields of the reward model')
-    every = zip(given.prompt, sources, images, strict=True)
-    return RewardRequest([with_one_source(*each, make=edit_of) for each in every])
+    return RewardRequest(list(map(edit_of, given.instructions, given.sources or [], given.edited)))
 
 
 def read_pickled(values: Any, served: Served) -> RewardRequest:
     """Edit-R1, flow_grpo and verl-omni: the sources in ref_images, or named in the prompts."""
-    given = valid(Pickled, values)
-    check_lengths({"images": given.images, "prompts": given.prompts, "ref_images": given.ref_images})
-    if given.ref_images is not None:
-        return RewardRequest(list(map(Edit, given.prompts, given.ref_images, given.images)))
-    every = zip(given.prompts, given.images, strict=True)
+    given = columns(Pickled, values)
+    if given.sources is not None:
+        return RewardRequest(list(map(edit_of, given.instructions, given.sources, given.edited)))
+    every = zip(given.instructions, given.edited, strict=True)
     return RewardRequest([with_named_source(prompt, image, served.sources) for prompt, image in every])
 
 
@@ -241,16 +237,13 @@ def reply_verl_omni(request: RewardRequest, rewards: Sequence[Reward], served: S
 
 def read_editscore(values: Any, served: Served) -> RewardRequest:
     """`meta_datas` are JSON texts, or dicts, with the instruction; `input_images` a list of sources an edit."""
-    given = valid(EditScore, values)
-    check_lengths(dict(given))
+    given = columns(EditScore, values)
     try:
-        meta = [each if isinstance(each, dict) else json.loads(each) for each in given.meta_datas]
+        meta = [each if isinstance(each, dict) else json.loads(each) for each in given.instructions]
         instructions = [str(each["instruction"]) for each in meta]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Rejected(400, f"meta_datas: not JSON with an instruction: {str(error)[:200]}") from None
-    sources = [each if isinstance(each, list) else [each] for each in given.input_images]
-    every = zip(instructions, sources, given.output_image, strict=True)
-    return RewardRequest([with_one_source(*each, make=Edit) for each in every], meta)
+    return RewardRequest(list(map(edit_of, instructions, given.sources, given.edited)), meta)
 
 
 def reply_editscore(request: RewardRequest, rewards: Sequence[Reward], served: Served) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from editjudge.core import own_regions, tables
-from editjudge.core.reading import Record, box, matching, number, picture, text
+from editjudge.core.reading import Record, matching, picture, text
 from editjudge.core.tables import RowError, TableError
-from editjudge.sources.settings import Source
+from editjudge.sources import photo_records
+from editjudge.sources.settings import SourceSetting
 
 NANO_PREFIX = "Nano-150k/"
 # ImgEdit's grounded records have boxes and no instruction: what can be asked of an object by its name alone.
@@ -21,7 +22,6 @@ GROUNDED = {
     "subject_remove": "Remove the {} from the picture.",
     "object_extraction": "Extract the {} onto a plain white background.",
 }
-OBJECT = "segmentation.object"
 LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
 
@@ -44,7 +44,7 @@ class Draft:
     origin: str | None = None
 
 
-Build: TypeAlias = Callable[[Record, Source, str], Draft]
+Build: TypeAlias = Callable[[Record, SourceSetting, str], Draft]
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Format:
     readers: Mapping[str, tables.Reader]
 
 
-def _pico(record: Record, source: Source, _task: str) -> Draft:
+def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
     """Pico-Banana-400k; the local copy of an image where there is one and `images` is given, else its address."""
     local = source.images is not None and record.get("local_input_image") is not None
     image = record.text("local_input_image" if local else "open_image_input_url")
     return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
 
 
-def _nano(record: Record, source: Source, _task: str) -> Draft:
+def _nano(record: Record, source: SourceSetting, _task: str) -> Draft:
     """Nano-Consistent-150k. Paths begin with the name of the folder that the archive unpacks to."""
     image = text(_first(record.get("input_images"), "input_images"), "input_images")
     key = f"nano_consistent_150k_{record.index:08d}"
@@ -78,7 +78,7 @@ def _nano(record: Record, source: Source, _task: str) -> Draft:
 def _held(key: str, instruction: str, image: str) -> Build:
     """Rows that hold all three under these names; a key with {} is made of the row's number in the source."""
 
-    def build(record: Record, source: Source, _task: str) -> Draft:
+    def build(record: Record, source: SourceSetting, _task: str) -> Draft:
         shown = picture(record.get(image), image)
         name = key.format(f"{record.index:08d}") if "{}" in key else record.text(key)
         return Draft(name, record.text(source.instruction or instruction), shown)
@@ -86,7 +86,7 @@ def _held(key: str, instruction: str, image: str) -> Build:
     return build
 
 
-def _imgedit(record: Record, source: Source, _task: str) -> Draft:
+def _imgedit(record: Record, source: SourceSetting, _task: str) -> Draft:
     """ImgEdit's table of one turn a row; of a dialogue (`data`) the first turn, which alone stands by itself."""
     turn = record.get("data")
     values = record.values if turn is None else _first(turn, "data")
@@ -97,49 +97,21 @@ def _imgedit(record: Record, source: Source, _task: str) -> Draft:
     return Draft(f"imgedit_{record.index:08d}", instruction, image)
 
 
-def _grounded(record: Record, _source: Source, task: str) -> Draft:
+def _grounded(record: Record, _source: SourceSetting, task: str) -> Draft:
     """ImgEdit's grounded record: an object that stands once in the photo, the surest one, and its box."""
     if task not in GROUNDED:
         raise RowError("no instruction", f"{task}: a grounded record serves {' and '.join(GROUNDED)}")
-    found = _objects(record)
-    names = [name for name, _, _ in found]
-    once = [item for item in found if names.count(item[0]) == 1]
+    photo = photo_records.read(record, with_masks=False)
+    once = [each for each in photo.object if photo.counts[each.class_name] == 1]
     if not once:
         raise RowError("no object that stands once")
-    name, corners, _ = max(once, key=lambda item: item[2])
-    width, height = _resolution(record)
-    region = {"label": name, "box": [x / side for x, side in zip(corners, (width, height) * 2, strict=True)]}
+    surest, sides = max(once, key=lambda each: each.score), (photo.width, photo.height) * 2
+    region = {"label": surest.class_name, "box": [x / side for x, side in zip(surest.bbox, sides, strict=True)]}
     key = f"imgedit_grounded_{record.index:08d}"
-    return Draft(key, GROUNDED[task].format(name), record.text("path"), (region,))
+    return Draft(key, GROUNDED[task].format(surest.class_name), photo.path, (region,))
 
 
-def _resolution(record: Record) -> tuple[float, float]:
-    """Width and height of the photo that a grounded record's boxes are in."""
-    sides = record.get("resolution")
-    if not isinstance(sides, Mapping):
-        raise RowError("missing field", "resolution")
-    width, height = (number(sides.get(name), f"resolution.{name}") for name in ("width", "height"))
-    if min(width, height) < 1:
-        raise RowError("wrong type", "resolution: sides of at least a pixel expected")
-    return width, height
-
-
-def _objects(record: Record) -> list[tuple[str, list[float], float]]:
-    """The objects of a grounded record: name, box, score."""
-    segmentation = record.get("segmentation")
-    objects = segmentation.get("object") if isinstance(segmentation, Mapping) else None
-    if not isinstance(objects, list) or not all(isinstance(item, Mapping) for item in objects):
-        raise RowError("missing field", f"{OBJECT}: a list of objects")
-    if segmentation.get("box_format", "xyxy") != "xyxy":
-        raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {segmentation['box_format']!r:.40}")
-    found = []
-    for item in objects:
-        corners, score = box(item.get("bbox"), f"{OBJECT}.bbox"), number(item.get("score"), f"{OBJECT}.score")
-        found.append((text(item.get("class_name"), f"{OBJECT}.class_name"), corners, score))
-    return found
-
-
-def _photos(record: Record, source: Source, task: str) -> Draft:
+def _photos(record: Record, source: SourceSetting, task: str) -> Draft:
     """An edit of data/photos/edits.parquet, of a dialogue the first turn alone; or a grounded record."""
     if record.get("segmentation") is not None:
         return _grounded(record, source, task)
@@ -167,14 +139,14 @@ def _edit_task(record: Record) -> str | None:
     return record.text("task" if record.get("type") == "adjust" else "type") if record.get("type") else None
 
 
-def _plain(record: Record, source: Source, _task: str) -> Draft:
+def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names."""
     image = picture(record.get(source.image or "image"), source.image or "image")
     instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
     return Draft(_key(record, source), instruction, image, own=own)
 
 
-def _key(record: Record, source: Source) -> str:
+def _key(record: Record, source: SourceSetting) -> str:
     """A data set without keys has its rows' numbers if no field is named."""
     if source.format == "datasets" and source.key is None and record.get("key") is None:
         return f"{record.index:08d}"
@@ -226,7 +198,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def records(source: Source, wanted: Callable[[Record], bool]) -> Iterator[Record]:
+def records(source: SourceSetting, wanted: Callable[[Record], bool]) -> Iterator[Record]:
     """All rows of a source, file by file in the order of their names. Raises TableError."""
     images, root = source.folder(), source.root()
     if source.format == "datasets":

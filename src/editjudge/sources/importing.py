@@ -16,21 +16,20 @@ from tqdm import tqdm
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
-from editjudge.core.records import Row
+from editjudge.core.records import Refusals, Row
 from editjudge.core.tables import RowError
 from editjudge.engine.unfinished import Gap
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.formats import Draft
 from editjudge.sources.names import TASK_OF, plain_name, task_of
-from editjudge.sources.pictures import Picture, Pictures
-from editjudge.sources.settings import PROBE, Plan, Source
+from editjudge.sources.pictures import CheckedImage, ImageChecker
+from editjudge.sources.settings import PROBE, Plan, SourceSetting
 
 REFUSED = ("source", "file", "row", "reason", "detail")
 LONGEST_KEY = 120  # later stages append the names of two models
 SHOWN = 80  # characters of an upstream name
 MOST_NAMES = 1_000  # different upstream names that are told apart: one that holds free text has no end of them
-DETAIL = 200
 AHEAD = 4  # rows in flight a thread
 
 
@@ -40,13 +39,12 @@ class Intake:
 
     task: str
     name: str
-    source: Source
+    source: SourceSetting
     keep: Callable[[Row], None]
-    refuse: Callable[[Row], None]
+    refused: Refusals
     rows: int = 0
     kept: int = 0
     other_task: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
     unmapped: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> dict[str, Any]:
@@ -57,8 +55,7 @@ class Intake:
             "rows": self.rows,
             "kept": self.kept,
             "other_task": self.other_task,
-            "refused": self.reasons.total(),
-            "reasons": [{"reason": reason, "rows": n} for reason, n in sorted(self.reasons.items())],
+            **self.refused.report("rows"),
             "unmapped": [
                 {"name": name, "rows": n, "listed": plain_name(name) in TASK_OF}
                 for name, n in sorted(self.unmapped.items())
@@ -82,15 +79,13 @@ class Intake:
             try:
                 self.keep(self._row(record, *found.result(), seen))
             except RowError as error:
-                self.reasons[error.reason] += 1
-                values = (self.name, str(record.file), record.number, error.reason, error.detail[:DETAIL])
-                self.refuse(dict(zip(REFUSED, values, strict=True)))
+                self.refused.add(error, {"source": self.name, "file": str(record.file), "row": record.number})
                 continue
             self.kept += 1
             if self.kept == self.source.most:
                 return
 
-    def _row(self, record: Record, draft: Draft, picture: Picture, seen: Seen) -> Row:
+    def _row(self, record: Record, draft: Draft, picture: CheckedImage, seen: Seen) -> Row:
         """A pair that is kept. Raises RowError where it stands already."""
         key = plain(f"{self.task}.{self.name}.{draft.key}", LONGEST_KEY)
         seen.add(key, draft.instruction, picture.data, picture.hashed)
@@ -114,7 +109,7 @@ class OtherTask:
     name: str | None
 
 
-Found: TypeAlias = Future[tuple[Draft, Picture]] | OtherTask  # of a row; the future may raise RowError
+Found: TypeAlias = Future[tuple[Draft, CheckedImage]] | OtherTask  # of a row; the future may raise RowError
 
 
 def collect(
@@ -125,9 +120,9 @@ def collect(
     probe: makes the probe set's pairs. work: the folder of downloads and, for the time of the run, of what was seen.
     Raises TableError for a source that cannot be read.
     """
-    intakes = [Intake(plan.task, name, source, keep, refuse) for name, source in plan.sources.items()]
+    intakes = [Intake(plan.task, name, source, keep, Refusals(refuse)) for name, source in plan.sources.items()]
     downloads = Downloads(work / "downloads", plan.limits)
-    pictures = Pictures(downloads, plan.filters)
+    pictures = ImageChecker(downloads, plan.filters)
     with Seen(work / "raw_pairs" / f"{plan.task}.sqlite", plan.filters.near_bits) as seen:
         for intake in intakes:
             if intake.source.format == PROBE:
@@ -150,7 +145,7 @@ def gaps(report: Mapping[str, Any]) -> list[Gap]:
     return found
 
 
-def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
+def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask | None:
     """What the row is if it is not the task's. A row whose name cannot be read is, and is refused where it is built."""
     try:
         name = formats.FORMATS[source.format].name(record)
@@ -159,7 +154,7 @@ def _other_task(record: Record, source: Source, task: str) -> OtherTask | None:
     return None if _is_own(name, source, task) else OtherTask(name)
 
 
-def _is_own(name: str | None, source: Source, task: str) -> bool:
+def _is_own(name: str | None, source: SourceSetting, task: str) -> bool:
     """Whether a row under an upstream name is the task's; one without a name is, unless names were asked for."""
     if source.names is not None:
         own = "" if name is None else plain_name(name)
@@ -167,7 +162,7 @@ def _is_own(name: str | None, source: Source, task: str) -> bool:
     return name is None or task_of(name) == task
 
 
-def _rows(source: Source, plan: Plan, pictures: Pictures) -> Generator[tuple[Record, Found]]:
+def _rows(source: SourceSetting, plan: Plan, pictures: ImageChecker) -> Generator[tuple[Record, Found]]:
     """The rows with their images, in order; no more than AHEAD a thread are in memory."""
     pool = ThreadPoolExecutor(plan.limits.at_once)
     folder = source.folder()
@@ -183,7 +178,9 @@ def _rows(source: Source, plan: Plan, pictures: Pictures) -> Generator[tuple[Rec
         pool.shutdown(cancel_futures=True)
 
 
-def _taken(record: Record, source: Source, plan: Plan, pictures: Pictures, folder: Path) -> tuple[Draft, Picture]:
+def _taken(
+    record: Record, source: SourceSetting, plan: Plan, pictures: ImageChecker, folder: Path
+) -> tuple[Draft, CheckedImage]:
     form, filters = formats.FORMATS[source.format], plan.filters
     form.name(record)
     draft = form.build(record, source, plan.task)

@@ -19,7 +19,7 @@ from editjudge.sources.settings import Filters
 
 
 @dataclass(frozen=True)
-class Picture:
+class CheckedImage:
     """An image as it came, its perceptual hash (DCT, 64 bits), and the boxes in its pixels."""
 
     data: bytes
@@ -27,14 +27,14 @@ class Picture:
     regions: tuple[dict, ...]
 
 
-class Pictures:
+class ImageChecker:
     """Gets and checks images; `take` may be called from many threads, of which as many decode as there are cores."""
 
     def __init__(self, downloads: Downloads, filters: Filters) -> None:
         self.downloads, self.filters = downloads, filters
         self._decoding = threading.Semaphore(cores())  # a decoded image takes up to 200 MB
 
-    def take(self, draft: Draft, folder: Path) -> Picture:
+    def take(self, draft: Draft, folder: Path) -> CheckedImage:
         """The image of a pair, its paths being in `folder`. Raises RowError where it cannot serve."""
         data = self._bytes(draft.image, folder)
         with self._decoding:
@@ -46,7 +46,7 @@ class Pictures:
                 raise RowError("broken image", str(error)) from error
             hashed = int(str(imagehash.phash(Image.fromarray(rgb))), 16)
         own = own_regions.read(draft.own, lambda path: local(path, folder, self.downloads.most), *rgb.shape[:2])
-        return Picture(data, hashed, (*(_in_pixels(region, *rgb.shape[:2]) for region in draft.regions), *own))
+        return CheckedImage(data, hashed, (*(_in_pixels(region, *rgb.shape[:2]) for region in draft.regions), *own))
 
     def _bytes(self, image: bytes | str, folder: Path) -> bytes:
         if _is_address(image):

@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
+from editjudge.core.downloads import DownloadLimits
 from editjudge.core.params import ParamsError
 from editjudge.core.reading import Glob
-from editjudge.core.settings import FORBID, Count, FileName, Flag, Positive, Real, Text, Whole, Wrong, known, section
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Text, Whole, Wrong, known, section
 from editjudge.core.tables import TableError
 from editjudge.sources.names import NAMES
 
@@ -20,7 +21,7 @@ Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
 
 
 @dataclass(frozen=True, config=FORBID)
-class Source:
+class SourceSetting:
     """One source of a task, `raw_pairs.sources.<task>.<name>`.
 
     format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
@@ -83,22 +84,6 @@ class Filters:
                 raise Wrong(f"{name}_least", f"must be at most {name}_most, {most}, not {least}")
 
 
-@dataclass(frozen=True, config=FORBID)
-class Limits:
-    """How images are downloaded.
-
-    at_once: rows worked on at a time. megabytes: of one image, on disk too. seconds: of one
-    try. attempts: tries of one image in a run. private_hosts: whether loopback, private and link-local addresses may be
-    asked.
-    """
-
-    at_once: Positive = 16
-    megabytes: Annotated[Real, Field(ge=0.001)] = 32.0
-    seconds: Annotated[Real, Field(ge=0.001)] = 60.0
-    attempts: Positive = 4
-    private_hosts: Flag = False
-
-
 def _probe_set(sources: Any) -> Any:
     """`probe` in place of a table: the probe set alone, of all tasks or of one."""
     if sources is None or sources == PROBE:
@@ -108,7 +93,7 @@ def _probe_set(sources: Any) -> Any:
     return {task: {PROBE: {"format": PROBE}} if given == PROBE else given for task, given in sources.items()}
 
 
-OfTask: TypeAlias = Annotated[Mapping[Name, Source], Field(min_length=1)]
+OfTask: TypeAlias = Annotated[Mapping[Name, SourceSetting], Field(min_length=1)]
 Sources: TypeAlias = Annotated[Mapping[Text, OfTask], BeforeValidator(_probe_set)]
 
 
@@ -123,7 +108,7 @@ class RawPairs:
     image_side: Positive
     seed: Count
     filters: Filters
-    downloads: Limits = Limits()
+    downloads: DownloadLimits = DownloadLimits()
     sources: Sources = field(default_factory=dict)
 
 
@@ -132,9 +117,9 @@ class Plan:
     """All that the raw pairs of a task depend on. probe: per_task, image_side and seed of the probe set's."""
 
     task: str
-    sources: Mapping[str, Source]
+    sources: Mapping[str, SourceSetting]
     filters: Filters
-    limits: Limits
+    limits: DownloadLimits
     probe: RawPairs
 
 
@@ -147,7 +132,7 @@ def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
     tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats]
     if unknown := [name for name in setting.sources if name not in tasks]:
         raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
-    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: Source(format=PROBE)})
+    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: SourceSetting(format=PROBE)})
     wrong = {name: source.format for name, source in sources.items() if source.format not in names}
     if wrong:
         raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))

@@ -75,11 +75,11 @@ def _measurable(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> 
     return row["status"] == "done" and where[row["key"], row["model"]].reason is None
 
 
-def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Prompt:
+def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Original:
     own = [where[row["key"], row["model"]] for row in rows]
-    edits = (batch.Edit(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
+    edits = (batch.Altered(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
     first = own[0] if own else Grounded()
-    return batch.Prompt(p["image"], first.source, recipe, tuple(edits), first.masks)
+    return batch.Original(p["image"], first.source, recipe, tuple(edits), first.masks)
 
 
 def _annotation(

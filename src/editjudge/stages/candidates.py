@@ -151,11 +151,9 @@ def edit_all(
         metas[name] = {"status": status, "kind": outcome.kind, "reason": outcome.reason, "damage": outcome.damage}
         if outcome.lasting:
             metas[name] = cache.keep(name, metas[name], outcome.image)
-        else:
-            cache.release([name])
 
     def rounds() -> Iterator[Requests]:
-        """Turn by turn: what no other run is at; then what those that were at the rest have left, if anything."""
+        """The edits that are missing, turn by turn."""
         done: dict[tuple[str, str, int], Candidate] = {}
         for group in (prompts, *later):
             turn = _Turn(group, done, cache.data)
@@ -164,10 +162,8 @@ def edit_all(
             ]
             names[:] = [each[3] for each in asked]
             metas.update({name: meta for name in dict.fromkeys(names) if (meta := cache.meta(name)) is not None})
-            while left := [name for name in names if name not in metas]:
-                yield _requests(turn, names, set(left), model, setting, mine)
-                if others := [name for name in left if name not in metas]:
-                    cache.wait(others[0])
+            if missing := {name for name in names if name not in metas}:
+                yield _requests(turn, names, missing, model, setting)
             for key, task, use, name, suite, place in asked:
                 candidates.append(candidate := Candidate(key, task, use, name, metas[name], suite))
                 done |= {} if place is None else {place: candidate}
@@ -175,15 +171,6 @@ def edit_all(
                 if prompt.turn not in done and prompt.turn is not None:
                     candidates.append(lost := turn.lost(prompt))
                     done[prompt.turn] = lost
-
-    def mine(name: str) -> bool:
-        """Whether this run is to make an edit, of which there is none then."""
-        if not cache.claim([name]):
-            return False
-        if (kept := cache.meta(name)) is not None:
-            metas[name] = kept
-            cache.release([name])
-        return kept is None
 
     figures: dict[str, Any] = {}
     asked = rounds()
@@ -201,20 +188,11 @@ def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
     )
 
 
-def _requests(
-    prompts: Iterable[Prompt],
-    names: list[str],
-    missing: set[str],
-    model: str,
-    setting: Making,
-    mine: Callable[[str], bool],
-) -> Requests:
-    """The edits that are missing and this run's to make, each once; `mine` is asked as they are taken."""
+def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Making) -> Requests:
+    """The edits that are missing, each once."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:
             missing.remove(name)
-            if not mine(name):
-                continue
             row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
             instruction = settings.told(setting, row["instruction"])
             yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed)

@@ -8,7 +8,6 @@ pairs are as before is not embedded again. The embedder is loaded once, and only
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import pyarrow.parquet as pq
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from editjudge.core import params, records
-from editjudge.core.code import identity
+from editjudge.core.code import check_unchanged, identity
 from editjudge.core.errors import FileError
-from editjudge.core.files import held, replacing, work
+from editjudge.core.files import replacing, work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.engine import resume
@@ -81,15 +80,15 @@ def shard(
         inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
         version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
         file = folder / f"{resume.fingerprint(*version, *inputs)}.npy"
-    with nullcontext() if file is None else held(file.parent / "lock"):  # two runs embed no shard twice
-        if file is not None and file.is_file():
-            counts["reused"] += len(rows)
-            return np.load(file)
-        counts["computed"] += len(rows)
-        found = checked(load()(rows), rows, setting["dtype"])
-        if file is not None:
-            write_vectors(file, len(found), iter([found]))
-        return found
+    if file is not None and file.is_file():
+        counts["reused"] += len(rows)
+        return np.load(file)
+    counts["computed"] += len(rows)
+    found = checked(load()(rows), rows, setting["dtype"])
+    if file is not None:
+        check_unchanged()
+        write_vectors(file, len(found), iter([found]))
+    return found
 
 
 def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embed], counts: Counter[str]) -> None:

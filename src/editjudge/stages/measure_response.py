@@ -112,11 +112,11 @@ def measure(
     ladders: list[Ladder], recipes: dict[str, Recipe], setting: SlotSetting, cache: resume.RecordCache
 ) -> list[list[dict[str, Any]]]:
     asked = [
-        batch.Prompt(
+        batch.Original(
             ladder.prompt["image"],
             tuple(tuple(region["box"]) for region in ladder.prompt["regions"]),
             recipes[ladder.prompt["task"]],
-            tuple(batch.Edit(image) for image in ladder.edited),
+            tuple(batch.Altered(image) for image in ladder.edited),
         )
         for ladder in ladders
     ]

@@ -13,9 +13,10 @@ from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import finding, models, record
+from editjudge.photos import finding, models
 from editjudge.photos.settings import Aesthetic, RegionsSetting
 from editjudge.photos.writing import POOL, RECORDS
+from editjudge.sources import photo_records
 
 
 def run() -> None:
@@ -29,8 +30,8 @@ def run() -> None:
         refused, counts = records.Refusals(table.add), Counter[str]()
         rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
         find = asked.finder(setting, asked.aesthetic(aesthetic), aesthetic)
-        kept = record.write(RECORDS, finding.found(rows, find, refused, counts))
-        found = {"records": kept, "regions": {role: counts[role] for role in record.ROLES}}
+        kept = photo_records.write(RECORDS, finding.found(rows, find, refused, counts))
+        found = {"records": kept, "regions": {role: counts[role] for role in photo_records.ROLES}}
         records.write_details(Path("metrics/regions.json"), found | refused.report("photos"))
         if not kept:
             raise TableError("no photograph has a region; data/refused/regions.csv says why")

@@ -1,7 +1,6 @@
-"""The folders of the measures' models: found and looked into before any work, without loading torch.
+"""Finds and checks the folders of the vision models before any work starts, without loading torch.
 
-What a params field names is a local folder, or a hub id (`core.hub`). Weights are safetensors only; code in a folder is
-never run.
+A params field names a local folder or a hub id (`core.hub`). Only safetensors are read; code in a folder is never run.
 """
 
 import json
@@ -32,7 +31,7 @@ RESAMPLES = range(6)  # Pillow's numbers: nearest, Lanczos, bilinear, bicubic, b
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a model wants its images: mean and deviation of the RGB channels in 0..1, Pillow's number of a resampling."""
+    """Scaling of a model's input: mean and deviation of the RGB channels in 0..1, Pillow's number of a resampling."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -81,10 +80,10 @@ def _size(given: Mapping[str, Any]) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture of models. types: its model_type in config.json. example: a published one.
+    """An architecture of models. types: its model_type in config.json. example: a published model.
 
-    weight: the end of a name that its weights must hold. reads: what its class will read of the folder, so that `find`
-    finds out whether it can.
+    weight: a suffix of the name of a tensor that the weights must hold. reads: functions that read what its class needs
+    from the folder; `find` calls them, so that a folder that cannot be used is an error before any work.
     """
 
     types: tuple[str, ...]
@@ -173,9 +172,9 @@ def find(where: str, model: str, kind: Architecture) -> Path:
     `where` is the params field that names it. A stage calls this before any work, and passes the folder on to the
     processes that load the model, so that each of them need not ask the hub.
 
-    ParamsError, with what to do, for a folder that is not there, cannot be fetched, holds another architecture, or
-    lacks config.json, preprocessor_config.json or weights in safetensors. Whether every weight is there is seen only
-    when the class loads them: the same error then.
+    ParamsError, with what to do, for a folder that is missing, cannot be fetched, holds another architecture, or lacks
+    config.json, preprocessor_config.json or weights in safetensors. A missing tensor is only found when the class loads
+    the weights; it is the same error then.
     """
     folder = hub.find(where, model, PATTERNS, kind.example)
     config = read_json(where, folder / "config.json")

@@ -1,4 +1,4 @@
-"""What the measures' vision models share: loading through transformers, and images to normalised tensors."""
+"""Shared by the vision models: loading through transformers, batches, and images as normalised tensors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +93,7 @@ def tokenizer(where: str, folder: Path) -> Any:
 
 
 class VisionModel:
-    """A model of the measures in a folder in transformers' form; a subclass says its architecture and its class."""
+    """Base class of models in transformers' format; a subclass names its architecture and its class."""
 
     architecture: folders.Architecture
     model_class: Any
@@ -108,11 +108,11 @@ class VisionModel:
         self.model = load(where, self.model_class, folder, dtype, device)
 
     def read(self, where: str, folder: Path) -> None:
-        """What the model needs of its folder beside the weights, before these are loaded."""
+        """Reads what the model needs from its folder beside the weights; called before they are loaded."""
 
 
 class NoMemory(ValueError):
-    """A GPU has too little memory for a batch of one."""
+    """The GPU has too little memory, even for a batch of one."""
 
 
 def within_memory(model: Any, ask: Callable[[], T]) -> T:

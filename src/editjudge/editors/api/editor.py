@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from editjudge.core import images
-from editjudge.core.downloads import Downloads
+from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.api.purse import Purse
@@ -21,7 +21,6 @@ from editjudge.editors.api.settings import ApiSetting
 from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
 from editjudge.editors.request import Edited, EditFailed, Request, Requests
 from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Connection, Endpoint, EndpointError, Refused
-from editjudge.sources.settings import Limits
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
 DOWN = 20  # edits in a row that the endpoint did not answer, after which no more are asked for
@@ -164,7 +163,9 @@ def checked(edited: Edited, request: Request) -> Outcome:
 
 def downloads(setting: ApiSetting, folder: Path) -> Downloads:
     """Of images that the endpoint gives by address: from public hosts, and from its own."""
-    limits = Limits(setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
+    limits = DownloadLimits(
+        setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False
+    )
     return Downloads(folder, limits, own=_place(setting.base_url)[1:])
 
 

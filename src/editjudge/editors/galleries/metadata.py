@@ -17,7 +17,7 @@ class GalleryError(UserError, ValueError):
 
 
 @dataclass(frozen=True)
-class Line:
+class GalleryLine:
     """One prompt and its edits. raw: the line as it is written; None for a new one. number: from 1."""
 
     key: str
@@ -39,9 +39,9 @@ def is_model(candidate: Mapping[str, Any], model: str) -> bool:
     return model in (candidate["model"], plain(candidate["model"]))
 
 
-def parse(data: bytes, where: str) -> list[Line]:
+def parse(data: bytes, where: str) -> list[GalleryLine]:
     """The lines of a metadata.jsonl. Raises GalleryError; `where` names the file."""
-    lines: list[Line] = []
+    lines: list[GalleryLine] = []
     seen: dict[str, int] = {}
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not raw.strip():
@@ -54,7 +54,7 @@ def parse(data: bytes, where: str) -> list[Line]:
     return lines
 
 
-def _line(raw: bytes, number: int, where: str) -> Line:
+def _line(raw: bytes, number: int, where: str) -> GalleryLine:
     try:
         values = json.loads(raw, object_pairs_hook=_distinct, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -70,7 +70,7 @@ def _line(raw: bytes, number: int, where: str) -> Line:
     names = [each["model"] for each in candidates]
     if len(set(names)) != len(names):
         raise GalleryError(f"{where}: a model stands twice among the candidates")
-    return Line(values["key"], values, raw.rstrip(b"\r"), number)
+    return GalleryLine(values["key"], values, raw.rstrip(b"\r"), number)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-def dump(lines: Sequence[Line]) -> bytes:
+def dump(lines: Sequence[GalleryLine]) -> bytes:
     """The file of these lines. A line in which nothing was changed is the same to the byte."""
     return b"".join((_written(line.values, True) if line.raw is None else line.raw) + b"\n" for line in lines)
 
@@ -97,12 +97,14 @@ def _written(values: Mapping[str, Any], ascii_only: bool) -> bytes:
         return json.dumps(values, allow_nan=False).encode()
 
 
-def models(lines: Sequence[Line]) -> list[str]:
+def models(lines: Sequence[GalleryLine]) -> list[str]:
     """All models, in the order in which they first stand."""
     return list(dict.fromkeys(each["model"] for line in lines for each in line.candidates()))
 
 
-def merge(lines: Sequence[Line], model: str, images: Mapping[str, str], replace: bool = False) -> list[Line]:
+def merge(
+    lines: Sequence[GalleryLine], model: str, images: Mapping[str, str], replace: bool = False
+) -> list[GalleryLine]:
     """The lines with a model's images, by key, as the last candidates. Keys that have no line are not added.
 
     Where the model has a candidate already: GalleryError; with `replace` its image is replaced, its place and its other
@@ -114,11 +116,11 @@ def merge(lines: Sequence[Line], model: str, images: Mapping[str, str], replace:
     return [_with(line, model, images[line.key]) if line.key in images else line for line in lines]
 
 
-def _with(line: Line, model: str, image: str) -> Line:
+def _with(line: GalleryLine, model: str, image: str) -> GalleryLine:
     if line.image(model) == image:
         return line
     candidates = [each | {"image": image} if is_model(each, model) else each for each in line.candidates()]
     if line.image(model) is None:
         candidates.append({"model": model, "image": image})
     values = {**line.values, "candidates": candidates}
-    return Line(line.key, values, _written(values, line.raw is None or line.raw.isascii()), line.number)
+    return GalleryLine(line.key, values, _written(values, line.raw is None or line.raw.isascii()), line.number)

@@ -44,7 +44,7 @@ Boxes = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Edit:
+class Altered:
     """An edited image (encoded).
 
     boxes: those in it, in pixels of the source as it is stored; where there are none, the source's are taken for both.
@@ -57,7 +57,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class Original:
     """A source image (encoded), the boxes in it of what was to be edited, and its edits that are to be measured.
 
     masks: the record's own (PNG), which stand for its boxes in edit_area, unedit_area and object.
@@ -66,16 +66,16 @@ class Prompt:
     source: records.Image
     boxes: Boxes
     recipe: Recipe
-    edits: tuple[Edit, ...]
+    edits: tuple[Altered, ...]
     masks: tuple[bytes, ...] = ()
 
 
-Shared = tuple[Prompt, ...]
-Payload = tuple[int, Edit]  # of the group's prompts which, and its edit
+Shared = tuple[Original, ...]
+Payload = tuple[int, Altered]  # of the group's prompts which, and its edit
 
 
 def measure_all(
-    prompts: Sequence[Prompt], setting: SlotSetting, cache: resume.RecordCache, what: str
+    prompts: Sequence[Original], setting: SlotSetting, cache: resume.RecordCache, what: str
 ) -> list[list[dict[str, Any]]]:
     """For each prompt and each of its images: {status, reason, change, edited_area_ratio, measures}.
 
@@ -110,7 +110,7 @@ def _versions(used: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     return {slot: f"{own} {code[slot]}" if slot in heavy else own for slot, own in weights.items()}
 
 
-def _job(prompts: Sequence[Prompt], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
+def _job(prompts: Sequence[Original], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
     code, named = identity(__name__, apart=frozenset(SLOT_MODULES.values())), []
     shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
@@ -147,7 +147,7 @@ def _starter(
     return start
 
 
-class _Process:
+class _Measuring:
     """What a process of the pool asks: its models, which are loaded once."""
 
     asking: Asking
@@ -159,24 +159,24 @@ def _begin(
     if heavy:
         slots.one_thread()
     store = features.FeatureStore(work("features"), room)
-    _Process.asking = Asking(Models(setting, device, hosts), versions, store)
+    _Measuring.asking = Asking(Models(setting, device, hosts), versions, store)
 
 
 def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Result]:
-    edits: list[list[Edit]] = [[] for _ in prompts]
+    edits: list[list[Altered]] = [[] for _ in prompts]
     for number, edit in payloads:  # in the order of the prompts
         edits[number].append(edit)
     asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
-    return [(meta, None) for meta in measure_group(asked, _Process.asking)]
+    return [(meta, None) for meta in measure_group(asked, _Measuring.asking)]
 
 
-def measure_group(prompts: Sequence[Prompt], asking: Asking) -> list[dict[str, Any]]:
+def measure_group(prompts: Sequence[Original], asking: Asking) -> list[dict[str, Any]]:
     """The results of all edits of some prompts, prompt by prompt, in this process."""
     pairs = looked_at(prompts, asking)
     return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
 
 
-def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[SeenPair, Recipe] | ValueError]:
+def looked_at(prompts: Sequence[Original], asking: Asking) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside its source, with all that the models say of both; or why it cannot be measured."""
     pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
     sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
@@ -185,7 +185,7 @@ def looked_at(prompts: Sequence[Prompt], asking: Asking) -> list[tuple[SeenPair,
     return pairs
 
 
-def _pairs(prompt: Prompt) -> list[tuple[SeenPair, Recipe] | ValueError]:
+def _pairs(prompt: Original) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
         rgb, scale = shrunk(images.decode(bytes(prompt.source)), prompt.recipe.image_side)

@@ -49,12 +49,12 @@ def recipe_for(names: Sequence[str], regions: bool) -> Recipe:
 
 def prompt_of(
     source: bytes, edits: Sequence[bytes], recipe: Recipe, boxes: batch.Boxes = (), masks: tuple[bytes, ...] = ()
-) -> batch.Prompt:
+) -> batch.Original:
     """A source and its edits as they are measured, the regions in those images in which the recipe has them."""
     where = "both" if recipe.regions is None else recipe.regions.images
     of_edit = boxes if where != "source" else ()
-    asked = tuple(batch.Edit(edit, of_edit) for edit in edits)
-    return batch.Prompt(source, boxes if where != "edited" else (), recipe, asked, masks)
+    asked = tuple(batch.Altered(edit, of_edit) for edit in edits)
+    return batch.Original(source, boxes if where != "edited" else (), recipe, asked, masks)
 
 
 def asking_of(setting: SlotSetting) -> Asking:

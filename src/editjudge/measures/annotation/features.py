@@ -1,8 +1,8 @@
-"""What encoders said of sources, kept in work/ across runs: a new editing model or measure encodes no source again.
+"""Features of source images, kept in work/ across runs: a new editing model or measure encodes no source again.
 
-Of edits nothing is kept: their values are in the record cache, and nobody asks about them again. A file an image, found
-by the hash of its pixels and of the model. They are written under a temporary name, so that processes need no locks.
-Worth it where a model takes longer than reading a file, so not for the embedded ones.
+Features of edits are not kept, since their measures are in the record cache. There is a file for each image and model,
+named by the hash of the pixels and of the model. Files are written under a temporary name, so that processes need no
+locks. Embedded encoders are faster than reading a file, so theirs are not kept.
 """
 
 import hashlib

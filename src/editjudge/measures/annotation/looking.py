@@ -1,6 +1,6 @@
-"""Asking the models: each once for all the images of a group of prompts, before any measure is taken.
+"""Asks each model once for all images of a group of prompts, before any measure is computed.
 
-What they say is put into `SeenImage.found` and `SeenPair.lpips`. An image that a model refuses (ValueError) does not
+The answers are put into `SeenImage.found` and `SeenPair.lpips`. An image that a model refuses (ValueError) does not
 stop the others: the error stands in its place, and is raised where a measure asks for it.
 """
 

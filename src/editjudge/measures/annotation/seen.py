@@ -16,7 +16,7 @@ MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
 Layers = dict[str, list[Any]]
 
 
-def seen(prompt: batch.Prompt, asking: Asking) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
+def seen(prompt: batch.Original, asking: Asking) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
     """Layers of the prompt's source, and of each edit its own and its map of differences; or why it has none."""
     width = images.decode(bytes(prompt.source)).shape[1]
     source, found = Layers(), list[tuple[Layers, bytes] | str]()

@@ -1,4 +1,4 @@
-"""The models of the measures: whether their weights are there, what they are, and loading them."""
+"""The models of the measures, by slot: checks, identifies and loads them, here or in a process for each GPU."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
@@ -68,13 +68,13 @@ def resolved(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
 
 
 def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
-    """What values depend on, slot by slot: the embedded backend's name, or a hash of the weights' bytes."""
+    """Identifies each slot's model: the embedded backend's name, or a hash of its weights and settings."""
     heavy = torch_slots(slots, setting)
     return {slot: _version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
 
 
 def _version(slot: Slot, setting: SlotSetting) -> str:
-    """A hash of the files of a slot's model and of the settings that its answers depend on; another one's are apart."""
+    """A hash of the files of a slot's model and of the settings that its answers depend on."""
     options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
     if slot == "faces":
         options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
@@ -91,7 +91,7 @@ def weights_version(found: Path, options: Any = None) -> str:
 
 
 def _weights(slot: Slot, setting: SlotSetting) -> Path:
-    """The folder or file of a slot's weights, looked into. ParamsError."""
+    """The folder or file of a slot's weights, after it was checked. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
         faces_settings.check_files("measures.insightface", setting.insightface)

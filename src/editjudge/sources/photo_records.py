@@ -97,8 +97,8 @@ def pooled(row: Row, background: tuple[PhotoRegion, ...], objects: tuple[PhotoRe
     return Photo(**{name: row[name] for name in names}, cap=tuple(row["cap"]), background=background, object=objects)
 
 
-def read(record: Record) -> Photo:
-    """The photograph of a published row. Raises RowError for what cannot be used of it."""
+def read(record: Record, with_masks: bool = True) -> Photo:
+    """The photograph of a published row, its regions with their masks or their boxes alone. Raises RowError."""
     path, sides = record.text("path"), record.get("resolution")
     if not isinstance(sides, dict):
         raise RowError("missing field", "resolution")
@@ -120,7 +120,7 @@ def read(record: Record) -> Photo:
         None if aes is None else number(aes, "aes"),
         _tags(record.get("tags")),
     )
-    background, objects = (tuple(_regions(found.get(role), role, height, width)) for role in ROLES)
+    background, objects = (tuple(_regions(found.get(role), role, height, width, with_masks)) for role in ROLES)
     return replace(photo, background=background, object=objects)
 
 
@@ -143,7 +143,7 @@ def _tags(value: Any) -> dict[str, Any]:
     return {**nouns, "summary": value.get("summary") if isinstance(value.get("summary"), str) else None}
 
 
-def _regions(given: Any, role: str, height: int, width: int) -> Iterator[PhotoRegion]:
+def _regions(given: Any, role: str, height: int, width: int, with_masks: bool) -> Iterator[PhotoRegion]:
     for n, each in enumerate(_list(given, f"segmentation.{role}")):
         where = f"segmentation.{role}.{n}"
         if not isinstance(each, dict):
@@ -152,7 +152,8 @@ def _regions(given: Any, role: str, height: int, width: int) -> Iterator[PhotoRe
         own = {name: None if value is None else number(value, f"{where}.{name}") for name, value in scores.items()}
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
         name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
-        region = PhotoRegion(name, (x0, y0, x1, y1), _packed(each.get("mask"), where), score, **own)
+        mask = _packed(each.get("mask"), where) if with_masks else None
+        region = PhotoRegion(name, (x0, y0, x1, y1), mask, score, **own)
         try:
             regions.clip_box(region.bbox, height, width)
         except ValueError as error:

@@ -1,7 +1,7 @@
 """Runs our measures on stored inputs and compares them with the values that the published system's own code gave.
 
-usage: PYTHONPATH=src python measures_vs_reference.py FOLDER... [--only MEASURE] [--failed] [--tsv FILE]
-       (from the project, with its environment; a folder holds values.json, images, arrays and models)
+usage: python -m tools.trials.measures_vs_reference FOLDER... [--only MEASURE] [--failed] [--tsv FILE]
+       (a folder holds values.json, images, arrays and models)
 
 Exit status 1 when a measure is beyond its tolerance. A value that is not to be followed (`follow: false`) is checked
 against what it says instead (`expect`).
