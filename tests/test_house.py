@@ -29,7 +29,6 @@ UNCUT = {
 }
 # Class names that stand twice and are still to be renamed.
 TWICE = {
-    "Budget",
     "Candidate",
     "Pictures",
     "Prompt",
