@@ -10,6 +10,8 @@ production code makes failed records of errors, and none may hide there.
 
 import os
 
+from editjudge.core import portable
+
 # ruff: noqa: E402
 portable.set_up()  # before NumPy, OpenCV and torch are loaded
 
