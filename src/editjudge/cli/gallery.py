@@ -51,7 +51,9 @@ def lines_of(images: dict[str, dict[str, str]], lines: list[GalleryLine] | None)
     Without lines, new ones: keys in the order in which they first stand.
     """
     if lines is None:
-        lines = [GalleryLine(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)]
+        lines = [
+            GalleryLine(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)
+        ]
     for model, paths in images.items():
         lines = gallery_lines.merge(lines, model, paths, replace=True)
     return lines
