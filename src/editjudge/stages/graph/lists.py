@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
+from editjudge.sources.selection.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
 
 ROOT = Path(__file__).parents[4]
@@ -35,7 +36,7 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     given = sources if isinstance(sources, Mapping) else {}
     entries = [entry for task in tasks for entry in _mappings(given.get(task))]
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
-    vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
+    vectors = embed.get("vectors", EmbedSetting.vectors) if embed.get("backend") == "precomputed" else None
     judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))
     ranking = [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
     found = {
