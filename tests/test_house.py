@@ -25,7 +25,6 @@ GRAPH = grimp.build_graph("editjudge", cache_dir=None)
 UNCUT = {
     ("engine", "editors"),
     ("engine", "training"),
-    ("rewards", "editors"),
 }
 # Class names that stand twice and are still to be renamed.
 TWICE = {
