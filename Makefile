@@ -67,23 +67,23 @@ lint: setup-dev
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m editjudge.stages.graph.lists
+	python -m editjudge graph
 
 graph: setup
-	python -m editjudge.stages.graph.lists --write
+	python -m editjudge graph --write
 
 check: setup
-	python -m editjudge.stages.graph.check
+	python -m editjudge check
 
 verify: setup
-	python -m editjudge.commands.verify
+	python -m editjudge verify
 
 pull: setup
 	dvc pull -r published $(PUBLISHED)
-	@python -m editjudge.commands.seed
+	@python -m editjudge seed
 
 publish: setup
-	python -m editjudge.commands.publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))
+	python -m editjudge publish $(PUBLISHED) $(if $(VERSION),--version $(VERSION))
 
 store: setup
 	@$(call install,-e ".[s3]")

@@ -19,16 +19,19 @@ import dvc.cli
 import numpy as np
 import pytest
 import yaml
+from cyclopts import CycloptsError
 
-from editjudge.commands import verify
+from editjudge.cli import verify
+from editjudge.cli.main import COMMANDS as PROGRAM
+from editjudge.cli.main import program
 from editjudge.core import images, main, params
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "stages/README.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest)\s"
+PROGRAMS = r"(?:[A-Z_]+=\S+ )*(?:python|dvc|make|pytest|editjudge)\s"
 INLINE = re.compile(rf"`({PROGRAMS}[^`]*)`")
-MODULE = re.compile(r"python -m ((?:editjudge\.\w+|tools(?:\.trials)?)\.[a-z_]+)")
+MODULE = re.compile(r"python -m ((?:editjudge\.\w+|tools(?:\.trials)?)\.[a-z_]+)|editjudge ([a-z-]+)")
 RUN = "here"
 # How a command of a code block is tested: RUN in a copy that has pulled what is published; the test that runs it; or
 # why it is only read: it needs a GPU, an account, a network, another disk, the published weights, or an hour.
@@ -37,36 +40,33 @@ COMMANDS = {
     r"make test$|pytest tests/": ".ci/run",
     r"make (repro|verify)$": "tests/test_pipeline.py",
     r"make rehearsal$": "tests/test_rehearsal.py",
-    r"make publish( |$)|git push|gto assign": "tests/commands/test_publish.py",
-    r"make store |dvc remote modify": "tests/commands/test_publish.py",
-    r"dvc pull -r store$": "tests/commands/test_publish.py",
+    r"make publish( |$)|git push|gto assign": "tests/cli/test_publish.py",
+    r"make store |dvc remote modify": "tests/cli/test_publish.py",
+    r"dvc pull -r store$": "tests/cli/test_publish.py",
     r"make vllm$|dvc exp run -S serve.engine=vllm": "GPU",
     r"dvc repro$|dvc exp run (--temp )?-S (filter|train_pairs)\.": "tests/test_pipeline.py",
     r"EDITJUDGE_WORK=\S+ dvc exp run --temp": "tests/test_pipeline.py",
     r"dvc repro (code && dvc repro -f -s )?report$": "tests/test_pipeline.py",
     r"dvc repro train_scorer@|dvc exp run -S train_scorer\.": "tests/stages/test_train_scorer.py",
     r"dvc repro (train_pairs|leaderboard)$": "tests/test_own_edits.py",
-    r"dvc repro instructions$": "tests/grounding/photos/test_photo_edits.py",
+    r"dvc repro instructions$": "tests/photos/test_photo_edits.py",
     r"dvc repro (raw_pairs@subject_remove|judge_benchmark@genai)$": "network",
     r"dvc metrics diff": RUN,
     r"dvc cache dir|dvc config --local|export EDITJUDGE_WORK=": "another disk",
     r"source \.venv/bin/activate$": "the shell's own",
     r"EDITJUDGE_PORTABLE=0 pytest -s benchmarks/|python -m tools\.trials\.": "takes an hour",
-    r"python -m editjudge\.commands\.(compare|provenance|profile|add_editor) ": RUN,
-    r"python -m editjudge\.stages\.leaderboard --matches|python -m editjudge\.commands\.score .*--arena": RUN,
-    r"python -m editjudge\.commands\.score ": "tests/commands/test_score.py",
-    r"python -m editjudge\.commands\.(suite|drift) ": "tests/commands/test_suite_command.py",
-    r"python -m editjudge\.commands\.gallery (write|read) ": "tests/commands/test_suite_command.py",
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
-    r"python -m editjudge\.commands\.gallery (merge|import) --help$": RUN,
-    r"python -m editjudge\.commands\.gallery export": "tests/commands/test_gallery.py",
-    r"python -m editjudge\.commands\.(measure|show|thresholds) ": "tests/test_own_edits.py",
-    r"python -m editjudge\.commands\.export (annotations|grouped) ": "tests/test_own_edits.py",
-    r"python -m editjudge\.commands\.export (pairs|dataset) ": "tests/commands/test_export.py",
-    r"python -m editjudge\.commands\.curate ": "tests/commands/test_curate.py",
-    r"python -m editjudge\.commands\.export edits ": "tests/commands/test_export.py",
-    r"python -m editjudge\.commands\.serve --scorer": "tests/commands/test_serve.py",
-    r"python -m editjudge\.commands\.serve ": "tests/serving/test_server.py",
+    r"editjudge (compare|rank|provenance|profile|add-editor) |editjudge gallery (merge|import) --help$": RUN,
+    r"editjudge benchmark ": "tests/cli/test_benchmark.py",
+    r"editjudge score ": "tests/cli/test_score.py",
+    r"editjudge (suite|drift|gallery (write|read)) ": "tests/cli/test_suite_program.py",
+    r"editjudge gallery export": "tests/cli/test_gallery.py",
+    r"editjudge (measure|show|thresholds|export (annotations|grouped)) ": "tests/test_own_edits.py",
+    r"editjudge export (pairs|dataset|edits) ": "tests/cli/test_export.py",
+    r"editjudge curate ": "tests/rewards/test_curate.py",
+    r"editjudge serve --scorer": "tests/cli/test_serve.py",
+    r"editjudge serve ": "tests/models/test_server.py",
+    r"pip install |editjudge --": "tests/cli/test_program.py",
     r"dvc repro learning_curve@judge": "tests/stages/test_learning_curve.py",
     r"python -m tools\.convert_lpips ": "published weights",
     r"python -m editjudge\.stages\.merge_judge ": "tests/test_pipeline.py",
@@ -122,7 +122,7 @@ def check(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command)
     while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
-    known = {"python": python, "dvc": of_dvc, "make": of_make, "pytest": of_pytest}
+    known = {"python": python, "editjudge": of_program, "dvc": of_dvc, "make": of_make, "pytest": of_pytest}
     if words[0] in known:
         known[words[0]](words, monkeypatch)
     elif words[0] == "gto":
@@ -154,6 +154,13 @@ def python(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
                 return
             raise ReadError(f"{command_of(words)}: exit {left.code}") from left
     raise ReadError(f"{command_of(words)}: reads no command line")
+
+
+def of_program(words: list[str], _: Any) -> None:
+    try:
+        program().parse_args(words[1:], exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise ReadError(f"{command_of(words)}: {error}") from error
 
 
 def command_of(words: list[str]) -> str:
@@ -202,8 +209,8 @@ def test_a_command_is_known_and_its_program_takes_it(page: Path, command: str, m
         check(command, monkeypatch)
     if told.startswith("tests/"):
         text = (ROOT / told).read_text()
-        module = MODULE.match(command)
-        assert module is None or module[1].rpartition(".")[2] in text, f"{told} does not run it"
+        named = MODULE.match(command)
+        assert named is None or (named[1] or named[2]).rpartition(".")[2] in text, f"{told} does not run it"
 
 
 INLINES = sorted(
@@ -211,7 +218,7 @@ INLINES = sorted(
         command
         for page in PAGES
         for command in INLINE.findall(BLOCK.sub("", page.read_text()))
-        if not re.search(r"\b(NAME|FILE)\b|<|\.\.\.", command)
+        if not re.search(r"\b(NAME|FILE|X)\b|<|\.\.\.", command)
     }
 )
 
@@ -221,9 +228,11 @@ def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: 
     """Its module, target or file; options are read where it has any."""
     for part in command.replace("\n", " ").split(" && "):
         words = shlex.split(part)
-        module = MODULE.match(part)
-        if module and not any(word.startswith("--") for word in words):
-            assert (ROOT / "src" / f"{module[1].replace('.', '/')}.py").is_file()
+        named = MODULE.match(part)
+        if named and not any(word.startswith("--") for word in words):
+            file = f"{(named[1] or '').replace('.', '/')}.py"
+            there = (ROOT / "src" / file).is_file() or (ROOT / file).is_file()
+            assert there or any(named[2] in commands for commands in PROGRAM.values())
         elif words[0] == "dvc" and words[1:] in (["metrics"], ["exp"], ["exp", "run", "-S"]):
             continue  # their names
         else:
@@ -233,7 +242,8 @@ def test_a_command_in_a_sentence_names_what_there_is(command: str, monkeypatch: 
 @pytest.mark.parametrize(
     "wrong",
     [
-        "python -m editjudge.commands.compare --source s.png --colour red",
+        "editjudge compare --source s.png --colour red",
+        "editjudge compares",
         "python -m editjudge.stages.merge_judge --base DIR",
         "dvc repro no_such_stage",
         "dvc exp run -S filter.no_such_key=3",
@@ -272,6 +282,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, command: str) -> subprocess.CompletedProcess:
     words = shlex.split(command)
     words = make(words) if words[0] == "make" else words
+    words = [sys.executable, "-m", *words] if words[0] == "editjudge" else words
     env = os.environ | {"DVC_NO_ANALYTICS": "true", "PYTHONPATH": str(folder / "src")}
     env |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     env |= {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

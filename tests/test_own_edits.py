@@ -143,7 +143,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, dict[str, 
             said["python"] = copy.run(f"python - <<'END'\n{text}END")
         else:
             for line in text.splitlines():
-                said[line] = copy.run(line.replace("make graph", "python -m editjudge.stages.graph.lists --write"))
+                said[line] = copy.run(line.replace("make graph", "editjudge graph --write"))
     return copy, said
 
 

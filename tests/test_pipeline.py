@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from editjudge.commands import verify
+from editjudge.cli import verify
 from editjudge.core import portable
 from tools.trials import faults
 
@@ -65,7 +65,7 @@ class Repository:
         change(values)
         with file.open("w") as out:
             yaml.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.stages.graph.lists", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge", "graph", "--write")
 
     def json(self, name: str) -> dict:
         found = json.loads((self.folder / name).read_text())
@@ -120,7 +120,7 @@ def test_the_graph_runs_from_raw_pairs_to_the_leaderboard(repository: Repository
 
 @pytest.mark.skipif(os.environ.get(portable.SWITCH) == "0", reason="the CPU's own last bits are asked for")
 def test_the_graph_gives_the_committed_bytes(repository: Repository) -> None:
-    """After a change that means to move them: python -m editjudge.commands.verify --small --write"""
+    """After a change that means to move them: editjudge verify --small --write"""
     lock = YAML(typ="safe").load((repository.folder / "dvc.lock").read_text())["stages"]
     text, same = verify.small_report(json.loads((ROOT / verify.SMALL_RESULTS).read_text()), lock)
     assert same, text

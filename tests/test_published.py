@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from editjudge.commands import publish
+from editjudge.cli import publish
 from editjudge.core import images
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def test_then_the_pulled_judge_compares(clone: Path, photo, recolour) -> None:
     for name, shift in (("s", 0), ("a", 0), ("b", 60)):
         (clone / f"{name}.png").write_bytes(images.encode_png(photo.clip(shift, 255)))
     words = ["--source", "s.png", "--a", "a.png", "--b", "b.png", "--instruction", "Brighten", "--measures", "ssim"]
-    done = run(clone, sys.executable, "-m", "editjudge.commands.compare", *words)
+    done = run(clone, sys.executable, "-m", "editjudge", "compare", *words)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert re.match(r"pvc_judge +(Image A|Image B|Tie)  p\(A\) 0\.\d{3}$", lines[0])
@@ -70,7 +70,7 @@ def test_then_the_pulled_judge_compares(clone: Path, photo, recolour) -> None:
 
 def test_then_the_pulled_scorer_scores(clone: Path) -> None:
     words = ["--scorer", "editreward", "--source", "s.png", "--edit", "b.png", "--instruction", "Brighten"]
-    done = run(clone, sys.executable, "-m", "editjudge.commands.score", *words)
+    done = run(clone, sys.executable, "-m", "editjudge", "score", *words)
     assert done.returncode == 0, done.stderr
     assert {"instruction_following", "visual_quality", "overall"} <= set(done.stdout.split())
 

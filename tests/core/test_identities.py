@@ -33,8 +33,8 @@ ROOTS = {
     "an embedded editor": [ProceduralEditor.__module__, outcomes.__name__],
     "a diffusers editor": [making.DIFFUSERS, outcomes.__name__],
     "an editor behind an API": [making.API, outcomes.__name__],
-    "a judge's training": [train_judge.MODULE],
-    "a scorer's training": [train_scorer.MODULE],
+    "a judge's training": [train_judge.__name__],
+    "a scorer's training": [train_scorer.__name__],
 }
 EXCEPTIONS = {f"editjudge.{path.replace('/', '.')}" for path in code.NO_RESULT}
 IMPORTS = grimp.build_graph("editjudge", cache_dir=None)  # who imports whom, by another reader of imports

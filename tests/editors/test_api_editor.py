@@ -19,7 +19,7 @@ from editjudge.core.settings import read
 from editjudge.editors.api import reply
 from editjudge.editors.api.editor import DOWN, ApiEditor
 from editjudge.editors.api.purse import Purse
-from editjudge.editors.api.settings import ApiSetting, Budget
+from editjudge.editors.api.settings import ApiSetting, ImageBudget
 from editjudge.editors.outcomes import Outcome
 from editjudge.editors.request import EditFailed, Request
 from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
@@ -257,7 +257,7 @@ def test_an_endpoint_that_is_down_is_given_up() -> None:
 
 def test_a_purse_lets_those_wait_that_may_still_be_served() -> None:
     async def take_two() -> list[str]:
-        purse, order = Purse(Budget(images=1), 0.0), []
+        purse, order = Purse(ImageBudget(images=1), 0.0), []
         await purse.take()
 
         async def second() -> None:

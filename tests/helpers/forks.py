@@ -1,4 +1,4 @@
-"""`python -m editjudge.MODULE` in a process of its own that need not import the libraries again: a third of the time.
+"""`python -m MODULE` in a process of its own that need not import the libraries again: a third of the time.
 
 A process that has imported them (but not torch) forks for each run. A run ends without the interpreter's tidying up,
 which would take longer than most runs' work.
@@ -55,12 +55,21 @@ def server() -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SERVER], env=ENV, stdin=-1, stdout=-1, text=True)
 
 
+def program(*words: object) -> Done:
+    """The program `editjudge` in the current folder."""
+    return _run("editjudge", *words)
+
+
 def run(module: str, *words: object) -> Done:
-    """In the current folder."""
+    """A module of ours in the current folder."""
+    return _run(f"editjudge.{module}", *words)
+
+
+def _run(module: str, *words: object) -> Done:
     asked, answers = server().stdin, server().stdout
     assert asked
     assert answers
     with tempfile.TemporaryDirectory() as said:
-        print(json.dumps([os.getcwd(), said, f"editjudge.{module}", *map(str, words)]), file=asked, flush=True)
+        print(json.dumps([os.getcwd(), said, module, *map(str, words)]), file=asked, flush=True)
         status = int(answers.readline())
         return Done(status, *(Path(said, name).read_text() for name in "123"))

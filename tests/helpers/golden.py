@@ -67,6 +67,7 @@ from editjudge.stages import (
     train_pairs,
 )
 from editjudge.stages import filter as filtering
+from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement
 from editjudge.training import trainer
 from editjudge.training.judge import JudgeLesson
@@ -337,7 +338,8 @@ def _matches() -> pd.DataFrame:
 
 
 def rating() -> Any:
-    return leaderboard.rank(_matches(), settings()["leaderboard"] | {"replicates": 50})
+    setting = section(settings(), "leaderboard", LeaderboardSetting)
+    return leaderboard.rank(_matches(), vars(setting) | {"replicates": 50})
 
 
 def benchmark_report() -> Any:

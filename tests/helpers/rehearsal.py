@@ -33,7 +33,7 @@ from chat_client import Server, chat_server
 from edit_client import EditServer, edit_server
 from ruamel.yaml import YAML
 
-from editjudge.commands import profile, verify
+from editjudge.cli import profile, verify
 from editjudge.models.serve.launch import free_port
 
 ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
@@ -96,7 +96,7 @@ class Rehearsal:
                 entry["base_url"] = f"http://{HOST}:{ports['edits']}/v1"
         with file.open("w") as out:
             text.dump(values, out)
-        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge.stages.graph.lists", "--write")
+        self.run("env", "PYTHONPATH=src", sys.executable, "-m", "editjudge", "graph", "--write")
         values = self.values()
         tiny_hub.write_models(self.hub, self.folder, values)
         tiny_hub.write_sources(self.folder, values["tasks"], ROWS, f"http://{HOST}:{ports['photos']}")

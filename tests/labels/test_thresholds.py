@@ -2,9 +2,9 @@
 
 import csv
 import shutil
-import sys
 from pathlib import Path
 
+import program
 import pytest
 import yaml
 
@@ -51,16 +51,15 @@ def test_an_unknown_truth_is_no_share() -> None:
     }  # fmt: skip
 
 
-def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     values = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tasks": {"subject_add": "object_centric"}}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shutil.copytree(ROOT / "pipelines", "pipelines")
     records.write(Path("data/annotations/subject_add.parquet"), ROWS, "annotations")
-    monkeypatch.setattr(sys, "argv", ["thresholds", "--out", "t.csv", "--plot", "t.png"])
-    thresholds.main()
+    said = program.run("thresholds --out t.csv --plot t.png").splitlines()
     with Path("t.csv").open() as file:
         table = list(csv.DictReader(file))
     assert {(each["area"], each["measure"]) for each in table} == {("unedit_area", "ssim")}
     assert images.decode(Path("t.png").read_bytes()).std() > 5
-    assert "subject_add unedit_area elite +0.64: 6 pairs, 100.0%, 50.0% of 6 true" in capsys.readouterr().out
+    assert said[-1].split() == ["subject_add", "unedit_area", "ssim", "elite", "0.640", "6", "1.000", "6", "0.500"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from editjudge.commands import profile
+from editjudge.cli import profile
 from editjudge.core import params
 from editjudge.core.settings import section
 from editjudge.grounding.settings import GroundingSetting

@@ -17,7 +17,7 @@ import forks
 import psutil
 import pytest
 
-from editjudge.commands import serve
+from editjudge.cli import serve
 from editjudge.core import params
 from editjudge.core.settings import section
 from editjudge.models.serve import launch
@@ -328,14 +328,14 @@ def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     words = r"judges\.measures has no folder: only transformers and served judges"
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)
-    assert serve.changed(values, "vllm", None).engine == "vllm"
-    assert serve.changed(values, None, 0).port == 0
+    assert serve.changed(values, engine="vllm").engine == "vllm"
+    assert serve.changed(values, port=0).port == 0
     with pytest.raises(params.ParamsError, match=r"serve\.port"):
-        serve.changed(values, None, 99999)
+        serve.changed(values, port=99999)
 
 
 def test_outside_the_repository_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = forks.run("commands.serve", "--model", "m")
+    ended = forks.program("serve", "--model", "m")
     assert ended.returncode == 1
     assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"

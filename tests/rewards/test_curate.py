@@ -1,32 +1,36 @@
 """Curation: what is kept, what is not and why; on the probe the kept share is cleaner."""
 
 import json
-import sys
+import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import program
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pixel_scorer import PixelScorer
 
+import editjudge
 from editjudge.core import images, records
+from editjudge.core.errors import UserError
 from editjudge.editors.procedural import edits
 from editjudge.judges.protocol import Score
 from editjudge.rewards import curation as curate
-from editjudge.rewards.curation import Candidate, Limits
+from editjudge.rewards.curation import CandidateEdit, Quotas
 from editjudge.sources.builtin import scenes
 
 Png = Callable[..., bytes]
 
 
-def candidate(key: str, score: float | None, image: bytes, task: str = "t", told: str = "x") -> Candidate:
+def candidate(key: str, score: float | None, image: bytes, task: str = "t", told: str = "x") -> CandidateEdit:
     own = Score(score, {}) if score is not None else None
     reason = None if own else "unscored: broken"
-    return Candidate(key, None, task, told, lambda: image, lambda: image, score=own, reason=reason)
+    return CandidateEdit(key, None, task, told, lambda: image, lambda: image, score=own, reason=reason)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +38,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def reasons(dropped: list[Candidate]) -> dict[str, str | None]:
+def reasons(dropped: list[CandidateEdit]) -> dict[str, str | None]:
     return {each.key: each.reason for each in dropped}
 
 
@@ -42,7 +46,7 @@ def test_the_best_are_kept_and_what_a_quota_leaves_free_goes_to_the_next_best(pn
     given = [candidate(f"k{n}", n / 10, png(n), "a" if n > 1 else "b") for n in range(6)] + [
         candidate("u", None, png(9))
     ]
-    kept, dropped = curate.select(given, Limits(top=3, per_task=2))
+    kept, dropped = curate.select(given, Quotas(top=3, per_task=2))
     assert [each.key for each in kept] == ["k5", "k4", "k1"]
     assert reasons(dropped) == {"u": "unscored: broken", "k3": "quota of a", "k2": "quota of a", "k0": "below the cut"}
 
@@ -56,18 +60,18 @@ def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypat
         for name, image in zip("ab", edited, strict=True)
     ]
     pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
-    monkeypatch.setattr(curate, "scorer_of", lambda *_: PixelScorer())
+    monkeypatch.setattr(editjudge.api, "open_scorer", lambda *_: nullcontext(PixelScorer()))
     for by, best, score in (("brightness", "b", 200.0), ("likeness", "a", -10.0)):
-        command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "pixel", "--by", by, "--top", "1")
+        command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", by, "--top", "1")
         [kept] = pq.read_table("best/selection.parquet").to_pylist()
         assert (kept["key"], kept["score"], kept["std"], kept["calibrated"]) == (best, score, 0.5, None)
-    with pytest.raises(SystemExit, match="--by bright: did you mean brightness"):
-        command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "pixel", "--by", "bright")
+    with pytest.raises(UserError, match="--by bright: did you mean brightness"):
+        command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", "bright")
 
 
 def test_of_each_prompt_only_the_best_are_kept(png: Png) -> None:
     given = [replace(candidate(f"k{n // 3}", n / 10, png(n)), model=f"m{n % 3}") for n in range(6)]
-    kept, dropped = curate.select(given, Limits(per_prompt=1))
+    kept, dropped = curate.select(given, Quotas(per_prompt=1))
     assert [each.name for each in kept] == ["m2/k1", "m2/k0"]
     assert {each.reason for each in dropped} == {"better edits of its prompt are kept"}
 
@@ -76,7 +80,7 @@ def test_a_share_is_of_the_scored_edits(png: Png) -> None:
     given = [candidate(f"k{n}", float(n), png(n)) for n in range(4)] + [
         candidate(f"u{n}", None, png(9)) for n in range(4)
     ]
-    kept, dropped = curate.select(given, Limits(share=0.5))
+    kept, dropped = curate.select(given, Quotas(share=0.5))
     assert [each.key for each in kept] == ["k3", "k2"]
     assert len(dropped) == 6
 
@@ -85,20 +89,19 @@ def test_of_near_duplicates_the_best_stays(png: Png) -> None:
     same, near = png(1), images.jpeg_roundtrip(images.decode(png(1, 64, 64)), 95)
     given = [candidate("a", 0.5, same), candidate("b", 0.9, same), candidate("c", 0.7, images.encode_png(near))]
     given.append(candidate("d", 0.1, same, told="another instruction"))
-    kept, dropped = curate.select(given, Limits())
+    kept, dropped = curate.select(given, Quotas())
     assert [each.key for each in kept] == ["b", "d"]
     assert reasons(dropped)["a"] in ("duplicate pair of b", "near duplicate of b")
     assert reasons(dropped)["c"] == "near duplicate of b"
-    assert len(curate.select(given, Limits(near_bits=-1))[0]) == 3
+    assert len(curate.select(given, Quotas(near_bits=-1))[0]) == 3
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "argv", ["curate", *options, "--out", "best"])
-    curate.main()
-    return json.loads(Path("best/report.json").read_text())
+def command(*options: str) -> dict[str, Any]:
+    said = program.run(shlex.join(["curate", *options, "--out", "best"]))
+    return json.loads(Path("best/report.json").read_text()) | {"said": said}
 
 
-def test_on_the_probe_the_kept_half_is_cleaner(monkeypatch: pytest.MonkeyPatch, capsys: Any, rng: Any) -> None:
+def test_on_the_probe_the_kept_half_is_cleaner(rng: Any) -> None:
     """Edits with slight and with heavy damage, in the graph's own files; DINO-I to the source."""
     prompts = scenes.make_pairs("color_alter", "train", 6, 96, 5) + scenes.make_pairs(
         "subject_remove", "train", 6, 96, 5
@@ -114,16 +117,15 @@ def test_on_the_probe_the_kept_half_is_cleaner(monkeypatch: pytest.MonkeyPatch, 
         records.write(Path(f"{editor}.parquet"), rows, "candidates")
     given = [f"{editor}={editor}.parquet" for editor in ("leaky", "regenerated", "shifted")]
     asked = ("--source", "pools.parquet", "--instructions", "pools.parquet", "--scorer", "dino_i", "--share", "0.5")
-    found = command(monkeypatch, *asked, "--edited", *given)
+    found = command(*asked, "--edited", *given)
     assert (found["edits"], found["scored"]) == (36, 33)
     assert 8 <= found["kept"] <= 16
     assert found["damage"]["kept"] < 0.85 * found["damage"]["all"]
-    best = command(monkeypatch, *asked[:-2], "--edited", *given, "--near-bits", "-1", "--per-prompt", "1")
+    best = command(*asked[:-2], "--edited", *given, "--near-bits", "-1", "--per-prompt", "1")
     assert best["kept"] == 11  # all edits of one prompt failed
     assert best["damage"]["kept"] < 0.7 * best["damage"]["all"]
-    found = command(monkeypatch, *asked, "--edited", *given)
-    said = capsys.readouterr().out
-    assert "mean damage: " in said
+    found = command(*asked, "--edited", *given)
+    assert "mean damage: " in found["said"]
     assert sum(each["edits"] for each in found["dropped"]) == 36 - found["kept"]
     kept = pq.read_table("best/selection.parquet").to_pylist()
     assert [row["score"] for row in kept] == sorted((row["score"] for row in kept), reverse=True)
@@ -133,12 +135,12 @@ def test_on_the_probe_the_kept_half_is_cleaner(monkeypatch: pytest.MonkeyPatch, 
     assert sum("unscored: edit: too dark" in line for line in dropped) == 3
 
 
-def test_pairs_inside_a_file_and_broken_ones(monkeypatch: pytest.MonkeyPatch, png: Png) -> None:
+def test_pairs_inside_a_file_and_broken_ones(png: Png) -> None:
     rows = [{"source_image": png(n), "edited_image": png(n + 10), "instruction": f"do {n}"} for n in range(3)]
     rows.append({"source_image": png(1), "edited_image": b"broken", "instruction": "x"})
     rows.append({"source_image": png(1), "edited_image": None, "instruction": "x"})
     pq.write_table(pa.Table.from_pylist(rows), "mine.parquet")
-    found = command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "dino_i")
+    found = command("--pairs", "mine.parquet", "--scorer", "dino_i")
     assert (found["edits"], found["scored"], found["kept"]) == (5, 3, 3)
     why = {each["reason"] for each in found["dropped"]}
     assert why == {"unscored: edited: not a PNG, JPEG or WebP image", "unscored: edit: no image"}
@@ -155,13 +157,14 @@ def test_pairs_inside_a_file_and_broken_ones(monkeypatch: pytest.MonkeyPatch, pn
         (("--pairs", "none.parquet", "--scorer", "dino_i", "--share", "2"), "--share 2: above 0"),
     ],
 )
-def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
-        command(monkeypatch, *options)
+def test_what_is_wrong_is_one_line(options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        command(*options)
 
 
-def test_an_unknown_scorer_names_those_that_there_are(monkeypatch: pytest.MonkeyPatch, png: Png) -> None:
+def test_an_unknown_scorer_names_those_that_there_are(png: Png) -> None:
     row = {"source_image": png(1), "edited_image": png(2), "instruction": "x"}
     pq.write_table(pa.Table.from_pylist([row]), "mine.parquet")
-    with pytest.raises(SystemExit, match=r"params\.yaml has scorers none; or dino_i"):
-        command(monkeypatch, "--pairs", "mine.parquet", "--scorer", "best")
+    Path("params.yaml").write_text("scorers: {}\n")
+    with pytest.raises(UserError, match="scorers has no 'best'; known: dino_i"):
+        command("--pairs", "mine.parquet", "--scorer", "best")

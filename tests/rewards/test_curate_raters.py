@@ -2,18 +2,18 @@
 
 import csv
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import program
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_client import chat_server
 
+from editjudge.core.errors import UserError
 from editjudge.judges.rubrics import load
-from editjudge.rewards import curation as curate
 
 
 def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said(
@@ -35,9 +35,7 @@ def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said(
     with chat_server(replies=replies | {"q5": ["I cannot rate this."], "q7": ["Nor this."]}) as server:
         rater = {"backend": "endpoint", "base_url": server.url, "model": "m", "rubrics": "imgedit"}
         Path("params.yaml").write_text(yaml.safe_dump({"raters": {"vlm": rater}}))
-        arguments = ["--pairs", "pairs.parquet", "--share", "0.8", "--near-bits", "-1", "--out", "best"]
-        monkeypatch.setattr(sys, "argv", ["curate", "--rater", "vlm", *arguments])
-        curate.main()
+        program.run("curate --rater vlm --pairs pairs.parquet --share 0.8 --near-bits -1 --out best")
     kept = pq.read_table("best/selection.parquet").to_pylist()
     assert [(row["key"], row["score"]) for row in kept] == [
         ("k0", 5.0), ("k4", pytest.approx(14 / 3)), ("k2", 4.0), ("k3", 3.0),
@@ -63,6 +61,5 @@ def test_an_unknown_rater_names_those_that_there_are(
     row = {"key": "k", "source_image": png(1), "edited_image": png(2), "instruction": "q"}
     pq.write_table(pa.Table.from_pylist([row]), "pairs.parquet")
     Path("params.yaml").write_text("raters: {vlm: {}}\n")
-    monkeypatch.setattr(sys, "argv", ["curate", "--rater", "vml", "--pairs", "pairs.parquet", "--out", "best"])
-    with pytest.raises(SystemExit, match=r"--rater vml: params\.yaml has raters vlm"):
-        curate.main()
+    with pytest.raises(UserError, match="raters has no 'vml'; did you mean vlm"):
+        program.run("curate --rater vml --pairs pairs.parquet --out best")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from editjudge.cli import settings
 from editjudge.stages.graph import check
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def found(values: dict[str, Any], capsys: pytest.CaptureFixture) -> list[str]:
     Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     with pytest.raises(SystemExit) as ended:
-        check.run()
+        settings.check()
     lines = capsys.readouterr().out.splitlines()
     assert ended.value.code == (0 if lines == ["params.yaml and the recipes: nothing is wrong"] else 1)
     return lines
@@ -37,7 +38,7 @@ def found(values: dict[str, Any], capsys: pytest.CaptureFixture) -> list[str]:
 
 def test_the_committed_settings_are_right_and_read_in_no_time() -> None:
     code = (
-        "import sys\nfrom editjudge.stages.graph import check\ntry: check.run()\nfinally: print('torch' in sys.modules)"
+        "import sys\nfrom editjudge.cli import settings\ntry: settings.check()\nfinally: print('torch' in sys.modules)"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)

@@ -48,9 +48,9 @@ def chosen(outcomes, budget, rounds=20, seed=0):
 @pytest.mark.parametrize("difference", [-3.0, 0.0, 0.4, 50.0])
 def test_information_is_the_curvature_of_the_likelihood(difference, nu):
     """The same as the Hessian of one match's objective, with respect to the difference."""
-    counts = ratings.Counts(np.array([[0, 1]]), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), 2)
-    at = np.array([[difference / 2, -difference / 2, np.log(nu)]])
-    hessian = ratings.derivatives(at, counts, 0.0)[1][0]
+    counts = ratings.Counts(np.array([[0, 1]]), np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), 2)
+    at = np.array([difference / 2, -difference / 2, np.log(nu)])
+    hessian = ratings.derivatives(at, counts, 0.0)[1]
     assert choosing.information(np.array(difference), nu) == pytest.approx(hessian[0, 0] - 1 / 2, abs=1e-12)
 
 

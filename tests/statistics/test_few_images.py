@@ -57,7 +57,7 @@ def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch
     section = {"prior": "weak", "weighting": "balanced", "ties": "davidson", "replicates": 9, "seed": 0}
     Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": section}))
     with pytest.raises(FileError, match="no two models have images of the same prompt"):
-        leaderboard.stage()
+        leaderboard.run()
 
 
 def test_the_stage_says_it_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import yaml
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
 
-from editjudge.commands import verify
+from editjudge.cli import verify
 from tools import plots_page
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ python -m tools.trials.faults [--count 100] [--first 0] [--seed 0] [--folder DIR
 
 A fault hits a stage that DVC runs: SIGKILL or SIGTERM to the stage, a worker of it, dvc or the whole group; a worker
 that hangs (SIGSTOP) until the user ends the run; a disk that fills up; work/ removed or its files damaged; and files
-with times of 1970 or 2037. Afterwards nothing may run on, what `stages.graph.check` or a stage's line asks for is done,
+with times of 1970 or 2037. Afterwards nothing may run on, what `editjudge check` or a stage's line asks for is done,
 and `dvc repro` must give the same hashes of all files in dvc.lock without a traceback. --folder: a small copy that has
 run and is committed. --first: the number of the first fault, so that several folders can share the hundred.
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from editjudge.commands import verify
+from editjudge.cli import verify
 
 ROOT = Path(__file__).parents[2]
 # With the record cache that it has in work/, which is removed before a signal, so that it has something to do.
@@ -232,7 +232,7 @@ def obey(folder: Path, said: str) -> str:
     """Does what the lines ask for; what they said. The lock is restored, a damaged file moved away."""
     told = ""
     if subprocess.run(["git", "diff", "--quiet", "dvc.lock"], cwd=folder, check=False).returncode:
-        check, env = [sys.executable, "-m", "editjudge.stages.graph.check"], environment() | {"PYTHONPATH": "src"}
+        check, env = [sys.executable, "-m", "editjudge", "check"], environment() | {"PYTHONPATH": "src"}
         lines = subprocess.run(check, cwd=folder, env=env, capture_output=True, text=True, check=False)
         told = lines.stdout + lines.stderr
     if "git restore dvc.lock" in told:

@@ -3,15 +3,14 @@
 import functools
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pyarrow as pa
 
 from editjudge.core.errors import UserError
+from editjudge.core.shipped import CONTRACTS
 
-SCHEMAS = Path(__file__).parents[3] / "stages"
 ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 SHOWN = 80
 
@@ -23,7 +22,7 @@ class ContractError(UserError, ValueError):
 @functools.cache
 def load(name: str) -> dict[str, Any]:
     """The JSON Schema `stages/<name>.schema.json`, which describes one row."""
-    path = SCHEMAS / f"{name}.schema.json"
+    path = CONTRACTS / f"{name}.schema.json"
     if not path.is_file():
         raise ContractError(f"no contract {path}")
     return json.loads(path.read_text())

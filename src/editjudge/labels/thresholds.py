@@ -1,13 +1,10 @@
-"""What the tiers' thresholds do to the pairs of a set: to choose your own.
+"""What other thresholds would do to the training pairs: `editjudge thresholds`.
 
-    python -m editjudge.labels.thresholds --out thresholds.csv --plot thresholds.png
-
-Reads data/annotations. For each task and area, each of its two thresholds of z is set to the quantiles of z in turn,
-all others staying as in params.yaml: how many pairs stand, of all comparisons of two candidates, and how many of them
-name the truly less damaged side, where that is known.
+For each task and area, each of its two thresholds of z is set to the quantiles of z in turn, all others staying as in
+params.yaml: how many pairs there are, of all comparisons of two candidates, and how many of them name the truly less
+damaged side, if that is known.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +15,6 @@ import numpy as np
 
 from editjudge.core import params, records
 from editjudge.core.files import replacing
-from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
 from editjudge.engine.progress import progress
@@ -121,13 +117,16 @@ def draw(rows: Sequence[records.Row], out: Path) -> None:
         figure.savefig(partial, format=out.suffix.removeprefix(".") or "png", dpi=110)
 
 
-def run(options: argparse.Namespace) -> None:
-    """The command. Raises ParamsError and ContractError."""
+def run(out: Path, chosen: Sequence[str], plot: Path | None) -> list[records.Row]:
+    """Writes the table, and a picture of it to `plot`; the rows of the thresholds as they are set.
+
+    chosen: tasks of params.yaml, none for all. Raises ParamsError and ContractError.
+    """
     values = params.load()
     setting = section(values, "train_pairs", tier_rules.PairsSetting)
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
     tasks = params.leaf(values, "tasks")
-    recipes = [load_recipe(Path(f"pipelines/{tasks[t]}/{t}.yaml")) for t in options.task or tasks if t in tasks]
+    recipes = [load_recipe(Path(f"pipelines/{tasks[t]}/{t}.yaml")) for t in chosen or tasks if t in tasks]
     measured = [recipe for recipe in recipes if recipe.judge is None]
     rows: list[records.Row] = []
     for recipe in progress(measured, len(measured), "thresholds"):
@@ -136,24 +135,8 @@ def run(options: argparse.Namespace) -> None:
         rows += table_of(recipe.task, groups_of(annotations, setting.least_change), rules, vars(setting))
     if not rows:
         raise ParamsError("no task that measures annotate has candidates to compare")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    records.write_csv(options.out, rows)
-    if options.plot:
-        draw(rows, options.plot)
-    for row in (row for row in rows if row["quantile"] == NOW):
-        named = f"{row['task']} {row['area']} {row['threshold']} {row['z']:+.2f}"
-        right = "" if row["share_right"] is None else f", {row['share_right']:.1%} of {row['known']} true"
-        print(f"{named}: {row['pairs']} pairs, {row['share_pairs']:.1%}{right}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--task", nargs="+", metavar="T", help="all tasks of params.yaml, where it is not given")
-    add("--out", type=Path, required=True, metavar="FILE", help="CSV")
-    add("--plot", type=Path, metavar="FILE", help="PNG, PDF or SVG, by its ending")
-    guarded("thresholds", run, parser.parse_args())
-
-
-if __name__ == "__main__":
-    main()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    records.write_csv(out, rows)
+    if plot:
+        draw(rows, plot)
+    return [row for row in rows if row["quantile"] == NOW]

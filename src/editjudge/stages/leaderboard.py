@@ -2,13 +2,9 @@
 
 The overall board is of the judges of `arena` in params.yaml together, one ability a model over all dimensions.
 
-`python -m editjudge.stages.leaderboard --matches FILE...` rates any match files (see statistics/matches.py) by itself,
-each file being a dimension; without arguments the module is the stage of dvc.yaml.
+`editjudge rank` rates any match files.
 """
 
-import argparse
-import json
-import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,77 +18,18 @@ import pandas as pd
 from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
-from editjudge.core.main import as_stage, guarded
-from editjudge.core.settings import known, read, section
+from editjudge.core.main import stage
+from editjudge.core.settings import section
 from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import CONSISTENCY
-from editjudge.stages.graph.arena import NONE, LeaderboardSetting, read_panel
-from editjudge.statistics import boards, clustered, matches, ratings
+from editjudge.stages.graph.arena import LeaderboardSetting, read_panel
+from editjudge.statistics import boards, clustered, matches
+from editjudge.statistics.ranking import board_of, parts, taking_part, unrated, win_rates
 from editjudge.statistics.transitivity import transitivity
 
 KEYS = ["judge", "dimension"]
 PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
 BOARDS = Path("data/leaderboard")
-SETTING = ("weighting", "ties", "replicates", "seed")
-
-
-def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
-    """The leaderboard under `setting`, whose fields are `prior` and SETTING."""
-    given = {name: setting[name] for name in SETTING}
-    anchor = None if setting["anchor"] == NONE else (setting["anchor"], setting["anchor_rating"])
-    return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], anchor=anchor, **given)
-
-
-def taking_part(table: pd.DataFrame, setting: dict[str, Any]) -> pd.DataFrame:
-    """The matches without the models of `exclude`. FileError for one, or an anchor, that is no model of the table."""
-    models = sorted({*table["model_a"], *table["model_b"]})
-    for field, name in [*(("exclude", name) for name in setting["exclude"]), ("anchor", setting["anchor"])]:
-        if name not in (*models, NONE) or (field == "anchor" and name in setting["exclude"]):
-            raise FileError(
-                f"leaderboard.{field} has {name!r}: {known(name, sorted({*models} - {*setting['exclude']}))}"
-            )
-    return table[~table[["model_a", "model_b"]].isin(setting["exclude"]).any(axis=1)]
-
-
-def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
-    """A leaderboard of each value of a column (such as task) alone, in order of its name; nulls apart.
-
-    `reason` says why one has no models: no match with a verdict, or what `ratings.leaderboard` refuses.
-    """
-    return [{column: name} | _part(rows, setting) for name, rows in table.groupby(column)]
-
-
-def _part(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return vars(board_of(matches.numbered(table), setting)) | {"reason": None}
-    except ValueError as error:
-        return {"models": [], "tie": {}, "separated": [], "clusters": 0, "warnings": [], "reason": str(error)}
-
-
-def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
-    """A sentence for each model and each dimension all of whose matches are without a verdict."""
-    sides = {*table["model_a"], *table["model_b"]}
-    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
-    missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
-    return [f"{name} has no match with a verdict: it is not rated" for name in missing]
-
-
-def doubtful(table: pd.DataFrame) -> list[str]:
-    """A sentence where a key's `_pair_` was taken for the prompt's and could be a model's."""
-    name = next((name for name in table["prompt"] if "_pair_" in name), None)
-    told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
-    return [] if name is None else [f"prompts such as {name!r} {told}"]
-
-
-def win_rates(found: ratings.Matches) -> dict[str, Any]:
-    """The matrix of win rates, ties as halves, row against column, None where two models never met; and of how many
-    matches (`n`) each is."""
-    rates = ratings.win_rates(found).tolist()
-    met = np.zeros((len(found.models),) * 2, int)
-    for one, two in ((found.first, found.second), (found.second, found.first)):
-        np.add.at(met, (one, two), 1)
-    shown = [[None if math.isnan(x) else x for x in row] for row in rates]
-    return {"models": list(found.models), "rates": shown, "n": met.tolist()}
 
 
 def circles(table: pd.DataFrame) -> dict[str, Any]:
@@ -217,7 +154,7 @@ def summary(
     return {"judges": judges, "overall": together}
 
 
-def stage() -> None:
+def run() -> None:
     """What dvc.yaml runs: data/matches.parquet into metrics/leaderboard.json, plots/leaderboard.csv (of visual
     consistency, and overall), and the overall board in data/leaderboard as Markdown, CSV and JSON."""
     values = params.load()
@@ -241,73 +178,5 @@ def stage() -> None:
         boards.write(BOARDS / f"overall{suffix}", together or {"models": []})
 
 
-def rank_files(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and the parts asked for."""
-    listed = None if arguments.models is None else arguments.models.read_text(encoding="utf-8-sig").splitlines()
-    table = matches.load(arguments.matches, None if listed is None else set(filter(None, listed)), arguments.judge)
-    given = {name: getattr(arguments, name) for name in (*SETTING, "prior", "anchor", "anchor_rating", "exclude")}
-    setting = vars(read("leaderboard", LeaderboardSetting, given))
-    table = taking_part(table, setting)
-    found = matches.numbered(table)
-    try:
-        board = board_of(found, setting)
-    except ValueError as error:  # of matches that cannot be rated
-        raise FileError(str(error)) from error
-    return {
-        "models": board.models,
-        "tie": board.tie,
-        "separated": board.separated,
-        "clusters": board.clusters,
-        "win_rates": win_rates(found),
-        "matches": len(table),
-        "ties": int(np.count_nonzero(found.outcome == 0)),
-        "unscored": len(table) - len(found.outcome),
-        "warnings": board.warnings + unrated(table, found) + ([] if listed else doubtful(table)),
-    } | {f"by_{column}": parts(table, column, setting) for column in arguments.by}
-
-
-def arguments_of(words: list[str]) -> argparse.Namespace:
-    what = "Ratings of models from match files."
-    parser = argparse.ArgumentParser(prog="editjudge.stages.leaderboard", description=what)
-    add = parser.add_argument
-    add("--matches", type=Path, nargs="+", required=True, metavar="FILE", help=".jsonl, .parquet or .csv")
-    add("--prior", choices=ratings.PRIORS, default="weak", help="L2 penalty on abilities: 0.01, or the published 1")
-    add("--replicates", type=int, default=2000, metavar="N", help="for the intervals of ranks; 0: no intervals")
-    add("--weighting", choices=ratings.WEIGHTINGS, default="balanced", help="of the dimensions")
-    add("--ties", choices=ratings.TIES, default="davidson", help="Davidson's model, or Bradley-Terry")
-    add("--seed", type=int, default=0, metavar="S")
-    add("--anchor", default=NONE, metavar="MODEL", help="the model that stands at --anchor-rating")
-    add("--anchor-rating", type=float, default=1000.0, metavar="POINTS")
-    add("--exclude", nargs="+", default=[], metavar="MODEL", help="models whose matches are left out")
-    add("--by", choices=("dimension", "task"), nargs="+", default=[], help="leaderboards of each alone, too")
-    add("--judge", help="whose matches to take, where the files have several judges")
-    add("--models", type=Path, metavar="FILE", help="the models, one a line, to resolve unclear keys")
-    add("--json", type=Path, metavar="OUT", help="where to write; without it, to the terminal")
-    add("--out", type=Path, nargs="+", default=[], metavar="FILE", help="the board alone, as .md, .csv or .json")
-    add("--against", type=Path, metavar="CSV", help="a published board, how far this one agrees with it")
-    add("--column", default="rating", metavar="NAME", help="of that board: higher is better (rating)")
-    return parser.parse_args(words)
-
-
-def main() -> None:
-    if len(sys.argv) == 1:
-        as_stage("leaderboard", stage)
-        return
-    arguments = arguments_of(sys.argv[1:])
-    board = guarded("leaderboard", rank_files, arguments)
-    for file in arguments.out:
-        guarded("leaderboard", boards.write, file, board | {"dimensions": board.get("by_dimension", [])})
-    if arguments.against:
-        rated = {row["model"]: row["rating"] for row in board["models"]}
-        published = guarded("leaderboard", boards.read, arguments.against, arguments.column)
-        board["agreement"] = boards.agreement(rated, published)
-    if arguments.json is None:
-        print(json.dumps(board, indent=2))
-    else:
-        guarded("leaderboard", records.write_json, arguments.json, board)
-    for sentence in board["warnings"]:
-        print(f"leaderboard: {sentence}", file=sys.stderr)
-
-
 if __name__ == "__main__":
-    main()
+    stage(__doc__, run)

@@ -22,7 +22,7 @@ Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has n
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,10 +65,10 @@ class Matches:
 
 @dataclass(frozen=True)
 class Counts:
-    """Sufficient statistics of R problems over the same Q pairs of models that met, weighted.
+    """Sufficient statistics over the Q pairs of models that met, weighted.
 
-    pairs: (Q, 2) int, lower index first. total, net, ties: (R, D, Q) float64, the matches of a pair, the wins of its
-    first model less those of its second, and its ties. n_models: K.
+    pairs: (Q, 2) int, lower index first. total, net, ties: (D, Q) float64, the matches of a pair, the wins of its first
+    model less those of its second, and its ties. n_models: K.
     """
 
     pairs: np.ndarray
@@ -135,10 +135,10 @@ def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balan
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
     counts = count(matches, weighting, ties)
     parameters, converged = _newton(counts, alpha)
-    abilities, log_nu = np.split(parameters[0], [counts.n_models])
-    hessian = _without(derivatives(parameters, counts, alpha)[1], _at_limits(parameters, counts)[1])
     k = counts.n_models
-    covariance = np.linalg.inv(hessian[0])[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
+    abilities, log_nu = np.split(parameters, [k])
+    hessian = _without(derivatives(parameters, counts, alpha)[1], _at_limits(parameters, counts)[1])
+    covariance = np.linalg.inv(hessian)[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
     return Fit(abilities, log_nu, covariance, converged, alpha, weighting, ties)
 
 
@@ -150,24 +150,35 @@ def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
     names, cluster = np.unique(matches.cluster, return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"a covariance needs two clusters, not {len(names)}")
-    pairs, cell = _cells(matches)
-    n_cells = 3 * len(matches.dimensions) * len(pairs)
-    at = np.concatenate([fitted.abilities, fitted.log_nu])[None]
-    weight = _weights(_to_counts(np.bincount(cell, minlength=n_cells)[None], pairs, matches).total, fitted.weighting)
-    block = max(1, _BLOCK // max(16 * n_cells, 2 * at.size**2))
-    scores = []
-    for begin in range(0, len(names), block):
-        inside = (cluster >= begin) & (cluster < begin + block)
-        size = min(block, len(names) - begin)
-        cells = np.bincount((cluster[inside] - begin) * n_cells + cell[inside], minlength=size * n_cells)
-        counts = _modelled(_to_counts(cells.reshape(size, n_cells), pairs, matches), weight, fitted.ties)
-        scores.append(derivatives(np.repeat(at, size, axis=0), counts, 0.0)[0])
+    at = np.concatenate([fitted.abilities, fitted.log_nu])
     counts = count(matches, fitted.weighting, fitted.ties)
     fixed = _at_limits(at, counts)[1]
-    score = np.concatenate(scores) * ~fixed[0]
-    hessian = _without(derivatives(at, counts, fitted.alpha)[1], fixed)[0]
+    score = clustered.sums(_scores(matches, fitted), cluster) * ~fixed
+    hessian = _without(derivatives(at, counts, fitted.alpha)[1], fixed)
     moved = np.linalg.solve(hessian, (score - score.mean(axis=0)).T)[: counts.n_models]
     return len(names) / (len(names) - 1) * moved @ moved.T
+
+
+def _scores(matches: Matches, fitted: Fit) -> np.ndarray:
+    """The gradient of each match's negative log-likelihood at the fit, weighted: (M, K + D)."""
+    rows, k = np.arange(len(matches.outcome)), len(matches.models)
+    p_first, p_second, p_tie = _chances(
+        fitted.abilities[matches.first] - fitted.abilities[matches.second], np.exp(fitted.log_nu)[matches.dimension]
+    )
+    tied = matches.outcome == 0 if fitted.ties == "davidson" else False
+    scores = np.zeros((len(rows), k + len(matches.dimensions)))
+    scores[rows, matches.first] = (p_first - p_second - matches.outcome) / 2
+    scores[rows, matches.second] = -scores[rows, matches.first]
+    scores[rows, k + matches.dimension] = p_tie - tied
+    totals = np.bincount(matches.dimension).astype(float)[:, None]
+    return scores * _weights(totals, fitted.weighting)[matches.dimension]
+
+
+def _chances(lead: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Davidson's chances: the first wins, the second wins, both tie. lead: how far the first's ability is ahead."""
+    grown = np.exp(lead / 2)
+    z = grown + 1 / grown + nu
+    return grown / z, 1 / (grown * z), nu / z
 
 
 def largest_t(covariance: np.ndarray, clusters: int, replicates: int, rng: np.random.Generator) -> float:
@@ -275,7 +286,7 @@ def win_rates(matches: Matches) -> np.ndarray:
     counts = count(matches, "by_matches")
     first, second = counts.pairs.T
     wins = _wins(counts)
-    half = counts.ties[0].sum(axis=0) / 2
+    half = counts.ties.sum(axis=0) / 2
     wins[first, second] += half
     wins[second, first] += half
     met = wins + wins.T
@@ -298,35 +309,35 @@ def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
 
 
 def count(matches: Matches, weighting: str, ties: str = "davidson") -> Counts:
-    """The sufficient statistics of all matches as one problem, R = 1; weighting, ties: see `fit`."""
+    """The sufficient statistics of all matches; weighting, ties: see `fit`."""
     pairs, cell = _cells(matches)
-    cells = np.bincount(cell, minlength=3 * len(matches.dimensions) * len(pairs))
-    counts = _to_counts(cells[None], pairs, matches)
-    return _modelled(counts, _weights(counts.total, weighting), ties)
+    shape = 3, len(matches.dimensions), len(pairs)
+    lost, tied, won = np.bincount(cell, minlength=math.prod(shape)).reshape(shape).astype(float)
+    weight = _weights(lost + tied + won, weighting)
+    total, net = (lost + tied + won) * weight, (won - lost) * weight
+    # With "halves" a tie, half a win of either side, only adds to the total.
+    return Counts(pairs, total, net, tied * weight if ties == "davidson" else tied * 0, len(matches.models))
 
 
 def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient (R, K + D) and Hessian (R, K + D, K + D) of the negative penalised log-likelihood of R problems.
+    """Gradient (K + D,) and Hessian (K + D, K + D) of the negative penalised log-likelihood.
 
-    parameters: (R, K + D), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
+    parameters: (K + D,), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
     them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
     centred.
     """
-    abilities, log_nu = np.split(parameters, [counts.n_models], axis=1)
+    abilities, log_nu = np.split(parameters, [counts.n_models])
     first, second = counts.pairs.T
-    grown, nu = np.exp((abilities[:, first] - abilities[:, second])[:, None] / 2), np.exp(log_nu[:, :, None])
-    z = grown + 1 / grown + nu  # (R, D, Q)
-    p_first, p_second, p_tie = grown / z, 1 / (grown * z), nu / z
+    p_first, p_second, p_tie = _chances(abilities[first] - abilities[second], np.exp(log_nu[:, None]))  # (D, Q)
     lead = counts.total * (p_first - p_second)
     half = _half_differences(counts)
-    centred = abilities - abilities.mean(axis=1, keepdims=True)
-    by_ability = (lead - counts.net).sum(axis=1) @ half + alpha * centred
-    by_theta = (counts.total * p_tie - counts.ties).sum(axis=2)
+    by_ability = (lead - counts.net).sum(axis=0) @ half + alpha * (abilities - abilities.mean())
+    by_theta = (counts.total * p_tie - counts.ties).sum(axis=1)
     # Variances of the outcome, written as sums of positive terms: nothing cancels where a probability is near 1.
     spread = counts.total * (p_tie * (p_first + p_second) + 4 * p_first * p_second)
     ties = counts.total * p_tie * (p_first + p_second)
-    hessian = _hessian(counts, spread.sum(axis=1), ties.sum(axis=2), -(lead * p_tie) @ half, alpha)
-    return np.concatenate([by_ability, by_theta], axis=1), hessian
+    hessian = _hessian(counts, spread.sum(axis=0), ties.sum(axis=1), -(lead * p_tie) @ half, alpha)
+    return np.concatenate([by_ability, by_theta]), hessian
 
 
 def _half_differences(counts: Counts) -> np.ndarray:
@@ -338,33 +349,32 @@ def _half_differences(counts: Counts) -> np.ndarray:
 
 
 def _hessian(counts: Counts, by_pair: np.ndarray, ties: np.ndarray, mixed: np.ndarray, alpha: float) -> np.ndarray:
-    """From the curvatures in x (R, Q), in log nu (R, D) and in log nu and ability (R, D, K)."""
-    k, parameters = counts.n_models, counts.n_models + ties.shape[1]
+    """From the curvatures in x (Q,), in log nu (D,) and in log nu and ability (D, K)."""
+    k, parameters = counts.n_models, counts.n_models + len(ties)
     first, second = counts.pairs.T
-    hessian = np.zeros((len(ties), parameters, parameters))
-    hessian[:, first, second] = hessian[:, second, first] = -by_pair / 4
+    hessian = np.zeros((parameters, parameters))
+    hessian[first, second] = hessian[second, first] = -by_pair / 4
     own, log_nu = np.arange(k), np.arange(k, parameters)
-    hessian[:, own, own] = by_pair @ (np.abs(_half_differences(counts)) / 2) + alpha
-    hessian[:, :k, :k] += (1 - alpha) / k  # alpha * (identity - ones / K) + ones / K
-    hessian[:, log_nu, log_nu] = ties
-    hessian[:, k:, :k], hessian[:, :k, k:] = mixed, mixed.swapaxes(1, 2)
+    hessian[own, own] = by_pair @ (np.abs(_half_differences(counts)) / 2) + alpha
+    hessian[:k, :k] += (1 - alpha) / k  # alpha * (identity - ones / K) + ones / K
+    hessian[log_nu, log_nu] = ties
+    hessian[k:, :k], hessian[:k, k:] = mixed, mixed.T
     return hessian
 
 
 def _newton(counts: Counts, alpha: float) -> tuple[np.ndarray, bool]:
-    """The solution (1, K + D) of one problem, and whether its last step, which is taken, was below _TOLERANCE.
+    """The solution (K + D,), and whether its last step, which is taken, was below _TOLERANCE.
 
     The damping log(1 + d) / d, with d the largest change of a match's log-odds, makes every step a descent without a
     line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant functions, Math. Program. 178 (2019), nu = 2.
     """
     k = counts.n_models
-    parameters, fixed = _at_limits(np.zeros((1, k + counts.ties.shape[1])), counts)
+    parameters, fixed = _at_limits(np.zeros(k + len(counts.ties)), counts)
     for _ in range(_MOST_STEPS):
         gradient, hessian = derivatives(parameters, counts, alpha)
-        gradient[fixed] = 0
-        step = -np.linalg.solve(_without(hessian, fixed), gradient[..., None])[..., 0]
-        odds = np.ptp(step[:, :k])
-        change = max(odds, odds / 2 + np.abs(step[:, k:]).max())
+        step = -np.linalg.solve(_without(hessian, fixed), gradient * ~fixed)
+        odds = np.ptp(step[:k])
+        change = max(odds, odds / 2 + np.abs(step[k:]).max())
         parameters += (np.log1p(change) / change if change > 0 else 1.0) * step
         if change < _TOLERANCE:
             return parameters, True
@@ -374,19 +384,17 @@ def _newton(counts: Counts, alpha: float) -> tuple[np.ndarray, bool]:
 
 
 def _without(hessian: np.ndarray, fixed: np.ndarray) -> np.ndarray:
-    """The Hessian with rows and columns of the fixed parameters (R, K + D) those of the identity."""
-    free = ~fixed
-    return hessian * (free[:, :, None] & free[:, None, :]) + np.eye(fixed.shape[1]) * fixed[:, :, None]
+    """The Hessian with rows and columns of the fixed parameters (K + D,) those of the identity."""
+    return hessian * np.outer(~fixed, ~fixed) + np.diag(fixed)
 
 
 def _at_limits(start: np.ndarray, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
-    """The start with log nu at its limit where a problem has no ties, or only ties, and which parameters these are."""
-    ties, total = counts.ties.sum(axis=2), counts.total.sum(axis=2)
-    parameters, fixed = start.copy(), np.zeros(start.shape, bool)
-    log_nu = parameters[:, counts.n_models :]  # a view
-    log_nu[ties == total] = LOG_NU_LIMIT
-    log_nu[ties == 0] = -LOG_NU_LIMIT
-    fixed[:, counts.n_models :] = (ties == 0) | (ties == total)
+    """The start with log nu at its limit where a dimension has no ties or only ties; and which parameters these are."""
+    ties, total, k = counts.ties.sum(axis=1), counts.total.sum(axis=1), counts.n_models
+    parameters, fixed = start.copy(), np.zeros(len(start), bool)
+    parameters[k:][ties == total] = LOG_NU_LIMIT
+    parameters[k:][ties == 0] = -LOG_NU_LIMIT
+    fixed[k:] = (ties == 0) | (ties == total)
     return parameters, fixed
 
 
@@ -394,33 +402,17 @@ def _cells(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of models that met (Q, 2), and each match's place (M,) in a flat (3, D, Q) table of outcomes."""
     k, dimensions = len(matches.models), len(matches.dimensions)
     low, high = np.minimum(matches.first, matches.second), np.maximum(matches.first, matches.second)
-    code = low.astype(np.int64) * k + high
-    met = np.flatnonzero(np.bincount(code, minlength=k * k))
-    place = np.zeros(k * k, np.int64)
-    place[met] = np.arange(len(met))
+    met, place = np.unique(low.astype(np.int64) * k + high, return_inverse=True)
     outcome = np.where(matches.first < matches.second, matches.outcome, -matches.outcome).astype(np.int64) + 1
-    cell = (outcome * dimensions + matches.dimension) * len(met) + place[code]
-    return np.stack([met // k, met % k], axis=1), cell
-
-
-def _to_counts(cells: np.ndarray, pairs: np.ndarray, matches: Matches) -> Counts:
-    """From (R, 3 * D * Q): how often the second model won, both tied, the first won."""
-    lost, ties, won = np.moveaxis(cells.reshape(len(cells), 3, len(matches.dimensions), len(pairs)), 1, 0).astype(float)
-    return Counts(pairs, lost + ties + won, won - lost, ties, len(matches.models))
+    return np.stack([met // k, met % k], axis=1), (outcome * dimensions + matches.dimension) * len(met) + place
 
 
 def _weights(total: np.ndarray, weighting: str) -> np.ndarray:
-    """The weight of a match by its dimension, (1, D, 1), from the totals (1, D, Q)."""
+    """The weight of a match by its dimension, (D, 1), from the matches (D, any)."""
+    per_dimension = total.sum(axis=1, keepdims=True)
     if weighting == "by_matches":
-        return np.ones((1, total.shape[1], 1))
-    per_dimension = total.sum(axis=2, keepdims=True)
-    return per_dimension.sum(axis=1, keepdims=True) / (total.shape[1] * per_dimension)
-
-
-def _modelled(counts: Counts, weight: np.ndarray, ties: str) -> Counts:
-    """Weighted counts; with ties "halves" a tie, half a win of either side, only adds to the total."""
-    tied = counts.ties * weight if ties == "davidson" else np.zeros_like(counts.ties)
-    return replace(counts, total=counts.total * weight, net=counts.net * weight, ties=tied)
+        return np.ones_like(per_dimension)
+    return per_dimension.sum() / (len(total) * per_dimension)
 
 
 def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
@@ -462,7 +454,7 @@ def _share_best(
 def _wins(counts: Counts) -> np.ndarray:
     """(K, K): how often the row's model won against the column's, over all dimensions."""
     first, second = counts.pairs.T
-    decided, net = (counts.total - counts.ties)[0].sum(axis=0), counts.net[0].sum(axis=0)
+    decided, net = (counts.total - counts.ties).sum(axis=0), counts.net.sum(axis=0)
     wins = np.zeros((counts.n_models, counts.n_models))
     wins[first, second], wins[second, first] = (decided + net) / 2, (decided - net) / 2
     return wins
@@ -473,7 +465,7 @@ def _listed(groups: list[list[str]]) -> str:
 
 
 def _nu_at_limits(counts: Counts, matches: Matches) -> list[str]:
-    ties, total = counts.ties[0].sum(axis=1), counts.total[0].sum(axis=1)
+    ties, total = counts.ties.sum(axis=1), counts.total.sum(axis=1)
     return [
         f"{name} has {what}: its tie parameter stands at {limit:g}, the end of its range"
         for what, limit, where in (("no ties", 1e-6, ties == 0), ("nothing but ties", 1e6, ties == total))
@@ -487,7 +479,7 @@ def _groups(counts: Counts, models: Sequence[str], connection: str) -> list[list
 
     first, second = counts.pairs.T
     edges = _wins(counts) > 1e-9
-    tied = counts.ties[0].sum(axis=0) > 0
+    tied = counts.ties.sum(axis=0) > 0
     edges[first[tied], second[tied]] = edges[second[tied], first[tied]] = True
     _, label = connected_components(edges, directed=True, connection=connection)
     return sorted(sorted(models[int(k)] for k in np.flatnonzero(label == group)) for group in np.unique(label))

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from editjudge.editors.api.settings import Budget
+from editjudge.editors.api.settings import ImageBudget
 from editjudge.editors.request import EditFailed
 
 SLIP = 1e-9  # of sums of money, in images
@@ -15,7 +15,7 @@ class Purse:
     One without an answer (a timeout, a cut connection) may have been worked on, and has been paid for.
     """
 
-    def __init__(self, budget: Budget, price: float) -> None:
+    def __init__(self, budget: ImageBudget, price: float) -> None:
         self.budget = budget
         self.spent = 0  # requests, those under way included
         self._under_way = 0

@@ -32,7 +32,7 @@ Arguments: TypeAlias = Mapping[Annotated[Text, BeforeValidator(_name)], Annotate
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class Budget:
+class ImageBudget:
     """The most that one run may ask for; 0: no limit. images: requests that may cost something, one image each.
 
     money: at the entry's price an image.
@@ -68,7 +68,7 @@ class ApiSetting:
     tries: Tries = 6
     megabytes: Annotated[Real, Field(ge=0.001, le=1000)] = 32.0
     price: Amount = 0.0
-    budget: Budget = field(default_factory=Budget)
+    budget: ImageBudget = field(default_factory=ImageBudget)
     ask: Ask | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Measures without the graph: by their names, of two arrays or of many images."""
+"""Measures without the graph: recipes by task or by the names of measures; of two arrays or of many images."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from editjudge.core.masks import mask_png
 from editjudge.core.params import ParamsError
 from editjudge.core.regions import mask_box
 from editjudge.core.settings import known
+from editjudge.core.shipped import PIPELINES
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.features import FeatureStore
 from editjudge.measures.annotation.looking import Asking
@@ -17,8 +18,6 @@ from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SLOTS, SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import KINDS
-
-PIPELINES = Path(__file__).parents[4] / "pipelines"
 
 
 def recipe_of(task: str) -> Recipe:
@@ -72,29 +71,25 @@ def values_of(meta: Mapping) -> tuple[dict[str, float | None], dict[str, str]]:
 def measure(
     source: np.ndarray,
     edited: np.ndarray,
-    names: Sequence[str],
+    recipe: Recipe,
     boxes: batch.Boxes = (),
     masks: Sequence[np.ndarray] = (),
     setting: SlotSetting | None = None,
-) -> dict[str, float | None]:
-    """Measures of one edit by `area.measure`; None where an image does not show what one needs.
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """A recipe's measures of one edit by `area.measure`, None for one that could not be taken; and why it could not.
 
-    source, edited: RGB, uint8, (H, W, 3), the edit of any size. names: see `recipe_for`; KINDS says which way each is
-    better. boxes: (x0, y0, x1, y1) in pixels of the source, or masks, bool, (H, W): where the edit is. setting: the
-    models, those without weights where it is not given. Raises ParamsError for a measure that is unknown or whose model
-    is not configured, ValueError where nothing can be measured.
+    source, edited: RGB, uint8, (H, W, 3), the edit of any size. boxes: (x0, y0, x1, y1) in pixels of the source, or
+    masks, bool, (H, W): where the edit is. setting: the models; by default those without weights. Raises ParamsError
+    for a measure whose model is not configured, ValueError if nothing can be measured.
     """
     setting = setting or SlotSetting()
-    recipe = recipe_for(names, bool(boxes or len(masks)))
     missing = slot_settings.unconfigured(setting)
-    for _, own in recipe.areas:
-        for name in own:
-            if name in missing:
-                raise ParamsError(f"{name} is not configured: {missing[name]}")
+    for name in (name for _, own in recipe.areas for name in own if name in missing):
+        raise ParamsError(f"{name} is not configured: {missing[name]}")
     own_boxes = tuple(boxes) or tuple(mask_box(mask) for mask in masks)
     pngs = images.encode_png(source), images.encode_png(edited)
     prompt = prompt_of(pngs[0], pngs[1:], recipe, own_boxes, tuple(map(mask_png, masks)))
     [meta] = batch.measure_group([prompt], asking_of(setting))
     if meta["status"] == "failed":
         raise ValueError(meta["reason"])
-    return values_of(meta)[0]
+    return values_of(meta)

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from editjudge.core import prompts
 from editjudge.core.lined_yaml import Lined, read_lined
+from editjudge.core.shipped import PIPELINES
 from editjudge.measures.names import KINDS
 
 Where: TypeAlias = Literal["source", "edited", "both"]
@@ -23,7 +24,7 @@ FOLDERS = {
     "parsers": ("grounding", "parsers"),
     "grounders": ("grounding", "grounders"),
 }
-SCHEMA = Path(__file__).parents[4] / "pipelines/recipe.schema.json"
+SCHEMA = PIPELINES / "recipe.schema.json"
 MEASURED = ("image_side", "regions", "skip_unedited_from", "changed_area", "areas")  # what recipes with measures say
 
 

@@ -7,10 +7,9 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import reading
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, Wrong, known
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Share, Text, Wrong, known
 from editjudge.judges.protocol import Dimension
-
-NONE = "none"  # no anchor
+from editjudge.statistics.ranking import RankSetting
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -56,28 +55,15 @@ class ArenaPlan:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class LeaderboardSetting:
+class LeaderboardSetting(RankSetting):
     """Section `leaderboard` of params.yaml.
 
-    prior: L2 penalty on the centred abilities; weak (0.01) keeps them finite and no more; published is GEditBench v2's
-    1, which draws models that almost always win or lose towards the others, by hundreds of points. weighting: balanced
-    gives every dimension the same total weight. ties: davidson has one tie parameter a dimension; halves is
-    Bradley-Terry, a tie being half a win of either side. replicates: bootstrap draws for the intervals of ranks; 0: no
-    intervals. idle, clean: a model that does nothing and one that does what was asked and no more; how often the first
-    wins is a figure of its own, as a judge of consistency may prefer doing nothing. anchor: a model that stands at
-    anchor_rating; intervals are those of the distance to it. exclude: models whose matches are left out of all boards.
+    idle, clean: a model that does nothing and one that does what was asked and no more; how often the first wins is a
+    figure of its own, as a judge of consistency may prefer doing nothing.
     """
 
-    prior: Literal["weak", "published"]
-    weighting: Literal["balanced", "by_matches"]
-    ties: Literal["davidson", "halves"]
-    replicates: Count
-    seed: Count
     idle: Text = "unedited"
     clean: Text = "precise"
-    anchor: Text = NONE
-    anchor_rating: Real = 1000.0
-    exclude: tuple[Text, ...] = ()
 
 
 def read_panel(given: Any, judges: Collection[str]) -> dict[Dimension, str]:

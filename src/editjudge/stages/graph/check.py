@@ -5,11 +5,9 @@ variables with keys, whether dvc.lock has lost stages that git's HEAD has, and w
 params.yaml. Nothing is loaded: whether a model fits, its stage says.
 """
 
-import argparse
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +17,6 @@ import yaml
 from editjudge.benchmarks.suites import suite_rating
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
-from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import known, named, read_what_is_right
 from editjudge.editors.api.settings import ApiSetting
@@ -216,20 +213,10 @@ def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
     return [f"{lock} lacks {len(lost)} stages that git's HEAD has ({named}): git restore {lock}"] if lost else []
 
 
-def run() -> None:
-    """Ends with status 1 after a line for each mistake."""
+def mistakes() -> list[str]:
+    """A line for each mistake. ParamsError: params.yaml or dvc.yaml cannot be read."""
     graph_now, values = params.load(Path("dvc.yaml")), params.load()
     lines = [*cut_lock(), *wrong(values, made_by(graph_now))]
     if not lines and (stale := graph.mend(graph_now, values)):
         lines = [f"dvc.yaml: {', '.join(stale)}: not what params.yaml says; run `make graph`"]
-    print("\n".join(lines) if lines else "params.yaml and the recipes: nothing is wrong")
-    sys.exit(1 if lines else 0)
-
-
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    guarded("check", run)
-
-
-if __name__ == "__main__":
-    main()
+    return lines

@@ -1,14 +1,12 @@
 """Keeps dvc.yaml's lists true that come from params.yaml: what collectors collect, what stages write a task, and which
 sections they read where that depends on others.
 
-DVC cannot derive them: `deps` and `outs` are no templates. `python -m editjudge.stages.graph.lists` compares, `--write`
-mends (`make graph`). Everything else in dvc.yaml is written by hand; tests hold it.
+DVC cannot derive them: `deps` and `outs` are no templates. `editjudge graph` compares, `--write` updates (`make
+graph`). Everything else in dvc.yaml is written by hand; tests hold it.
 """
 
-import argparse
 import io
 import re
-import sys
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -17,8 +15,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
-from editjudge.core.main import guarded
 from editjudge.core.params import ParamsError
+from editjudge.sources.selection.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
 
 ROOT = Path(__file__).parents[4]
@@ -38,7 +36,7 @@ def fillings(values: Mapping[str, Any], stages: list[str]) -> dict[str, list[dic
     given = sources if isinstance(sources, Mapping) else {}
     entries = [entry for task in tasks for entry in _mappings(given.get(task))]
     embed, chosen = values.get("embed") or {}, (values.get("filter") or {}).get("already_selected")
-    vectors = embed.get("vectors") if embed.get("backend") == "precomputed" else None
+    vectors = embed.get("vectors", EmbedSetting.vectors) if embed.get("backend") == "precomputed" else None
     judges, panel = _mappings(values.get("judges")), _mappings(values.get("arena"))
     ranking = [given for name, given in (values.get("judges") or {}).items() if given.get("arena") or name in panel]
     found = {
@@ -224,17 +222,3 @@ def put_right(write: bool) -> list[str]:
         yaml.dump(graph, out)
         file.write_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
     return stale
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
-    write = parser.parse_args().write
-    stale = guarded("graph", put_right, write)
-    word = "mended" if write else "stale, run `make graph`"
-    print(f"dvc.yaml: {word}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are true")
-    sys.exit(1 if stale and not write else 0)
-
-
-if __name__ == "__main__":
-    main()

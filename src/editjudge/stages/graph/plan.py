@@ -1,9 +1,8 @@
-"""Says what params.yaml needs before anything runs, without a network: python -m editjudge.stages.graph.plan
+"""What params.yaml needs before anything runs, without a network: `editjudge plan`.
 
-What is fetched, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml.
+Downloads, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml.
 """
 
-import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any
 from editjudge.benchmarks.suites import suite_rating
 from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import hub, params
-from editjudge.core.main import guarded
 from editjudge.core.settings import read, section
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.viescore import SCALES
@@ -233,13 +231,3 @@ def _figure(number: float | None) -> str:
 def _table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     wide = [max((len(row[n]) for row in rows), default=0) for n in (0, 1)]
     return [f"  {a:<{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
-    print(guarded("plan", lambda: text(params.load())))
-
-
-if __name__ == "__main__":
-    main()

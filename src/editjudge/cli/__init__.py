@@ -1,0 +1,1 @@
+"""The program `editjudge`: a module a command, which parses its options, calls one function and prints."""

@@ -1,0 +1,256 @@
+"""`editjudge export`: results of the graph as self-contained files, for the hub or another program."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cyclopts import App, Parameter
+
+from editjudge.core import params, records
+from editjudge.core.errors import FileError
+from editjudge.core.files import replacing, write_bytes
+from editjudge.core.schemas import ContractError
+from editjudge.core.tables import RowError, TableError, jsonl
+from editjudge.editors.asked import out_of_five, with_score
+from editjudge.editors.galleries import pictures
+from editjudge.engine.progress import progress
+from editjudge.measures.annotation import grouped
+from editjudge.training.pictures import PictureFiles, file_of, names_of
+
+PAIRS = Path("data/train_pairs.parquet")
+MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model
+TEXTS = ("key", "prompt", "task", "instruction", "winner", "tiers")
+File: TypeAlias = Annotated[Path, Parameter(name="--from", help="The file to export.")]
+app = App("export", help="Write results of the graph for the hub or another program.")
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "image": IMAGE}
+
+
+def form(columns: Mapping[str, str]) -> pa.Schema:
+    """Columns of TYPES, or of lists of them ("[image]"), as Parquet has them and as `datasets` is told of them."""
+    fields, told = [], dict[str, Any]()
+    for name, kind in columns.items():
+        plain = kind.strip("[]")
+        feature = {"_type": "Image"} if plain == "image" else {"dtype": plain, "_type": "Value"}
+        fields.append((name, TYPES[plain] if kind == plain else pa.list_(TYPES[plain])))
+        told[name] = feature if kind == plain else {"feature": feature, "_type": "List"}
+    return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": told}})})
+
+
+LISTS = {"edited_images": "[image]", "models": "[string]", "damages": "[float64]"}
+FORM = form(dict.fromkeys((*TEXTS, "origin"), "string") | {"source_image": "image"} | LISTS | {"margin": "float64"})
+EDITS = form(
+    {"key": "string", "instruction": "string", "quality": "int64", "source_image": "image", "edited_image": "image"}
+)
+
+
+def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
+    """The pairs in the published form. damages are [null, null] unless both are known. ContractError: no image."""
+    pictures = PictureFiles((name for pair in pairs for name in names_of(pair)), MOST_BYTES)
+    origins = {
+        (task, row["key"]): row["origin"]
+        for task in {pair["task"] for pair in pairs}
+        for row in pq.read_table(f"data/pools/{task}.parquet", columns=["key", "origin"]).to_pylist()
+    }
+    for pair in progress(pairs, len(pairs), "pairs"):
+        shown = []
+        for name in names_of(pair):
+            if not (data := pictures(name)):
+                raise ContractError(f"{file_of(name)}: no image of {pair['prompt']}, for the pair {pair['key']}")
+            shown.append({"bytes": data, "path": None})
+        damages = [pair["damage_a"], pair["damage_b"]]
+        yield {
+            **{name: pair[name] for name in (*TEXTS, "margin")},
+            "origin": origins[pair["task"], pair["prompt"]],  # the cluster of its intervals
+            "source_image": shown[0],
+            "edited_images": shown[1:],
+            "models": [pair["model_a"], pair["model_b"]],
+            "damages": damages if None not in damages else [None, None],
+        }
+
+
+@app.command(name="pairs")
+def export_pairs(*, out: Path) -> None:
+    """Write data/train_pairs.parquet with the images inside, in VCReward-Bench's published form.
+
+    `datasets.load_dataset("parquet", ...)` loads it with its images.
+
+    Args:
+        out: A Parquet file; replaced if it exists.
+    """
+    rows = with_images(records.read(PAIRS, "train_pairs"))
+    with replacing(out) as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
+        for group in records.in_groups(rows):
+            file.write_table(pa.Table.from_pylist(group, schema=FORM))
+
+
+@app.command(name="dataset")
+def export_dataset(
+    *, files: Annotated[list[Path], Parameter(name="--from", help="Parquet files of the graph.")], out: Path
+) -> None:
+    """Write tables of the graph as a folder that `datasets.load_dataset(FOLDER)` opens, with their images as images.
+
+    Args:
+        out: The folder.
+    """
+    from datasets import Features, Image, List
+    from datasets.table import table_cast
+
+    tables: dict[Path, pa.Schema] = {}
+    for file in files:
+        try:
+            tables[file] = pq.read_schema(file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise FileError(f"{file}: {' '.join(str(error).split())}") from None
+        if not tables[file].equals(tables[files[0]]):
+            raise FileError(f"{file}: not the columns of {files[0]}")
+    shown: dict[str, Any] = {"image": Image(), "source_image": Image(), "edited_images": List(Image())}
+    features = Features.from_arrow_schema(tables[files[0]])
+    features.update({name: feature for name, feature in shown.items() if name in features})
+    schema = features.arrow_schema
+    for file in files:
+        target = replacing(out / "data" / f"train-{file.stem}.parquet")
+        with target as partial, pq.ParquetFile(file) as rows, pq.ParquetWriter(partial, schema) as written:
+            for group in range(rows.num_row_groups):
+                written.write_table(table_cast(rows.read_row_group(group), schema))
+
+
+def conditioned(file: Path, bounds: tuple[float, float] | None) -> Iterator[records.Row]:
+    """A selection's edits as an editor is trained with them: the instruction says the score, 1 to 5, in words.
+
+    bounds: the scores that are 1 and 5; None: the scorer's calibrated values are taken, 0..1. FileError: no selection,
+    or neither bounds nor calibrated values.
+    """
+    columns = ["key", "instruction", "score", "calibrated", "source_image", "edited_image"]
+    try:
+        opened = pq.ParquetFile(file)
+        missing = [name for name in columns if name not in opened.schema_arrow.names]
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FileError(f"{file}: {' '.join(str(error).split())}") from None
+    if missing:
+        raise FileError(f"{file}: no column {', '.join(missing)}: not a selection of `editjudge curate`")
+    for number in range(opened.num_row_groups):
+        for row in opened.read_row_group(number, columns=columns).to_pylist():
+            value = row["calibrated"] if bounds is None else row["score"]
+            if value is None:
+                raise FileError(
+                    f"{file}: {row['key']} has no calibrated score: say --range LOW HIGH, in the scorer's unit"
+                )
+            score = out_of_five(value, *(bounds or (0.0, 1.0)))
+            instruction = with_score(row["instruction"], score)
+            shown = {name: row[name] for name in ("key", "source_image", "edited_image")}
+            yield shown | {"instruction": instruction, "quality": score}
+
+
+@app.command(name="edits")
+def export_edits(
+    *,
+    file: File,
+    out: Path,
+    bounds: Annotated[tuple[float, float] | None, Parameter(name="--range")] = None,
+    as_folder: bool = False,
+) -> None:
+    """Write a selection of `editjudge curate` to train an editor on, the score in words in each instruction.
+
+    Reward-conditioned editors learn so.
+
+    Args:
+        out: The folder of the data set.
+        bounds: LOW HIGH: the scores that are 1 and 5; without it the scorer's calibrated values are taken.
+        as_folder: An ImageFolder with metadata.jsonl, not Parquet.
+    """
+    if bounds is not None and bounds[0] >= bounds[1]:
+        raise FileError(f"--range {bounds[0]:g} {bounds[1]:g}: the first must be below the second")
+    rows = conditioned(file, bounds)
+    if as_folder:
+        with replacing(out / "metadata.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+            for number, row in enumerate(rows):
+                lines.write(json.dumps(_beside(out, number, row), ensure_ascii=False) + "\n")
+        return
+    target = replacing(out / "data" / "train.parquet")
+    with target as partial, pq.ParquetWriter(partial, EDITS, compression="zstd") as written:
+        for group in records.in_groups(rows):
+            written.write_table(pa.Table.from_pylist(group, schema=EDITS))
+
+
+def _beside(out: Path, number: int, row: records.Row) -> records.Row:
+    """A line of metadata.jsonl, its images written as they came."""
+    line = {name: row[name] for name in ("key", "instruction", "quality")}
+    for name in ("source_image", "edited_image"):
+        data = row[name]["bytes"]
+        path = f"{name}/{number:06d}.{grouped.ending(data)}"
+        write_bytes(out / path, data)
+        line[f"{name}_file_name"] = path
+    return line
+
+
+@app.command(name="annotations")
+def export_annotations(
+    *, out: Path, tasks: Annotated[list[str] | None, Parameter(name="--task")] = None, no_images: bool = False
+) -> None:
+    """Write annotations in the published grouped form, with its measures' names: TASK_grouped.jsonl of each task.
+
+    Args:
+        out: The folder.
+        tasks: All tasks of params.yaml, if not given.
+        no_images: Write only the JSON lines, without the images they point to.
+    """
+    for task in tasks or params.leaf(params.load(), "tasks"):
+        written: dict[tuple[str, str | None], str] = {}
+        instructions = {}
+        for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
+            instructions[row["key"]] = row["instruction"]
+            written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"], not no_images)
+        for file in sorted(Path("data/candidates").glob(f"*/{task}.parquet")):
+            for row in (row for row in records.iterate(file, "candidates") if row["image"] is not None):
+                path = f"images/edited/{row['model']}/{row['key']}"
+                written[row["key"], row["model"]] = _image(out, path, row["image"], not no_images)
+        with replacing(out / f"{task}_grouped.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+            for line in _lines(task, instructions, lambda key, model: written.get((key, model))):  # noqa: B023
+                lines.write(grouped.dump(line))
+
+
+def _image(out: Path, path: str, data: bytes, write: bool) -> str:
+    """The image's path in the folder, where it is written as it is, under the ending of its form."""
+    named = f"{path}.{grouped.ending(data)}"
+    if write:
+        write_bytes(out / named, data)
+    return named
+
+
+def _lines(task: str, instructions: dict[str, str], paths: grouped.Paths) -> Iterator[dict]:
+    verdicts = records.read(Path(f"data/pair_verdicts/{task}.parquet"), "pair_verdicts")
+    if verdicts:  # as published, without ties and failures
+        won = (row for row in verdicts if row["winner"] in ("Image A", "Image B"))
+        yield from (grouped.verdict_line(row, instructions[row["key"]], paths) for row in won)
+        return
+    rows = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
+    for key, own in groupby(rows, lambda row: row["key"]):
+        yield grouped.line_of(key, instructions[key], own, paths)
+
+
+@app.command(name="grouped")
+def read_grouped(*, file: File, out: Path, images: Path | None = None) -> None:
+    """Write annotations of the published grouped form, TASK_grouped.jsonl, as the graph has them.
+
+    Args:
+        out: A Parquet file; replaced if it exists.
+        images: Folder of the images' paths; the file's own without it.
+    """
+    task = file.name.removesuffix(".jsonl").removesuffix("_grouped")
+
+    def sha256(path: str | None) -> str | None:
+        found = pictures.at_path(images or file.parent, path) if path else ""
+        return hashlib.sha256(found).hexdigest() if isinstance(found, bytes) else None
+
+    with records.RowWriter(out, "annotations") as rows:
+        for number, line in enumerate(jsonl(file), 1):
+            if isinstance(line, RowError):
+                raise TableError(f"{file}: line {number}: {line}")
+            for row in grouped.rows_of(line, task, f"{file}: line {number}", sha256):
+                rows.add(row)

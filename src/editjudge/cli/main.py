@@ -1,0 +1,83 @@
+"""The program: its commands by name. A command's module is imported when the command is run, or asked for its help."""
+
+import sys
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from editjudge.core import portable
+from editjudge.core.main import guarded
+
+# group: {command: (where it is in this room, one line of help)}
+COMMANDS = {
+    "Judge edits": {
+        "compare": ("compare:compare", "Say which of two edits kept better what had to stay."),
+        "score": ("score:score", "Say how good one edit is, by a scorer."),
+        "measure": ("measure:measure", "Measure many edits of your own into a table."),
+        "curate": ("curate:curate", "Keep the best edits of a data set."),
+        "serve": ("serve:serve", "Serve a judge over HTTP, or a scorer to trainers."),
+    },
+    "Rank models, measure judges": {
+        "rank": ("rank:rank", "Rank editing models from match files."),
+        "suite": ("suite:suite", "Rank editing models on a suite such as ImgEdit-Bench."),
+        "benchmark": ("benchmark:benchmark", "Measure a judge by answers it has given to a benchmark."),
+        "drift": ("drift:drift", "Compare two files of ratings: has the judge changed?"),
+    },
+    "Settings": {
+        "check": ("settings:check", "List all that is wrong with settings, recipes and files."),
+        "plan": ("settings:plan_needs", "Say what params.yaml needs: downloads, keys, memory, hours, money."),
+        "profile": ("profile:profile", "Put a profile, such as paper, into params.yaml."),
+        "add-editor": ("add_editor:add_editor", "Put ready editing models into params.yaml."),
+        "graph": ("settings:graph", "Compare or update the lists of dvc.yaml that come from params.yaml."),
+        "thresholds": ("thresholds:thresholds", "Say what other thresholds would do to the training pairs."),
+    },
+    "Files": {
+        "export": ("export:app", "Write results of the graph for the hub or another program."),
+        "gallery": ("gallery:app", "Exchange edits as image files with metadata."),
+        "show": ("show:show", "Show a task's edits, and what the models see of them, on one page."),
+        "publish": ("publish:publish", "Publish the committed state of the graph."),
+        "provenance": ("provenance:provenance", "Say which commit and stage a published file comes from."),
+        "seed": ("seed:seed", "Exchange finished records with published/."),
+        "verify": ("verify:verify", "Run the graph and compare its results with those committed."),
+    },
+}  # fmt: skip
+
+
+def program() -> App:
+    """The program without any of its commands' modules."""
+    app = App(
+        name="editjudge",
+        help="Judge image edits: what else did an edit change? Each command has a --help of its own.",
+        default_parameter=Parameter(negative=(), consume_multiple=True),
+        help_format="plaintext",
+        help_formatter="default" if sys.stdout.isatty() else "plain",
+        group_parameters=Group("Options", sort_key=99),
+    )
+    for number, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=number)
+        for name, (where, text) in commands.items():
+            app.command(f"editjudge.cli.{where}", name=name, help=text, group=group)
+    app.register_install_completion_command()
+    return app
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs a command. A mistake of the user ends it with one line and status 1, wrong options with status 2."""
+    portable.set_up()  # before a command imports NumPy
+    words = sys.argv[1:] if words is None else words
+    name = words[0] if words and not words[0].startswith("-") else "editjudge"
+    known = {"editjudge", *(command for commands in COMMANDS.values() for command in commands)}
+    try:
+        if name not in known:
+            raise CycloptsError(msg=f"there is no such command; {_nearest(name, known)}")
+        command, given, _ = program().parse_args(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print(f"{name}: {' '.join(str(error).split())} (--help says what there is)", file=sys.stderr)
+        sys.exit(2)
+    guarded(name, lambda: command(*given.args, **given.kwargs))
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"

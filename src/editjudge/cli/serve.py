@@ -1,0 +1,99 @@
+"""`editjudge serve`."""
+
+from typing import Any
+
+from editjudge.cli.options import Params
+from editjudge.core import hub
+from editjudge.core import params as settings
+from editjudge.core.errors import UserError
+from editjudge.core.settings import read, section
+from editjudge.core.shipped import settings_file
+from editjudge.judges.scorers.opening import open_scorer
+from editjudge.judges.settings import ChatJudgeSetting, read_setting
+from editjudge.models.chat.settings import LocalSetting
+from editjudge.models.serve import launch
+from editjudge.rewards.reward_settings import RewardSetting
+
+
+def serve(
+    *,
+    judge: str | None = None,
+    model: str | None = None,
+    scorer: str | None = None,
+    engine: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    batch_size: int | None = None,
+    allow_pickle: bool = False,
+    params: Params = None,
+) -> None:
+    """Serve a judge over the OpenAI-compatible chat API, or a scorer to trainers, until it is interrupted.
+
+    The sections `serve` and `reward_service` of the settings say how.
+
+    Args:
+        judge: A judge of the settings that has a model in a folder.
+        model: Or a checkpoint: a folder or a hub id.
+        scorer: Or a scorer of the settings, for trainers that ask for rewards.
+        engine: Instead of serve.engine.
+        host: Of a scorer, instead of reward_service.host.
+        port: Instead of that in the settings; 0 for a free one.
+        batch_size: Of a scorer, instead of reward_service.batch_size.
+        allow_pickle: Of a scorer, as reward_service.allow_pickle.
+    """
+    if sum(each is not None for each in (judge, model, scorer)) != 1:
+        raise UserError("give one of --judge, --model and --scorer")
+    values = settings.load(settings_file(params))
+    of_scorers = {"host": host, "batch_size": batch_size, "allow_pickle": allow_pickle or None}
+    if scorer is not None:
+        if engine:
+            raise UserError("--engine is for judges: a scorer runs in this process")
+        serve_scorer(values, scorer, of_scorers | {"port": port})
+        return
+    for option, value in of_scorers.items():
+        if value is not None:
+            raise UserError(f"--{option.replace('_', '-')} is for --scorer: set it in `serve` of the settings")
+    checkpoint = checkpoint_of(values, judge, model)
+    with launch.running(checkpoint, changed(values, engine=engine, port=port)) as server:
+        print(f"{server.url} serves {server.model}; log: {server.log}", flush=True)
+        code = server.process.wait()
+    raise launch.ServingError(f"the server ended with code {code}{launch.tail(server.log)}")
+
+
+def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) -> launch.Checkpoint:
+    """The checkpoint of a judge, or of a folder in the precision of `serve`. ParamsError: a judge without a folder."""
+    how = section(values, "serve", launch.Serving)
+    if judge is None:
+        return launch.Checkpoint(str(hub.checkpoint("--model", str(model))), how.dtype, how.max_num_seqs)
+    setting = read_setting(f"judges.{judge}", settings.leaf(values, f"judges.{judge}"))
+    own = setting.model if isinstance(setting, ChatJudgeSetting) else None
+    if not isinstance(own, LocalSetting):
+        backend = values["judges"][judge]["backend"]
+        raise settings.ParamsError(
+            f"judges.{judge} has no folder: only transformers and served judges can be served, and it is {backend!r}"
+        )
+    folder = str(hub.checkpoint(f"judges.{judge}.model", own.model))
+    return launch.Checkpoint(folder, own.dtype, own.batch_size, own.lora)
+
+
+def changed(values: dict[str, Any], **given: Any) -> launch.Serving:
+    """The section `serve` with other values where they are given. ParamsError as `section`."""
+    return read("serve", launch.Serving, vars(section(values, "serve", launch.Serving)) | _known(given))
+
+
+def serve_scorer(values: dict[str, Any], scorer: str, given: dict[str, Any]) -> None:
+    """Serves a scorer in this process. ParamsError, FileError; ServingError: its port is taken."""
+    from editjudge.rewards import rewards  # it loads the web server
+
+    own = vars(section(values, "reward_service", RewardSetting))
+    how = read("reward_service", RewardSetting, own | _known(given))
+    entry, port, _ = (
+        settings.leaf(values, f"scorers.{scorer}"),
+        launch.free_port(how.host, how.port),
+        (how.key, how.folder),
+    )
+    rewards.run(rewards.RewardService(open_scorer(f"scorers.{scorer}", entry), scorer, how), port)
+
+
+def _known(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,113 @@
+"""One comparison without the graph."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import program
+import pytest
+from PIL import Image
+
+import editjudge
+from editjudge.core import images, params
+from editjudge.core.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+PARAMS = """
+judges:
+  pixels: {backend: measures, rule: agreement}
+  tiny: {backend: transformers, model: BASE, prompt: pvc, dtype: float32, batch_size: 2, rule: probability}
+measures: MEASURES
+"""
+WORDS = "--source source.png --a near.png --b far.png --instruction Recolour"
+
+
+@pytest.fixture
+def here(tmp_path: Path, photo: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDITJUDGE_WORK", str(tmp_path / "work"))
+    near, far = photo.copy(), 255 - photo
+    near[20:52, 30:66] = 255 - near[20:52, 30:66]
+    for name, pixels in {"source": photo, "near": near, "far": far}.items():
+        Path(f"{name}.png").write_bytes(images.encode_png(pixels))
+    Path("params.yaml").write_text(
+        PARAMS.replace("BASE", str(ROOT / "models/tiny_base")).replace(
+            "MEASURES", str(params.load(ROOT / "params.yaml")["measures"])
+        )
+    )
+    return tmp_path
+
+
+def run(words: str) -> str:
+    return program.run(f"compare {WORDS} {words}")
+
+
+def test_by_measures_of_a_task(here: Path) -> None:
+    lines = [re.split("  +", line.strip()) for line in run("--task color_alter --box 30 20 66 52").splitlines()]
+    assert lines[:2] == [["judge", "winner", "p(A)"], ["pixels", "Image A", "-"]]
+    assert [line[1] for line in lines[2:4]] == ["Image A"] * 2
+    assert next(line for line in lines if line[0] == "unedit_area.delta_e")[1::2] == ["0.0000", "Image A"]
+
+
+def test_a_checkpoint_says_how_sure_it_is_in_both_orders(here: Path) -> None:
+    sure = [float(line.split()[-1]) for line in run("--judge tiny").splitlines()[1:]]
+    assert sure[0] == pytest.approx((sure[1] + sure[2]) / 2, abs=0.001)
+
+
+def test_html_is_a_page_of_the_pair_with_its_images(here: Path) -> None:
+    run("--task color_alter --box 30 20 66 52 --html out/pair.html")
+    text = (here / "out/pair.html").read_text()
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    [prompt], [judge] = data["prompts"], data["judges"]
+    [pair] = prompt["pairs"]
+    assert (judge, prompt["instruction"], prompt["layers"]["boxes"]) == ("pixels", "Recolour", [[30, 20, 66, 52]])
+    assert [set(edit["layers"]) >= {"boxes", "area"} for edit in prompt["edits"]] == [True, True]
+    assert [edit["model"] for edit in prompt["edits"]] == ["near.png", "far.png"]
+    assert pair["judged"][0][2:5] == ["A", "A", "A"]
+    assert [image["file"].partition(",")[0] for image in data["images"]] == ["data:image/png;base64"] * 5
+    names = [f"{each['area']}.{each['measure']}" for each in data["tasks"][""]["measures"]]
+    assert prompt["edits"][0]["values"][names.index("unedit_area.delta_e")] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--judge nobody", "no judge, scorer or rater 'nobody'"),
+        ("--judge pixels", "--judge pixels needs --task"),
+        ("--judge tiny --task color_alter --measures ssim", "--task and --measures exclude each other"),
+        ("--judge tiny --measures nothing", "unknown measure 'nothing'"),
+        ("--judge tiny --measures unedit_area.ssim", "these measures need to know where the edit is: --box"),
+        ("--judge tiny --measures ssim unedit_area.ssim --box 900 900 950 950", "nothing can be measured: source: box"),
+    ],
+)
+def test_mistakes_are_one_line(here: Path, words: str, said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as stop:
+        run(words)
+    assert "\n" not in str(stop.value)
+
+
+def test_a_loaded_judge_answers_many_times_and_takes_files_arrays_and_pil_images(here: Path, photo: np.ndarray) -> None:
+    near, far = (images.decode(Path(f"{name}.png").read_bytes()) for name in ("near", "far"))
+    given = {"task": "color_alter", "boxes": [(30, 20, 66, 52)]}
+    with editjudge.load_judge("pixels") as judge:
+        found = [judge.compare(*three, "Recolour", **given) for three in (
+            ("source.png", "near.png", "far.png"),
+            (photo, near, far),
+            (Image.fromarray(photo), Image.fromarray(near).convert("RGBA"), far),
+        )]  # fmt: skip
+        assert found[0] == found[1] == found[2]
+        assert (found[0].winner, found[0].forward.winner, found[0].backward.winner) == ("Image A",) * 3
+        without = judge.compare(photo, near, far, "Recolour")
+        assert (without.winner, bool(without.reason)) == (None, True)
+        broken = judge.compare(b"no image", near, far, "Recolour", **given)
+        assert (broken.winner, "not a PNG" in str(broken.reason)) == (None, True)
+        with pytest.raises(UserError, match=r"RGB, uint8, \(H, W, 3\), not float64"):
+            judge.compare(photo / 255, near, far, "Recolour")
+        with pytest.raises(UserError, match=r"missing\.png: no such file"):
+            judge.compare("missing.png", near, far, "Recolour")
+        with pytest.raises(UserError, match="no recipe"):
+            judge.compare(photo, near, far, "Recolour", task="colour")
+    assert editjudge.compare(photo, near, far, "Recolour", judge="pixels", **given) == found[0]
+    with pytest.raises(UserError, match=r"no judge, scorer or rater 'pixel'; did you mean pixels"):
+        editjudge.load_judge("pixel")

@@ -1,0 +1,125 @@
+"""The training pairs as one file with images, read back by the benchmark's reader and by datasets."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import program
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import training_pairs
+
+from editjudge.benchmarks.preferences import vcreward
+from editjudge.benchmarks.preferences.item import BenchmarkSetting
+from editjudge.cli import export
+from editjudge.core import images, records
+from editjudge.core.errors import FileError
+from editjudge.editors.galleries import pictures
+from editjudge.judges.protocol import Score
+from editjudge.rewards import curation as curate
+
+COMMAND = [sys.executable, "-m", "editjudge", "export", "pairs", "--out", "out/pairs.parquet"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> Path:
+    shown = {(model, f"p{i}"): png(100 * n + i) for i in range(70) for n, model in enumerate(("source", "good", "bad"))}
+    pairs = [training_pairs.pair(i) for i in range(70)]
+    pairs[0] |= {"damage_a": 0.0, "damage_b": 2.5}
+    training_pairs.write(tmp_path, pairs, shown)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+    return tmp_path
+
+
+def test_exported_pairs_are_a_benchmark_and_a_data_set(project: Path, png: Callable[..., bytes]):
+    subprocess.run(COMMAND, check=True)
+    assert [path.name for path in (project / "out").iterdir()] == ["pairs.parquet"]
+    items = vcreward.load(BenchmarkSetting(form="vcreward", path=str(project / "out/pairs.parquet")))
+    assert len(items) == 70
+    assert (items[1].key, items[1].models, items[1].verdict) == ("k1", ("bad", "good"), "Image B")
+    assert (items[1].source, items[1].a, items[1].b) == (png(1), png(201), png(101))
+    assert items[1].cluster == "a photo"
+    assert (items[0].damages, items[1].damages) == ((0.0, 2.5), None)
+    loaded = datasets.load_dataset(
+        "parquet", data_files="out/pairs.parquet", split="train", cache_dir=str(project / "cache")
+    )
+    assert isinstance(loaded.features["source_image"], datasets.Image)
+    assert np.array_equal(np.asarray(loaded[1]["edited_images"][0]), images.decode(png(201)))
+
+
+def test_tables_of_the_graph_are_data_sets_with_images(project: Path, png: Callable[..., bytes]):
+    """A gallery of two models, and a benchmark with two edits a row."""
+    for n, model in enumerate(("first", "second")):
+        rows = [pictures.candidate(f"k{i}", "color_alter", model, png(10 * n + i)) for i in range(3)]
+        records.write(project / f"gallery/{model}.parquet", rows, "candidates")
+    image = {"bytes": png(1), "path": None}
+    bench = {"key": ["k"], "winner": ["Image A"], "source_image": [image], "edited_images": [[image, image]]}
+    pq.write_table(pa.table(bench), project / "bench.parquet")
+    for out, files in {
+        "hub/gallery": ["gallery/first.parquet", "gallery/second.parquet"],
+        "hub/bench": ["bench.parquet"],
+    }.items():
+        export.export_dataset(files=[*map(Path, files)], out=Path(out))
+    cache = str(project / "cache")
+    gallery = datasets.load_dataset("hub/gallery", split="train", cache_dir=cache)
+    assert [(row["model"], row["key"]) for row in gallery][2:4] == [("first", "k2"), ("second", "k0")]
+    assert np.array_equal(np.asarray(gallery[4]["image"]), images.decode(png(11)))
+    loaded = datasets.load_dataset("hub/bench", split="train", cache_dir=cache)
+    assert np.array_equal(np.asarray(loaded[0]["edited_images"][1]), images.decode(png(1)))
+    with pytest.raises(FileError, match=r"^bench.parquet: not the columns of gallery/first.parquet"):
+        export.export_dataset(files=[Path("gallery/first.parquet"), Path("bench.parquet")], out=Path("hub/no"))
+
+
+def test_a_pair_without_its_image_is_named_in_one_line(project: Path):
+    missing = training_pairs.with_sums(training_pairs.pair(0) | {"prompt": "p99"}, {})
+    training_pairs.records.write(project / "data/train_pairs.parquet", [missing], "train_pairs")
+    done = subprocess.run(COMMAND, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "export: data/pools/subject_remove.parquet: no image of p99, for the pair k0"
+    )
+    assert not list((project / "out").iterdir())
+
+
+@pytest.fixture
+def selection(tmp_path: Path, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A selection of `editjudge curate`, four edits with scores of 1 to 4."""
+    monkeypatch.chdir(tmp_path)
+    kept = []
+    for n, score in enumerate((4.0, 3.0, 2.0, 1.0)):
+        shown = {name: (lambda seed=seed: png(seed)) for name, seed in (("source", n), ("edited", n + 10))}
+        kept.append(curate.CandidateEdit(f"k{n}", "m", "t", f"Do {n}", **shown, score=Score(score, {"quality": score})))
+    curate.write(tmp_path / "best", kept, [])
+    return [4.0, 3.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_selection_becomes_what_an_editor_is_trained_from(
+    selection: list[float], as_folder: bool, png: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    options = ["--from", "best/selection.parquet", "--out", "edits", "--range", "1", "4"]
+    program.run(shlex.join(["export", "edits", *options, *(["--as-folder"] if as_folder else [])]))
+    form = ("imagefolder", {"data_dir": "edits"}) if as_folder else ("edits", {})
+    found = datasets.load_dataset(form[0], **form[1], split="train", cache_dir="cache")
+    rows = sorted(found, key=lambda row: row["key"])
+    assert [row["quality"] for row in rows] == [5, 4, 2, 1]
+    assert rows[0]["instruction"] == "Do 0. The image quality is 5 out of five."
+    for n, row in enumerate(rows):
+        np.testing.assert_array_equal(np.asarray(row["source_image"].convert("RGB")), images.decode(png(n)))
+        np.testing.assert_array_equal(np.asarray(row["edited_image"].convert("RGB")), images.decode(png(n + 10)))
+
+
+def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[float]):
+    with pytest.raises(FileError, match="k0 has no calibrated score: say --range LOW HIGH"):
+        export.export_edits(file=Path("best/selection.parquet"), out=Path("out"))
+    with pytest.raises(FileError, match="the first must be below the second"):
+        export.export_edits(file=Path("best/selection.parquet"), out=Path("out"), bounds=(4.0, 1.0))
+    pq.write_table(pa.table({"key": ["a"]}), "other.parquet")
+    with pytest.raises(FileError, match="no column instruction"):
+        export.export_edits(file=Path("other.parquet"), out=Path("out"))

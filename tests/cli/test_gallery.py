@@ -1,0 +1,296 @@
+"""Galleries as files: export, merge, import, and a model from elsewhere in the arena."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import program
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pictures import picture
+
+from editjudge.core import images, records
+from editjudge.core.files import write_bytes
+from editjudge.core.keys import plain
+from editjudge.editors.galleries import metadata, pictures
+from editjudge.stages import import_gallery
+
+TASKS = {"k1": "hybrid", "k2": "openset", "k.3": "hybrid"}
+
+
+def candidate(key: str, model: str, data: bytes | None) -> dict[str, Any]:
+    status = "failed" if data is None else "done"
+    reason = None if data else "no"
+    return {"key": key, "task": "t", "model": model, "image": data, "damage": None, "status": status, "reason": reason}
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two models' candidates, one of which has failed, and the arena's prompts."""
+    monkeypatch.chdir(tmp_path)
+    for number, model in enumerate(("ours", "theirs")):
+        images = [picture(number), picture(number + 9, "JPEG"), None if number else picture(7, "WEBP")]
+        rows = [candidate(key, model, data) for key, data in zip(TASKS, images, strict=True)]
+        records.write(Path(f"data/gallery/{model}.parquet"), rows, "candidates")
+    prompts = [
+        {"key": key, "task": task, "instruction": "i", "source_image": {"bytes": picture(5), "path": None},
+         "origin": None, "regions": None, "edit": None}
+        for key, task in TASKS.items()
+    ]  # fmt: skip
+    records.write(Path("data/gedit_bench.parquet"), prompts, "gedit_bench")
+    return tmp_path
+
+
+def run(words: str) -> str:
+    return program.run(f"gallery {words}")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def test_an_export_has_the_published_form(work: Path) -> None:
+    assert run("export --model ours theirs --out g") == "ours: 3 images\ntheirs: 2 images"
+    ours = [f"ours/{key}.png" for key in TASKS]
+    assert files(work / "g") == sorted(["metadata.jsonl", *ours, "theirs/k1.png", "theirs/k2.png"])
+    rows = [json.loads(line) for line in (work / "g/metadata.jsonl").read_text().splitlines()]
+    assert [row["key"] for row in rows] == list(TASKS)
+    assert rows[2] == {"key": "k.3", "candidates": [{"model": "ours", "image": "ours/k.3.png"}]}
+    assert (work / "g/ours/k1.png").read_bytes() == picture(0), "a PNG is not encoded again"
+    assert np.array_equal(images.decode((work / "g/ours/k2.png").read_bytes()), images.decode(picture(9, "JPEG")))
+    assert all(file.read_bytes().startswith(pictures.PNG) for file in (work / "g").rglob("*.png"))
+
+
+def test_an_export_to_parquet_holds_the_same_images(work: Path) -> None:
+    run("export --model ours --out g")
+    run("export --model ours --out p --form parquet --images-only")
+    assert files(work / "p") == ["ours.parquet"]
+    rows = pq.read_table(work / "p/ours.parquet").to_pylist()
+    assert [(row["key"], row["model"]) for row in rows] == [(key, "ours") for key in TASKS]
+    assert all((work / "g" / row["image"]["path"]).read_bytes() == row["image"]["bytes"] for row in rows)
+
+
+def test_nothing_that_is_there_is_overwritten_unless_told(work: Path) -> None:
+    run("export --model ours --out g")
+    before = {file: (work / "g" / file).read_bytes() for file in files(work / "g")}
+    for words in (
+        "export --model ours --out g",
+        "export --model theirs --out g",
+        "export --model ours --out g --images-only",
+        "merge --model theirs --metadata g/metadata.jsonl --out g/ours/k1.png",
+    ):
+        with pytest.raises(metadata.GalleryError, match="is there already"):
+            run(words)
+    os.link(work / "g/metadata.jsonl", work / "other.jsonl")
+    for out in ("g/metadata.jsonl", "g/ours/../metadata.jsonl", "other.jsonl"):
+        with pytest.raises(metadata.GalleryError, match="never changed in place"):
+            run(f"merge --model theirs --metadata g/metadata.jsonl --out {out} --overwrite")
+    with pytest.raises(metadata.GalleryError, match="never changed in place"):
+        run("export --model theirs --metadata g/metadata.jsonl --out g --overwrite")
+    assert {file: (work / "g" / file).read_bytes() for file in files(work / "g")} == before
+    run("export --model ours --out g --overwrite")
+
+
+def test_a_new_model_goes_into_a_copy(work: Path) -> None:
+    run("export --model ours --out g")
+    before = (work / "g/metadata.jsonl").read_bytes()
+    merge = "merge --model theirs --metadata g/metadata.jsonl --out g/new.jsonl --prefix x/"
+    assert run(merge) == "theirs: 2 images merged, 0 are of no line"
+    assert (work / "g/metadata.jsonl").read_bytes() == before
+    rows = [json.loads(line) for line in (work / "g/new.jsonl").read_text().splitlines()]
+    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "x/theirs/k1.png"]
+    again = "merge --model theirs --metadata g/new.jsonl --out g/newer.jsonl"
+    with pytest.raises(metadata.GalleryError, match="theirs has candidates already, in 2 lines"):
+        run(again)
+    run(f"{again} --replace")
+    rows = [json.loads(line) for line in (work / "g/newer.jsonl").read_text().splitlines()]
+    assert [each["image"] for each in rows[0]["candidates"]] == ["ours/k1.png", "theirs/k1.png"]
+
+
+PUBLISHED = {
+    "k1": "Nano Banana/k1.png",
+    "k2": "/home/somebody/gallery/Nano Banana/k2.jpg",
+    "k.3": "s3://bucket/x/Nano Banana/k3.webp",
+    "broken": "Nano Banana/broken.png",
+    "text": "Nano Banana/text.png",
+    "missing": "Nano Banana/missing.png",
+    "above": "../secret.png",
+    "above2": "Nano Banana/../../secret.png",
+    "absolute": "/etc/passwd",
+    "link": "Nano Banana/link.png",
+    "empty": "Nano Banana/empty.png",
+    "folder": "Nano Banana",
+    "nothing": "",
+    "../bad": "Nano Banana/k1.png",
+}
+
+
+@pytest.fixture
+def published(work: Path) -> Path:
+    """A gallery as others publish it, with fields of their own and much that is wrong."""
+    folder = work / "pub"
+    (folder / "Nano Banana").mkdir(parents=True)
+    files = {"k1.png": picture(1), "k2.jpg": picture(2, "JPEG"), "k3.webp": picture(3, "WEBP")}
+    files |= {"broken.png": picture(4)[:-50], "text.png": b"hello", "empty.png": b""}
+    for name, data in files.items():
+        (folder / "Nano Banana" / name).write_bytes(data)
+    (work / "secret.png").write_bytes(picture(6))
+    (folder / "Nano Banana" / "link.png").symlink_to(work / "secret.png")
+    lines = [
+        {"key": key, "task": "hybrid" if key == "broken" else 3, "difficulty": {"n": [1, None]},
+         "candidates": [{"model": "Nano Banana", "image": path, "price": 0.04}]}
+        for key, path in PUBLISHED.items()
+    ]  # fmt: skip
+    lines.append({"key": "other", "candidates": [{"model": "B", "image": "B/other.png"}]})
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_an_import_says_what_it_could_not_take_and_never_leaves_the_folder(published: Path, work: Path) -> None:
+    name = plain("Nano Banana")
+    assert run(f"import --gallery pub --out in --model {name}").endswith("3 images, 12 without one")
+    rows = {row["key"]: row for row in records.iterate(work / f"in/{name}.parquet", "candidates")}
+    assert set(rows) == {*PUBLISHED, "other"} - {"../bad"}
+    assert {key for key, row in rows.items() if row["status"] == "done"} == {"k1", "k2", "k.3"}
+    assert rows["k2"]["image"] == picture(2, "JPEG"), "as it came"
+    assert {row["model"] for row in rows.values()} == {name}
+    assert (rows["k2"]["task"], rows["broken"]["task"], rows["text"]["task"]) == ("openset", "hybrid", "unknown")
+    reasons = {key: row["reason"] for key, row in rows.items()}
+    assert reasons["broken"].startswith("broken image")
+    assert reasons["text"] == "broken image: not a PNG, JPEG or WebP image"
+    assert reasons["other"] == "no image for this key"
+    for key in ("above", "above2", "link"):
+        assert reasons[key].startswith("path leaves the folder"), key
+    for key in ("missing", "absolute", "empty", "folder", "nothing"):
+        assert reasons[key].startswith("image missing"), key
+    refused = (work / "in/refused.csv").read_text().splitlines()
+    assert len(refused) == 1 + 12
+    assert any("../bad" in line and "cannot be a file's name" in line for line in refused)
+    assert (work / "in/metadata.jsonl").read_bytes() == (published / "metadata.jsonl").read_bytes()
+
+
+def test_what_cannot_be_imported_is_an_error_that_names_it(published: Path, work: Path) -> None:
+    for words, told in (
+        ("import --gallery nowhere --out in", "nowhere/metadata.jsonl not found"),
+        ("import --gallery pub --out in --model C", "no candidate of 'C'; there are Nano Banana, B"),
+        ("import --gallery pub --out pub", "never changed in place"),
+        ("export --model .. --out g", "cannot be a file's name"),
+        ("export --model nobody --out g", "nobody.parquet not found"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            run(words)
+    run("import --gallery pub --out in")
+    with pytest.raises(metadata.GalleryError, match="is there already"):
+        run("import --gallery pub --out in")
+
+
+FIELDS = st.dictionaries(
+    st.text(min_size=1, max_size=5).filter(lambda name: name not in ("key", "candidates", "model", "image")),
+    st.none() | st.integers() | st.text(max_size=5) | st.lists(st.booleans(), max_size=2),
+    max_size=2,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_round_trip_keeps_unknown_fields(data: st.DataObject, work: Path) -> None:
+    """Import, merge of a new model, export: every field that we do not know is where it was, and so is the order."""
+    base = work / f"round{len(list(work.glob('round*')))}"
+    keys = data.draw(st.permutations(list(TASKS)))
+    rows = [
+        data.draw(FIELDS) | {"key": key, "candidates": [data.draw(FIELDS) | {"model": "A b", "image": f"a/{key}.png"}]}
+        for key in keys
+    ]
+    for number, key in enumerate(keys):
+        write_bytes(base / f"pub/a/{key}.png", picture(number))
+    write_bytes(base / "pub/metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    name = plain("A b")
+    run(f"import --gallery {base}/pub --out {base}/in")
+    run(f"merge --model ours --metadata {base}/in/metadata.jsonl --out {base}/merged.jsonl")
+    run(f"export --model {name} --source {base}/in --metadata {base}/merged.jsonl --out {base}/out")
+    got = [json.loads(line) for line in (base / "out/metadata.jsonl").read_bytes().splitlines()]
+    for row in rows:
+        row["candidates"][0]["image"] = f"{name}/{row['key']}.png"
+        row["candidates"].append({"model": "ours", "image": f"ours/{row['key']}.png"})
+    assert got == rows
+    assert [list(row) for row in got] == [list(row) for row in rows]
+    for number, key in enumerate(keys):
+        assert (base / f"out/{name}/{key}.png").read_bytes() == picture(number)
+
+
+def stage(model: str, setting: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
+    Path("params.yaml").write_text(json.dumps({"editors": {"precise": {}}, "imported": {model: setting}}))
+    import_gallery.run(model)
+    return {row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates")}
+
+
+def test_a_model_from_elsewhere_stands_in_the_arena(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = stage("nano", {"path": "pub/Nano Banana"}, monkeypatch)
+    assert {key: row["status"] for key, row in rows.items()} == {"k1": "done", "k2": "done", "k.3": "failed"}
+    assert rows["k2"] | {"image": b""} == candidate("k2", "nano", b"x") | {"task": "openset", "image": b""}
+    assert rows["k.3"]["reason"] == "no image for this key"
+    [report] = json.loads(Path("metrics/gallery/nano.json").read_text())
+    assert report == {"records": 3, "failed": 1, "reasons": [{"reason": "no image for this key", "records": 1}]}
+    run("import --gallery pub --out in")
+    again = stage("nano2", {"path": f"in/{plain('Nano Banana')}.parquet"}, monkeypatch)
+    assert {key: row["status"] for key, row in again.items()} == dict.fromkeys(TASKS, "done")
+    assert again["k1"] == rows["k1"] | {"model": "nano2"}
+    some = [candidate("elsewhere", "x", picture(1)), candidate("k2", "x", None), candidate("k1", "x", picture(1)[:-50])]
+    records.write(Path("some.parquet"), some, "candidates")
+    third = stage("nano3", {"path": "some.parquet"}, monkeypatch)
+    assert set(third) == set(TASKS), "every prompt, and no other"
+    assert (third["k2"]["reason"], third["k.3"]["reason"]) == ("no", "no image for this key")
+    assert third["k1"]["reason"].startswith("broken image")
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "told"),
+    [
+        ("nano", {"path": "nowhere"}, "imported.nano.path: nowhere not found"),
+        ("nano", {"path": ""}, "imported.nano.path must be a text"),
+        ("nano", None, "imported.nano must have"),
+        ("precise", {"path": "pub"}, "`editors` has a model of this name"),
+        ("nano", {"path": "secret.png"}, "a folder, or a table"),
+        ("../nano", {"path": "pub"}, "the model '../nano' cannot be a file's name"),
+    ],
+    ids=["nowhere", "empty", "none", "same name", "no parquet", "outside"],
+)
+def test_an_import_that_cannot_be_is_named(
+    model: str, setting: Any, told: str, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        stage(model, setting, monkeypatch)
+
+
+def imported_with(path: str, task: str = "t") -> dict[str, Any]:
+    """The row that an import gives for a candidate at this path."""
+    line = {"key": "k1", "task": task, "candidates": [{"model": "m", "image": path}]}
+    Path("g").mkdir(exist_ok=True)
+    Path("g/metadata.jsonl").write_text(json.dumps(line))
+    run("import --gallery g --out in --overwrite")
+    [row] = records.read(Path("in/m.parquet"), "candidates")
+    return row
+
+
+@pytest.mark.parametrize(
+    "path", ["m/\0.png", "m/\ud800.png", "/" + "a/" * 5000, "s3://\0", "m/" + "a" * 5000], ids=range(5)
+)
+def test_a_path_that_is_none_is_a_failed_candidate(work: Path, path: str) -> None:
+    row = imported_with(path)
+    assert row["status"] == "failed"
+    assert row["reason"].startswith("image missing")
+
+
+def test_a_task_that_cannot_be_written_is_the_prompts_own(work: Path) -> None:
+    assert imported_with("m/k1.png", "\ud800")["task"] == TASKS["k1"]
+
+
+def test_two_models_whose_names_become_the_same_are_refused(work: Path) -> None:
+    both = [{"model": name, "image": "a.png"} for name in ("模型", plain("模型"))]
+    Path("metadata.jsonl").write_text(json.dumps({"key": "k1", "candidates": both}))
+    with pytest.raises(metadata.GalleryError, match="two models have the same name"):
+        run("import --gallery . --out in")

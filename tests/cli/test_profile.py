@@ -1,0 +1,165 @@
+"""Profiles: what they make of params.yaml and dvc.yaml, and what they say beforehand that they need."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from editjudge.cli import profile
+from editjudge.core import hub, params
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import section
+from editjudge.editors import settings as editors
+from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.stages.graph import plan
+from editjudge.stages.graph.check import wrong
+from editjudge.training.settings import TrainJudgeSetting
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "profiles").iterdir())
+READY = yaml.safe_load((ROOT / "configs/editors.yaml").read_text())
+# What a user brings, or starts, before a profile runs.
+BROUGHT = "not found|no file models/"
+
+
+def applied(name: str) -> dict[str, Any]:
+    values = YAML().load((ROOT / "params.yaml").read_text())
+    with contextlib.chdir(ROOT):
+        profile.apply(values, name)
+    return json.loads(json.dumps(values))
+
+
+def test_null_takes_away_and_new_keys_stand_first() -> None:
+    values = YAML().load("a: {b: 1, c: [1, 2]}\nd: 2\n# of e\ne: 3\n")
+    profile.merge(values, {"a": {"b": None, "c": [3]}, "f": {"g": {"h": 4}}, "d": 5, "none": None})
+    assert json.loads(json.dumps(values)) == {"f": {"g": {"h": 4}}, "a": {"c": [3]}, "d": 5, "e": 3}
+    assert list(values) == ["f", "a", "d", "e"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_is_one_that_every_stage_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    outs = [r"models/(judge|tiny_base|adapter)", r"data/probe_bench\.parquet"]
+    found = [line for line in wrong(applied(name), outs) if not any(word in line for word in BROUGHT.split("|"))]
+    assert found == []
+
+
+def test_the_papers_profile_is_whole() -> None:
+    values = applied("paper")
+    assert len(values["tasks"]) == 18
+    assert set(values["raw_pairs"]["sources"]) == set(values["tasks"])
+    assert len(values["editors"]) == 13
+    assert values["editors"] == {name: READY[name] for name in values["editors"]}
+    assert not [given for given in values["judges"].values() if given["backend"] == "measures"]
+    assert [given["form"] for given in values["benchmarks"].values()] == ["vcreward", "editscore"]
+    assert values["gedit_bench"]["hub"]
+    sources = [source for own in values["raw_pairs"]["sources"].values() for source in own.values()]
+    assert "probe" not in {source["format"] for source in sources}
+    assert min(source["most"] for source in sources if "most" in source) >= values["filter"]["sample_num"] == 1500
+    training = section(values, "train_judge", TrainJudgeSetting)
+    assert (training.augmentation, training.launch.processes) == ("none", 0), "0: one for each GPU"
+    assert "@" in values["measures"]["clip"], "its main revision has no safetensors"
+    asked = [*values["judges"].values(), *values["pairwise"]["judges"].values()]
+    assert {given["prompt"] for given in asked if hub.is_id(given.get("model", ""))} == {"decision"}
+    served = [given for given in (*asked, *values["raters"].values()) if given["backend"] == "served"]
+    at_once = values["serve"]["data_parallel"] * values["serve"]["max_num_seqs"]
+    assert {given.get("max_in_flight") for given in served} == {at_once}, "fewer leave GPUs idle"
+
+
+def test_the_rehearsal_is_the_papers_profile_but_for_numbers_and_the_engine() -> None:
+    """No name of a model, data set, class, prompt or measure is another."""
+
+    def leaves(node: Any, where: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+        if isinstance(node, dict):
+            return {key: value for name, each in node.items() for key, value in leaves(each, (*where, name)).items()}
+        return {where: node}
+
+    paper, rehearsal = applied("paper"), applied("rehearsal")
+    kinds = [{given.get("pipeline") for given in values["editors"].values()} for values in (paper, rehearsal)]
+    assert kinds[0] == kinds[1], "an editor of each pipeline class, and one behind an API"
+    paper, rehearsal = leaves(paper), leaves(rehearsal)
+    assert {key[0] for key in set(paper) - set(rehearsal)} == {"editors"}
+    numbers = {"private_hosts", "log_every", "pixels", "multiple"}
+    assert {key[-1] for key in set(rehearsal) - set(paper)} == numbers | {"rule"}
+    words = {key[-1] for key, value in rehearsal.items() if isinstance(value, str) and value != paper.get(key)}
+    assert words == {"engine", "rule"}
+
+
+def test_a_profile_is_put_into_params_and_dvc_yaml(tmp_path: Path) -> None:
+    for name in ("params.yaml", "dvc.yaml", "profiles", "configs", "src"):
+        subprocess.run(["cp", "-r", ROOT / name, tmp_path], check=True)
+    command = [sys.executable, "-m", "editjudge", "profile", "paper"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": "src"}, check=True)
+    text = (tmp_path / "params.yaml").read_text()
+    assert yaml.safe_load(text) == applied("paper")
+    assert not {"&", "*"} & {word[0] for line in text.splitlines() for word in line.partition("#")[0].split()}, (
+        "no alias"
+    )
+    graph = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
+    assert list(graph["candidates"]["foreach"]) == list(applied("paper")["editors"])
+    assert "data/sources/UnicEdit-10M" in graph["raw_pairs"]["do"]["deps"]
+
+
+def test_a_profile_that_is_not_there_is_one_line() -> None:
+    with contextlib.chdir(ROOT), pytest.raises(ParamsError, match=r"no profile 'papper'; did you mean paper"):
+        list(profile.patches("papper"))
+
+
+def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*given: Any) -> None:
+        raise AssertionError("the network is asked")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.chdir(ROOT)
+    said = profile.needs("paper")
+    values = applied("paper")
+    for name in ("clip", "dinov3", "segmenter", "lpips", "depth", "parsing", "pose"):
+        assert said.count(values["measures"][name]) >= 2, "its size and its memory"
+    for entry in values["editors"].values():
+        assert entry["model"] in said
+    assert "HF_TOKEN: NOT SET" in said
+    assert "accept it at huggingface.co/facebook/dinov3-vitb16-pretrain-lvd1689m" in said
+    assert "by hand: hf download xiaotanhua/UnicEdit-10M" in said
+    assert "http://127.0.0.1:25932/v1" in said
+    assert "images of glm_image                         30,286  hours unknown" in said
+    # 1,200 prompts, 78 pairs of 13 models, both orders, one judge
+    assert "questions of the arena                     187,200  hours 7.9" in said
+
+
+def test_what_is_not_known_is_said_to_be_unknown() -> None:
+    values = applied("paper")
+    values["measures"]["clip"] = "nobody/heard-of-it"
+    values["benchmarks"] = {"own": {"form": "vcreward", "hub": "nobody/bench"}}
+    with contextlib.chdir(ROOT):
+        lines = plan.text(values).splitlines()
+    assert [line.split()[1] for line in lines if "nobody/heard-of-it" in line and "clip" in line] == ["unknown"] * 2
+    assert next(line for line in lines if "benchmark own" in line).split()[-3:] == ["unknown", "hours", "unknown"]
+
+
+def test_the_shipped_setting_fetches_nothing() -> None:
+    with contextlib.chdir(ROOT):
+        said = plan.text(params.load())
+    assert "in all 0 GB, and 0 of a size that is unknown" in said
+
+
+def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
+    named = {entry["model"] for entry in READY.values()} | {e["lora"]["model"] for e in READY.values() if "lora" in e}
+    named |= {need.name.partition("@")[0] for need in plan.needs(applied("paper"))}
+    named = {name for name in named if not name.startswith("data/sources/own/")}
+    assert set(plan.FACTS["models"]) == named, "each is known or said to be unknown, and none is left over"
+    for name, facts in plan.FACTS["models"].items():
+        assert ("source" in facts) == ("gb" in facts or "memory" in facts), name
+    assert all(hub.ID.fullmatch(name) or Path(name).parts[0] in ("models", "data") for name in plan.FACTS["models"])
+    for name in READY:
+        setting = editors.read({"editors": READY}, name)
+        if isinstance(setting, DiffusersSetting) and setting.gpus_per_worker == 1:
+            assert (plan.FACTS["models"][setting.model].get("memory") or 0) <= 80, f"{name} needs more than one GPU"

@@ -1,0 +1,368 @@
+"""What is published: into the folder that travels with git, and to a server that speaks S3, with its failures."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from dvc.cli import main as dvc_main
+from s3 import Proxy, moto, proxy
+
+from editjudge.cli import provenance, publish, seed
+from editjudge.core.errors import UserError
+from editjudge.engine.resume import RecordCache
+
+GRAPH = """
+stages:
+  images:
+    cmd: mkdir -p data && seq 100000 > data/images.txt
+    params: [count]
+    outs: [data/images.txt]
+  judge:
+    cmd: mkdir -p models/judge && head -3 data/images.txt > models/judge/weights && echo {} > models/judge/config.json
+    deps: [data/images.txt]
+    outs: [models/judge]
+  bench:
+    foreach: [one, two]
+    do:
+      cmd: mkdir -p data/verdicts && echo ${item} > data/verdicts/${item}.txt
+      deps: [models/judge]
+      outs:
+      - data/verdicts/${item}.txt
+artifacts:
+  judge: {path: models/judge, type: model, desc: A judge., meta: {metrics: [metrics.json]}}
+  verdicts: {path: data/verdicts, type: dataset, desc: Verdicts.}
+  pictures: {path: data/images.txt, type: dataset, desc: Pictures.}
+"""
+METRICS = {"judges": [{"judge": "first", "accuracy": {"accuracy": 0.75, "low": 0.5, "high": 0.875}}]}
+STAGES = ["judge", "bench"]
+BUCKET = "s3://team/editjudge"
+
+
+def git(*words: str, cwd: Path | None = None) -> str:
+    return subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def dvc(*words: str) -> int:
+    return dvc_main(list(words))
+
+
+def name_commits(patch: pytest.MonkeyPatch) -> None:
+    for who in ("AUTHOR", "COMMITTER"):
+        patch.setenv(f"GIT_{who}_NAME", "t")
+        patch.setenv(f"GIT_{who}_EMAIL", "t@t")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A home without settings, a name for commits, keys that any bucket here takes, few and quick tries."""
+    name_commits(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DVC_NO_ANALYTICS", "true")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose graph has run, committed; with the remote `published`. Copy it."""
+    folder = tmp_path_factory.mktemp("made") / "repository"
+    folder.mkdir()
+    (folder / "dvc.yaml").write_text(GRAPH)
+    (folder / "params.yaml").write_text("count: 7\n")
+    (folder / "metrics.json").write_text(json.dumps(METRICS))
+    (folder / ".gitignore").write_text("/published/\n/data/**\n!/data/**/\n!/data/**/*.dvc\n/models/*\nwork/\n")
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        name_commits(patch)
+        git("init", "-q", "-b", "main")
+        assert dvc("init", "-q") == dvc("repro", "-q") == 0
+        assert dvc("remote", "add", "-q", "-d", "published", "published") == 0
+        assert dvc("remote", "modify", "-q", "published", "verify", "true") == 0
+        git("add", "-A")
+        git("commit", "-qm", "state")
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path / "own", symlinks=True)
+    monkeypatch.chdir(tmp_path / "own")
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def elsewhere(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+    """elsewhere(): goes to a fresh clone."""
+
+    def clone() -> Path:
+        folder = tmp_path / f"clone{len(list(tmp_path.glob('clone*')))}"
+        git("clone", "-q", str(here), str(folder))
+        monkeypatch.chdir(folder)
+        return folder
+
+    return clone
+
+
+def object_of(path: Path) -> str:
+    digest = provenance.md5(path)
+    return f"files/md5/{digest[:2]}/{digest[2:]}"
+
+
+def test_a_clone_pulls_what_was_published_and_has_nothing_to_run(here: Path, elsewhere, capfd) -> None:
+    publish.publish(*STAGES)
+    git("commit", "-qm", "published")
+    assert git("status", "--porcelain") == ""
+    clone = elsewhere()
+    assert dvc("pull", "-q", "-r", "published", *STAGES) == 0
+    assert (clone / "models/judge/weights").read_text() == "1\n2\n3\n"
+    assert (clone / "data/verdicts/two.txt").is_file()
+    assert not (clone / "data/images.txt").exists()
+    assert git("status", "--porcelain") == ""
+    capfd.readouterr()
+    assert dvc("repro", "--allow-missing") == 0
+    assert "Running stage" not in capfd.readouterr().out
+    assert git("status", "--porcelain") == ""
+
+
+def test_resume_state_comes_with_what_is_pulled(here: Path, elsewhere) -> None:
+    with RecordCache(Path("work/judge/j.sqlite")) as cache:
+        cache.put("key", {"text": "A"})
+    publish.publish(*STAGES, version="v1.0.0")
+    assert git("status", "--porcelain") == ""
+    publish.publish(*STAGES)  # once more, with nothing new
+    assert git("status", "--porcelain") == ""
+    clone = elsewhere()
+    assert dvc("pull", "-q", "-r", "published", *STAGES) == 0
+    assert seed.read_records() == 1
+    with RecordCache(clone / "work/judge/j.sqlite") as cache:
+        assert cache.get("key") == ({"text": "A"}, None)
+
+
+def test_the_folder_has_what_is_published_now_and_nothing_else(here: Path) -> None:
+    publish.publish(*STAGES)
+    first = set(git("ls-files", "published").splitlines())
+    assert len(first) == 5  # the judge's folder and two files, two verdicts
+    git("commit", "-qm", "published")
+    assert dvc("push", "-q") == 0  # everything, into the folder: git does not see it
+    assert git("status", "--porcelain") == ""
+    (here / "dvc.yaml").write_text(GRAPH.replace("head -3", "head -4"))
+    assert dvc("repro", "-q") == 0
+    git("commit", "-qam", "another judge")
+    publish.publish(*STAGES)
+    second = set(git("ls-files", "published").splitlines())
+    assert len(second) == 5
+    assert len(first & second) == 3
+    assert {f"published/{object_of(here / 'models/judge/weights')}"} == second & {
+        str(file.relative_to(here)) for file in (here / "published").rglob("*") if file.stat().st_size == 8
+    }
+
+
+def test_each_artifact_has_a_card_and_a_version_by_which_it_is_fetched(here: Path, tmp_path: Path) -> None:
+    made_by = git("rev-parse", "HEAD")
+    publish.publish(*STAGES, version="v1.0.0")
+    assert git("tag").splitlines() == ["judge@v1.0.0", "pictures@v1.0.0", "verdicts@v1.0.0"]
+    assert git("status", "--porcelain") == ""
+    text = (here / "docs/cards/judge.md").read_text()
+    shutil.rmtree(".dvc/cache")
+    for part in (
+        made_by,
+        "stage: judge",
+        "data/images.txt:",
+        "| accuracy, first | 0.750 (0.500 to 0.875) |",
+        "license:",
+    ):
+        assert part in text
+    assert "stage: bench@two" in (here / "docs/cards/verdicts.md").read_text()
+    assert dvc("artifacts", "get", ".", "judge", "--rev", "v1.0.0", "-o", str(tmp_path / "got")) == 0
+    assert (tmp_path / "got/weights").read_text() == "1\n2\n3\n"
+    from gto import api
+
+    api.assign(".", "judge", "prod", version="v1.0.0")
+    assert dvc("artifacts", "get", ".", "judge", "--stage", "prod", "-o", str(tmp_path / "prod")) == 0
+    with pytest.raises(UserError, match=r"judge@v1.0.0 is registered already"):
+        publish.publish(*STAGES, version="v1.0.0")
+
+
+def test_nothing_is_published_that_is_not_committed_or_too_large(here: Path, monkeypatch) -> None:
+    (here / "params.yaml").write_text("count: 8\n")
+    with pytest.raises(UserError, match=r"1 files are changed and not committed: params.yaml"):
+        publish.publish(*STAGES)
+    git("checkout", "-q", "params.yaml")
+    with pytest.raises(UserError, match="has no stage nobody"):
+        publish.publish("nobody")
+    monkeypatch.setattr(publish, "MOST_BYTES", 100)
+    with pytest.raises(
+        UserError, match=r"published/ would have 588,\d+ bytes, most are 100; the largest is data/images"
+    ):
+        publish.publish("images", "judge")
+    assert not (here / "published").exists()
+
+
+def test_a_version_that_lacks_an_object_is_not_tagged(here: Path) -> None:
+    lost = here / ".dvc/cache" / object_of(here / "data/verdicts/two.txt")
+    lost.unlink()
+    with pytest.raises(UserError, match=r"published lacks 1 objects, among them data/verdicts/two.txt"):
+        publish.publish(*STAGES, version="v1.0.0")
+    assert git("tag") == ""
+
+
+def test_provenance_knows_a_file_by_its_bytes(here: Path, tmp_path: Path) -> None:
+    first = git("rev-parse", "HEAD")
+    git("commit", "-q", "--allow-empty", "-m", "later")
+    shutil.copy("models/judge/weights", tmp_path / "renamed")
+    found = provenance.of(tmp_path / "renamed")
+    assert found["commit"].split()[0] == first
+    assert (found["stage"], found["path"]) == ("judge", "models/judge")
+    assert found["inputs"] == {"data/images.txt": f"{provenance.md5(Path('data/images.txt'))} of images"}
+    assert provenance.of(Path("data/images.txt"))["params"] == {"count": 7}
+    with pytest.raises(UserError, match="no commit's"):
+        provenance.of(here / "dvc.yaml")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with moto() as port:
+        yield port
+
+
+@pytest.fixture
+def s3(server: int, here: Path) -> Iterator[Proxy]:
+    """A bucket, empty, behind a proxy, and the remote `store` of a writer that points to it."""
+    tell(server, "reset")
+    client(server).create_bucket(Bucket="team")
+    everyone = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:HeadObject", "s3:ListBucket"]}
+    everyone |= {"Resource": ["arn:aws:s3:::team", "arn:aws:s3:::team/*"]}
+    client(server).put_bucket_policy(
+        Bucket="team", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everyone]})
+    )
+    with proxy(server) as before:
+        point(before)
+        yield before
+
+
+def tell(port: int, what: str, data: bytes = b"") -> None:
+    """Something to moto itself."""
+    url = f"http://127.0.0.1:{port}/moto-api/{what}"
+    asked = urllib.request.Request(url, data, {"Content-Type": "text/plain"}, method="POST")
+    urllib.request.urlopen(asked).close()
+
+
+def client(port: int):
+    where = f"http://127.0.0.1:{port}"
+    return boto3.client(
+        "s3", endpoint_url=where, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
+    )
+
+
+def point(at: Proxy, bucket: str = BUCKET, **settings: str) -> None:
+    """As `make store` does, and where the server is."""
+    assert dvc("remote", "add", "-q", "--local", "-f", "store", bucket) == 0
+    url = f"http://127.0.0.1:{at.server_port}"
+    for name, value in {"verify": "true", "endpointurl": url, "region": "us-east-1", **settings}.items():
+        assert dvc("remote", "modify", "-q", "--local", "store", name, value) == 0
+
+
+def keys(port: int) -> set[str]:
+    return {entry["Key"] for entry in client(port).list_objects_v2(Bucket="team").get("Contents", [])}
+
+
+def test_a_team_publishes_all_and_others_read_it_without_an_account(here, s3: Proxy, elsewhere, monkeypatch) -> None:
+    publish.publish(*STAGES, version="v1.0.0")
+    there = keys(s3.behind)
+    assert f"editjudge/{object_of(here / 'data/images.txt')}" in there
+    assert any("/runs/" in key for key in there), "the run-cache"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    clone = elsewhere()
+    point(s3, allow_anonymous_login="true")
+    assert dvc("pull", "-q", "-r", "store") == 0
+    assert len((clone / "data/images.txt").read_text().splitlines()) == 100000
+    assert git("status", "--porcelain") == ""
+    publish.publish(*STAGES)  # a reader's `store` is not written
+    assert keys(s3.behind) == there
+    assert dvc("get", "-q", str(here), "data/verdicts/one.txt", "--remote", "store") == 0
+
+
+def test_a_bucket_that_is_not_there_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
+    point(s3, "s3://nobody/editjudge")
+    with pytest.raises(UserError, match=r"remote store: .*bucket") as error:
+        publish.publish(*STAGES, version="v1.0.0")
+    assert "\n" not in str(error.value)
+    assert git("tag") == ""
+
+
+def test_a_wrong_key_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
+    tell(s3.behind, "reset-auth", b"0")  # from now on keys are looked at
+    try:
+        with pytest.raises(UserError, match=r"remote store: ") as error:
+            publish.publish(*STAGES, version="v1.0.0")
+    finally:
+        tell(s3.behind, "reset-auth", b"inf")
+    print(error.value)
+    assert "\n" not in str(error.value)
+    assert git("tag") == ""
+
+
+def test_busy_and_dropping_servers_are_asked_again(here, s3: Proxy, elsewhere) -> None:
+    publish.publish(*STAGES)
+    clone = elsewhere()
+    point(s3)
+    s3.faults += ["busy", "busy", "drop"]
+    assert dvc("pull", "-q", "-r", "store") == 0
+    assert len(s3.failed) == 3
+    assert (clone / "data/images.txt").is_file()
+
+
+def test_a_truncated_object_is_named_and_fetched_again(here, s3: Proxy, elsewhere, caplog) -> None:
+    publish.publish(*STAGES)
+    name = object_of(here / "data/images.txt")
+    clone = elsewhere()
+    point(s3)
+    s3.faults += ["short"]
+    assert dvc("pull", "-r", "store", "data/images.txt") != 0
+    assert name.replace("files/md5/", "").replace("/", "") in caplog.text.replace("/", "")
+    assert not (clone / "data/images.txt").exists()
+    assert dvc("pull", "-q", "-r", "store", "data/images.txt") == 0
+    assert (clone / "data/images.txt").stat().st_size == (here / "data/images.txt").stat().st_size
+
+
+def test_two_users_of_one_cache_pay_once_and_break_nothing(here: Path, elsewhere, tmp_path: Path) -> None:
+    """Each stage tells that it ran; the two begin at once, a third comes later."""
+    ran = tmp_path / "ran"
+    (here / "dvc.yaml").write_text(GRAPH.replace("cmd: mkdir", f"cmd: echo x >> {ran} && mkdir"))
+    (here / "params.yaml").write_text("count: 8\n")
+    git("commit", "-qam", "stages that tell")
+    users = [elsewhere() for _ in range(3)]
+    for user in users:
+        with contextlib.chdir(user):
+            assert dvc("cache", "dir", "-q", "--local", str(tmp_path / "cache")) == 0
+            assert dvc("config", "-q", "--local", "cache.shared", "group") == 0
+            assert dvc("config", "-q", "--local", "cache.type", "hardlink,symlink") == 0
+    command = [sys.executable, "-m", "dvc", "repro", "-q"]
+    both = [subprocess.Popen(command, cwd=user) for user in users[:2]]
+    assert [process.wait() for process in both] == [0, 0]
+    times = len(ran.read_text().splitlines())
+    assert 4 <= times <= 8  # a stage of which nobody has the results yet is run by each that begins it
+    with contextlib.chdir(users[2]):
+        assert dvc("repro", "-q") == 0
+        assert dvc("status", "-q") == 0
+    assert len(ran.read_text().splitlines()) == times
+    objects = [file for file in (tmp_path / "cache/files/md5").rglob("*") if file.is_file()]
+    assert len(objects) == 6
+    assert all(file.parent.name + file.name.removesuffix(".dir") == digest(file) for file in objects)
+    assert {(user / "dvc.lock").read_text() for user in users} == {(users[0] / "dvc.lock").read_text()}
+    assert all((user / "models/judge/weights").stat().st_nlink == 4 for user in users)
+
+
+def digest(file: Path) -> str:
+    return hashlib.md5(file.read_bytes()).hexdigest()
