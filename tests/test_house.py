@@ -28,8 +28,6 @@ UNCUT = {
 }
 # Class names that stand twice and are still to be renamed.
 TWICE = {
-    "Candidate",
-    "Pictures",
     "Prompt",
 }
 # Rooms of the old house that others still empty.

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import SeedableRandomSampler
-from editjudge.models.chat.transformers_judge import LocalModel
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from judging import compare
