@@ -1,8 +1,6 @@
 """Starts a training as several processes, on one node or on several, and brings their end together."""
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +14,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from editjudge.core.errors import UserError
-from editjudge.engine.workers import cores
+from editjudge.engine.workers import cores, end_with_parent
 from editjudge.training.settings import LaunchSetting
 
 PATIENCE = 3600  # seconds that a node waits for the others
-PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux' prctl
 
 
 class TrainingError(UserError, RuntimeError):
@@ -97,8 +94,7 @@ def worker(train: Callable[[], None]) -> None:
     """Runs `train` as one of the processes that `start` started: its error reaches the launcher, and the launcher's
     death it (on Linux), so that no training goes on unseen.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
+    end_with_parent()
     record(train)()
     if torch.distributed.is_initialized():  # gloo's threads, alive when Python ends, abort it now and then
         torch.distributed.destroy_process_group()

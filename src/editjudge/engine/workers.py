@@ -1,5 +1,6 @@
 """Processes for work on many records, one a core."""
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -8,14 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess, current_process
-from threading import Thread
+from multiprocessing.process import current_process
 from typing import Any, TypeVar
 
 import cv2
 
 from editjudge.engine.progress import progress
 
+LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -85,24 +86,19 @@ def _begin() -> None:
     end_with_parent()
 
 
-def end_with_parent() -> None:
-    """This process ends when its parent is killed, even amid work of minutes: a killed stage leaves none behind.
-
-    The parent holds one end of a pipe. Linux kills this process when that end closes, whatever it is at; elsewhere a
-    thread does, as soon as the work lets threads run.
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """On Linux this process gets the signal when the one that started it ends, however that ends: a killed stage leaves
+    no process behind. A process of `fork_server` hears of it by the pipe that its parent holds, since it is forked by the
+    server, which lives on; a program that a stage starts, by the kernel's own signal.
     """
     parent = parent_process()
-    assert parent is not None
-    if sys.platform == "linux":
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-        if not parent.is_alive():  # killed before
-            os._exit(1)
-    else:
-        Thread(target=_end_after, args=(parent,), daemon=True).start()
-
-
-def _end_after(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
+    if sys.platform != "linux":
+        return
+    if parent is None:
+        LIBC.prctl(PARENT_DIED, number)
+        return
+    fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, number)
+    fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if not parent.is_alive():  # killed before
+        os._exit(1)

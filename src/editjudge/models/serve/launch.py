@@ -1,6 +1,5 @@
 """A checkpoint behind the OpenAI-compatible chat API, as long as it is needed: by vLLM, or by the embedded server."""
 
-import ctypes
 import http.client
 import json
 import os
@@ -14,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,9 +26,9 @@ from editjudge.core import portable
 from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
+from editjudge.engine.workers import end_with_parent
 
 LAST_LINES = 15
-LIBC, PARENT_DIED = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG of Linux' prctl
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -118,19 +118,14 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": end_with_parent}
+        ends = partial(end_with_parent, signal.SIGTERM)  # which servers clean up after
+        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": ends}
         process = subprocess.Popen(command, **streams, **told)
         try:
             wait_until_healthy(process, how, port, log)
             yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
         finally:
             stop(process, how.stop_seconds)
-
-
-def end_with_parent() -> None:
-    """In the new process: SIGTERM, which servers clean up after, once the thread that started it is gone (on Linux)."""
-    if sys.platform == "linux":
-        LIBC.prctl(PARENT_DIED, signal.SIGTERM)
 
 
 def environment(how: Serving) -> dict[str, str]:
