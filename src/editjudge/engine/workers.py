@@ -88,8 +88,8 @@ def _begin() -> None:
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:
     """On Linux this process gets the signal when the one that started it ends, however that ends: a killed stage leaves
-    no process behind. A process of `fork_server` hears of it by the pipe that its parent holds, since it is forked by the
-    server, which lives on; a program that a stage starts, by the kernel's own signal.
+    no process behind. A process of `fork_server` hears of it by the pipe that its parent holds, since it is forked by
+    the server, which lives on; a program that a stage starts, by the kernel's own signal.
     """
     parent = parent_process()
     if sys.platform != "linux":
