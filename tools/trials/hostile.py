@@ -26,6 +26,7 @@ from PIL import Image
 from starlette.applications import Starlette
 
 from editjudge.core import downloads
+from editjudge.core.downloads import DownloadLimits
 from editjudge.core.errors import UserError
 from editjudge.core.keys import FILE_NAME, plain
 from editjudge.core.tables import RowError
@@ -37,10 +38,9 @@ from editjudge.models.serve.server import Server, ServerLimits
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 from editjudge.sources.pictures import local
-from editjudge.sources.settings import Limits
 
 HOST, OTHER = "127.0.0.1", "127.0.0.2"
-LIMITS = Limits(at_once=2, megabytes=0.05, seconds=0.3, attempts=2, private_hosts=False)
+LIMITS = DownloadLimits(at_once=2, megabytes=0.05, seconds=0.3, attempts=2, private_hosts=False)
 WAYS = ("whole",) * 20 + ("cut", "drip", "hold", "endless", "tls")
 SECRET, KEY = b"\x89PNG\r\n\x1a\nsecret", "sesame"
 

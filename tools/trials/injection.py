@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from editjudge.benchmarks.preferences import forms
-from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question
 
@@ -27,9 +26,8 @@ ATTACKS = {
 
 
 def winners(questions: list[Question], folder: Path) -> list[str | None]:
-    accounts = asking.open_accounts({"judge": JUDGE})
-    with resume.RecordCache(folder / "judge.sqlite") as cache:
-        found = asking.ask(JUDGE, questions, {}, cache, accounts["judge"])
+    with asking.open_judge("judge", JUDGE, folder / "judge.sqlite") as judge:
+        found = judge.compare(questions)
     return [answer.forward.winner for answer in found]
 
 
