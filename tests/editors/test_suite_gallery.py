@@ -16,8 +16,8 @@ def cases(tmp_path: Path) -> list[Row]:
     return suite_files.load("imgedit_basic", suite_files.basic(tmp_path / "b", 5))
 
 
-def read(folder: Path, cases: list[Row]) -> tuple[list[Row], suite_gallery.Report]:
-    report = suite_gallery.Report()
+def read(folder: Path, cases: list[Row]) -> tuple[list[Row], suite_gallery.GalleryReport]:
+    report = suite_gallery.GalleryReport()
     return list(suite_gallery.read(folder, cases, "m", report)), report
 
 

@@ -183,5 +183,5 @@ def test_a_detector_works_on_all_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(resume, "run", lambda *given: started.append(given[4](9)) or [])
     how = DetectorSetting(model=str(tmp_path))
     with resume.RecordCache(tmp_path / "cache") as cache:
-        assert detecting.find([], how, False, cache) == []
+        assert detecting.find([], how, False, cache, "grounder") == []
     assert started == [["cuda:0", "cuda:1", "cuda:2"]]

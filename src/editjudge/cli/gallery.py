@@ -233,7 +233,7 @@ def read_suite(
         out: The Parquet file.
     """
     pictures.check_name(model, "model")
-    report = suite_gallery.Report()
+    report = suite_gallery.GalleryReport()
     rows = suite_gallery.read(gallery, _cases(suite), model, report)
     if out is None:
         for _ in rows:

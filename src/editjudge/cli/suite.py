@@ -151,7 +151,7 @@ def read_galleries(
     with records.TableWriter(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
         for gallery in galleries:
             model = gallery.stem if gallery.is_file() else gallery.absolute().name
-            report, file = suite_gallery.Report(), folder / f"{len(edits)}.parquet"
+            report, file = suite_gallery.GalleryReport(), folder / f"{len(edits)}.parquet"
             if model in edits:
                 raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
             pictures.check_name(model, "model")

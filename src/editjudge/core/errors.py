@@ -1,4 +1,4 @@
-"""The common base of all that a user can put right: a stage ends with its one line, without a traceback."""
+"""Base class of errors the user can fix: a stage ends with the message, one line, without a traceback."""
 
 
 class UserError(Exception):

@@ -7,14 +7,14 @@ FILE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}")  # a key or a model's n
 
 
 def place(text: str) -> float:
-    """The text's place from 0 to 1, by its hash: a share of names is those below it, whatever other names there are."""
+    """A number in 0..1 from the text's hash. Names below 0.1 are a tenth of all, whichever other names there are."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
 def plain(text: str, longest: int = 200, kept: str = "A-Za-z0-9._-") -> str:
-    """The text as a key, or a part of one: as it is where its characters are all kept and no more than `longest`.
+    """The text as a key or a part of one: unchanged if it has only `kept` characters and at most `longest` of them.
 
-    What had to be changed carries a hash, so that no two texts fall together.
+    A changed text ends with a hash, so that two texts never give the same key.
     """
     changed = re.sub(rf"[^{kept}]", "-", text)
     if changed == text and len(text) <= longest:

@@ -1,4 +1,4 @@
-"""A record's own masks: bool, (H, W), True where its object is; as PNG, COCO run lengths, rows of a contract."""
+"""Masks of objects, bool, (H, W), True inside: from and to PNG, COCO run lengths and rows of a contract."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A user's own regions of an image, as the columns of a table say them: `boxes` or `masks`, with `labels` if they wish.
+"""A user's own regions of an image, from the columns of a table: `boxes` or `masks`, and optionally `labels`.
 
 boxes: [x0, y0, x1, y1] in pixels of the image, x1 and y1 exclusive; a list of them, one an object. masks: one an
 object: a PNG (its path or bytes; the brighter half is the object), COCO run lengths {size, counts}, counts as a list

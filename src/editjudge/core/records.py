@@ -173,8 +173,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_details(path: Path, value: Any) -> None:
-    """What `dvc metrics` and `dvc exp show` shall leave out of their tables, which have no place for a list: a list of
-    the one value. Its file is a metric all the same, for DVC's run-cache holds no other outs that git has."""
+    """Metrics that `dvc metrics` and `dvc exp show` leave out of their tables: a list with the one value.
+
+    The file is declared as a metric all the same, since DVC's run-cache keeps no other outs that git tracks.
+    """
     write_json(path, [value])
 
 
@@ -184,7 +186,7 @@ def read_details(path: Path) -> Any:
 
 
 def in_groups(rows: Iterable[T], size: int = ROW_GROUP) -> Iterator[list[T]]:
-    """The rows in lists of `size`, the last one shorter, none empty."""
+    """The rows in lists of `size`; the last one may be shorter."""
     rest = iter(rows)
     while group := list(islice(rest, size)):
         yield group
@@ -235,9 +237,9 @@ class Refusals:
 def sort_out(
     rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", field: str
 ) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """Rows to `kept`, and those that are none, which have a reason, to `refused`.
+    """Write rows to `kept`, and rows with a `reason` to `refused`.
 
-    How many were kept by a field, in its order, and for metrics how many were kept and refused.
+    Returns how many were kept for each value of `field`, sorted, and the counts for metrics.
     """
     kinds, bad = Counter[str](), 0
     for row in rows:
@@ -253,8 +255,8 @@ def sort_out(
 class TableWriter:
     """Writes a CSV file row by row; the columns are known beforehand, so that a file without rows has them too.
 
-    It has a temporary name until the block ends, with an error (but for a full disk) or without: what was refused says
-    why.
+    It has a temporary name until the block ends. After an error it is kept, since it says why rows were refused; not
+    after a full disk.
     """
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
-"""Rows of published files, one after the other: no file is in memory as a whole, but for JSON that is no JSONL.
+"""Reads the rows of published files one by one; only JSON that is not JSON lines is loaded whole.
 
-A row that cannot be read is a RowError in its place. A file that cannot be read is a TableError.
+A row that cannot be read is yielded as a RowError. A file that cannot be read raises TableError.
 """
 
 import csv
@@ -26,7 +26,7 @@ BROKEN = (ValueError, OverflowError, pa.ArrowNotImplementedError, OSError)
 
 
 class TableError(UserError, ValueError):
-    """A published data set that cannot be read at all; the message names the file, or what it was looked for under."""
+    """A published data set that cannot be read at all; the message names the file or the hub id."""
 
 
 class RowError(ValueError):
@@ -46,7 +46,7 @@ Reader = Callable[[Path], Iterator[Values]]
 
 
 def jsonl(file: Path) -> Iterator[Values]:
-    """An object a line; empty lines are none."""
+    """One object a line; empty lines are skipped."""
     with file.open("rb") as lines:
         while line := lines.readline(LONGEST):
             if len(line) == LONGEST and not line.endswith(b"\n"):
@@ -77,7 +77,7 @@ def _mapping(value: Any) -> Values:
 
 
 def json_list(file: Path) -> Iterator[Values]:
-    """The items of a list, or one object. A break in it is an error of the file: nothing after it can be trusted."""
+    """The items of a list, or one object. Broken JSON is an error of the whole file: nothing behind it is read."""
     value = json_value(file)
     return map(_mapping, value if isinstance(value, list) else [value])
 
@@ -121,8 +121,8 @@ def json_value(file: Path) -> Any:
 def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:
     """The rows with the columns of `fields` that there are; none: all.
 
-    A row group without a row that is `wanted`, which is asked of text columns alone, is read without the others: what
-    belongs to other tasks costs no image.
+    wanted: whether a row is needed, from its text columns alone. A row group without such a row is read without its
+    other columns, so that rows of other tasks cost no image.
     """
     try:
         table = pq.ParquetFile(file)
@@ -162,9 +162,9 @@ def arrow(file: Path) -> Iterator[Values]:
 
 
 def delimited(file: Path, delimiter: str = ",", errors: str = "strict") -> Iterator[Values]:
-    """A table with names in its first line; a cell that a row lacks is None.
+    """A table with column names in its first line; a missing cell is None.
 
-    errors: what is done with text that is no UTF-8; "surrogateescape" leaves it to be refused where it is used.
+    errors: how text that is not UTF-8 is decoded; with "surrogateescape" its row is refused where it is used.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig", errors=errors) as lines:

@@ -11,6 +11,7 @@ from editjudge.core import images, records
 from editjudge.core.code import identity
 from editjudge.engine import resume
 from editjudge.engine.workers import cores, on_devices
+from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.prompts import MOST_BOXES, FractionBox
 from editjudge.grounding.settings import DetectorSetting
 from editjudge.measures.annotation import slots
@@ -28,17 +29,11 @@ class Wanted:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Detection:
-    """Boxes in the order of the names; where there are none, a short word for why, and the reason."""
-
-    boxes: tuple[FractionBox, ...] = ()
-    kind: str | None = None
-    reason: str | None = None
-
-
-def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache) -> list[Detection]:
-    """What is found in each image: of every name at least one box, and of `one` that is wanted the surest."""
+def find(
+    wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache, place: str
+) -> list[tuple[FractionBox, ...] | Grounded]:
+    """The boxes in each image, in the order of the names: at least one of every name, and of `one` that is wanted the
+    surest; or why there are none, with `place` before the reason."""
     model = [slots.weights_version(Path(how.model)), identity(DETECTORS)]
     asked = [*model, how.dtype, how.threshold, how.overlap]
     named = [(resume.fingerprint(asked, item.names, bytes(item.image)), item) for item in wanted]
@@ -52,21 +47,24 @@ def find(wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resum
 
     results = resume.run(jobs, _detect, cache, "images, for boxes", start, lambda meta: meta["reason"] != OUT_OF_MEMORY)
     metas = (meta for job in results for meta, _ in job)
-    return [_found(item, meta, one) for item, meta in zip(wanted, metas, strict=True)]
+    return [_found(item, meta, one, place) for item, meta in zip(wanted, metas, strict=True)]
 
 
-def _found(item: Wanted, meta: Mapping[str, Any], one: bool) -> Detection:
+def _found(item: Wanted, meta: Mapping[str, Any], one: bool, place: str) -> tuple[FractionBox, ...] | Grounded:
+    def failed(kind: str, reason: str) -> Grounded:
+        return Grounded(kind=f"{place}: {kind}", reason=f"{place}: {reason}")
+
     if meta["reason"] is not None:
-        return Detection((), "unusable", meta["reason"])
+        return failed("unusable", meta["reason"])
     detected = meta["boxes"]
     missing = [name for n, name in enumerate(item.names) if all(label != n for label, *_ in detected)]
     if missing:
-        return Detection((), "no box", f"no box of {', '.join(map(repr, missing))} above the threshold")
+        return failed("no box", f"no box of {', '.join(map(repr, missing))} above the threshold")
     if one:
         detected = [max(detected, key=lambda each: each[1])]
     if len(detected) > MOST_BOXES:
-        return Detection((), "too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}")
-    return Detection(tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected))
+        return failed("too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}")
+    return tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected)
 
 
 class _DetectorProcess:

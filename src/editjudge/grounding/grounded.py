@@ -1,4 +1,4 @@
-"""What is known of where a candidate's edit is."""
+"""Where a candidate's edit is: boxes in the source and in the edited image, or the reason why there are none."""
 
 from dataclasses import dataclass
 

@@ -198,8 +198,8 @@ class _Run:
                 found[name] = ()
         if isinstance(how, DetectorSetting):
             wanted = [detecting.Wanted(asked[name][2], tuple(labels)) for name, (_, labels) in sought.items()]
-            said = detecting.find(wanted, how, prompt.one, self.cache)
-            return found | {name: _detected(which, each) for name, each in zip(sought, said, strict=True)}
+            said = detecting.find(wanted, how, prompt.one, self.cache, f"grounder, {which}")
+            return found | dict(zip(sought, said, strict=True))
         form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
         limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
         for name, (size, labels) in sought.items():
@@ -210,11 +210,6 @@ class _Run:
             inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
         findings = self.ask("grounder", how, inquiries, BOXES_SCHEMA)
         return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
-
-
-def _detected(which: Which, said: detecting.Detection) -> Boxes:
-    place = f"grounder, {which}"
-    return said.boxes if said.reason is None else _failed(f"{place}: {said.kind}", f"{place}: {said.reason}")
 
 
 def _read(role: str, finding: Finding) -> Any:

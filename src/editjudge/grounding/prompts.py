@@ -13,7 +13,7 @@ from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID
 from editjudge.grounding.instructions import Named
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
-from editjudge.models.endpoint.replies import read_object
+from editjudge.models.endpoint.replies import UNMENDED, read_object
 
 Form: TypeAlias = Literal["objects", "replacement", "either", "subject"]
 Coordinates: TypeAlias = Literal["absolute", "thousandths"]
@@ -24,7 +24,6 @@ MOST_LABELS = 8
 MOST_BOXES = 64
 SLACK = 0.05  # of a side by which a box may reach out of the image; what reaches further is in other coordinates
 LEAST = 0.5  # of a pixel or a thousandth that a box must be wide and high
-UNMENDED = r"(?!)"  # what read_object's mending never believes: a mended list of boxes may be another one
 
 _LABEL = {"type": "string", "pattern": r"^(?=.*[^\s])[^\x00-\x1f<>|{}]{1,120}$"}
 _LABELS = {"type": "array", "items": _LABEL, "maxItems": MOST_LABELS}

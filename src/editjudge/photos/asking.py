@@ -11,9 +11,8 @@ import numpy as np
 from editjudge.core import masks, records
 from editjudge.core.lined_yaml import read_lined
 from editjudge.core.prompts import PACKAGE, Prompt
-from editjudge.grounding.prompts import UNMENDED
 from editjudge.models.chat.forms import Finding, Inquiry
-from editjudge.models.endpoint.replies import read_object
+from editjudge.models.endpoint.replies import UNMENDED, read_object
 from editjudge.photos.edits import Choice, EditText, PlannedEdit, rough_size, scaled, sentence, where
 from editjudge.sources.photo_records import Photo
 

@@ -1,4 +1,4 @@
-"""The regions of a pool's photographs, and which photographs have none."""
+"""Finds the regions of the pool's photographs; photographs without any are refused."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""The published formats: which fields hold what, and what an upstream row becomes.
+"""The published formats of raw pairs: which fields hold what, and how a row becomes a pair.
 
-Rows carry no truth of their edit, and no regions but ImgEdit's grounded ones and those of one's own tables: the
-embedded editors and the measures that need boxes take them as failed records with a reason.
+Only ImgEdit's grounded records and users' own tables have regions, and no published row says how its edit is carried
+out: built-in editors and measures that need boxes record these pairs as failed, with a reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""From the published rows of a task's sources to raw pairs: which rows are its own, and why others are not kept.
+"""Turns the published rows of a task's sources into raw pairs; every row is kept, refused with a reason, or counted.
 
-Rows are read, their images had and checked on threads a little ahead, and kept or refused in the order of the source:
-the same files give the same pairs.
+Threads read rows and fetch and check their images a little ahead. Rows are kept or refused in the order of the source,
+so that the same files give the same pairs.
 """
 
 from collections import Counter, deque
@@ -63,7 +63,7 @@ class Intake:
         }
 
     def take_probe(self, rows: Iterable[Row]) -> None:
-        """The probe set is made to measure: its crops of few photos would fall to the filters."""
+        """Keep all pairs of the probe set: its crops of few photos would not pass the filters."""
         for row in rows:
             self.keep(row | {"source": self.name})
             self.rows += 1

@@ -29,7 +29,7 @@ def run(model: str) -> None:
         raise params.ParamsError(f"imported.{model}: `editors` has a model of this name")
     if not path.exists():
         raise params.ParamsError(f"imported.{model}.path: {path} not found")
-    found = suite_gallery.Report()
+    found = suite_gallery.GalleryReport()
     rows = _of_suite(path, setting.suite, model, found) if setting.suite else _of_arena(path, model)
     with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
         for row in progress.bar(None, f"images of {model}", "image", rows):
@@ -47,7 +47,7 @@ def _of_arena(path: Path, model: str) -> Iterator[records.Row]:
     return (pictures.candidate(key, task, model, given(key)) for key, task in tasks.items())
 
 
-def _of_suite(path: Path, suite: str, model: str, found: suite_gallery.Report) -> Iterator[records.Row]:
+def _of_suite(path: Path, suite: str, model: str, found: suite_gallery.GalleryReport) -> Iterator[records.Row]:
     cases = records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")
     return suite_gallery.read(path, cases, model, found)
 

@@ -1,4 +1,4 @@
-"""Every published form that is read, and the one way to a benchmark's items."""
+"""The published forms of reward benchmarks, and how a setting becomes a benchmark's items."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

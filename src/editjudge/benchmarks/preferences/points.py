@@ -1,4 +1,4 @@
-"""Edits that people rated one at a time, as the pairs that a judge of pairs can be asked about."""
+"""Turns edits that people rated one at a time into the pairs that a pairwise judge compares."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

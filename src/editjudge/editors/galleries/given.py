@@ -1,4 +1,4 @@
-"""Edits that a user has, by key: a folder of images, a gallery with its metadata.jsonl, or a table.
+"""A user's own edits by key: from a folder of images, a gallery with its metadata.jsonl, or a table.
 
 A folder has one image a key, named by it: KEY.png, .jpg, .jpeg or .webp. A table (CSV, JSON lines, Parquet) has the
 columns key and image, bytes or a path beside the table, and may have model. No image is copied or changed.

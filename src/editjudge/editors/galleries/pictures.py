@@ -102,10 +102,15 @@ def at_path(folder: Path, path: str) -> bytes | str:
 
 def by_key(folder: Path, key: str) -> bytes | str:
     """The file in the folder that has the key for its name, or why there is none."""
-    if not FILE_NAME.fullmatch(key):
-        return "the key cannot be a file's name"
+    return by_name(folder, key) if FILE_NAME.fullmatch(key) else "the key cannot be a file's name"
+
+
+def by_name(folder: Path, *names: str) -> bytes | str:
+    """The image under the first of these paths without an ending that is there, or why there is none."""
     try:
-        ending = next((ending for ending in ENDINGS if (folder / f"{key}{ending}").is_file()), None)
-        return NO_IMAGE if ending is None else reading.local(f"{key}{ending}", folder)
+        for name in names:
+            if ending := next((ending for ending in ENDINGS if (folder / f"{name}{ending}").is_file()), None):
+                return reading.local(f"{name}{ending}", folder)
     except RowError as error:
         return str(error)
+    return NO_IMAGE

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
-from editjudge.core.reading import local
 from editjudge.core.records import Row
-from editjudge.core.tables import RowError
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.given import METADATA, Given
 
@@ -19,8 +17,8 @@ SHOWN = 20  # names of each kind in a line
 
 
 @dataclass
-class Report:
-    """What a gallery has and lacks. missing: keys; broken: keys with the reason; extra: files that are of no case."""
+class GalleryReport:
+    """What a gallery has and lacks. missing: keys; broken: keys with the reason; extra: files of no case."""
 
     done: int = 0
     missing: list[str] = field(default_factory=list)
@@ -44,7 +42,7 @@ class Report:
         yield from ({"kind": "extra", "name": name, "reason": "of no case"} for name in self.extra)
 
 
-def read(path: Path, cases: Iterable[Row], model: str, report: Report) -> Iterator[Row]:
+def read(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) -> Iterator[Row]:
     """A row of the contract candidates for each case; what is missing or broken has failed with its reason.
 
     path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `given`. GalleryError.
@@ -55,7 +53,7 @@ def read(path: Path, cases: Iterable[Row], model: str, report: Report) -> Iterat
     for case in cases:
         known.add(case["key"])
         files.add(case["file"])
-        found = given(case["key"]) if folder is None else _file(folder, case["file"], case["key"])
+        found = given(case["key"]) if folder is None else pictures.by_name(folder, case["file"], case["key"])
         row = pictures.candidate(case["key"], case["task"], model, found)
         if row["status"] == "done":
             report.done += 1
@@ -65,17 +63,6 @@ def read(path: Path, cases: Iterable[Row], model: str, report: Report) -> Iterat
             report.broken[case["key"]] = row["reason"]
         yield row
     report.extra += _others(folder, known | files) if folder else sorted(set(given.listed()) - known)
-
-
-def _file(folder: Path, file: str, key: str) -> bytes | str:
-    """The image of a case, under its published name or its key, or why there is none."""
-    for name in dict.fromkeys((file, key)):
-        if ending := next((each for each in pictures.ENDINGS if (folder / f"{name}{each}").is_file()), None):
-            try:
-                return local(f"{name}{ending}", folder)
-            except RowError as error:
-                return str(error)
-    return pictures.NO_IMAGE
 
 
 def _others(folder: Path, known: set[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 END_OF_THINKING = "</think>"
 CLOSING = "`|V^= \t\r\n"  # after the object: a fence, or the delimiter ||V^=^V|| of VIEScore's replies
+UNMENDED = r"(?!)"  # `mendable` of `read_object` that matches nothing: a mended list of boxes may be another one
 QUOTED = 200  # characters of a reply that a reason quotes
 
 
