@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from editjudge.core.record import RowError
 
 from editjudge.core.records import RowWriter, TableWriter
+from editjudge.core.tables import RowError
 from editjudge.sources import formats, importing, settings
 from editjudge.sources.duplicates import Seen
 
