@@ -99,7 +99,7 @@ def test_broken_statistics_of_a_column_are_an_error_and_no_abort() -> None:
     """Found by tools/trials/fuzz.py: pyarrow ends the process."""
     done = subprocess.run(
         [sys.executable, "-c", READ_MUTANT],
-        cwd=ROOT / "benchmarks",
+        cwd=ROOT / "tools/trials",
         env=ENV,
         capture_output=True,
         text=True,
