@@ -41,8 +41,9 @@ for _ in range(int(sys.argv[3])):
 ROOT = Path(__file__).parents[2]
 ENV = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 READ_MUTANT = """
-import random, tempfile, fuzz
+import random, tempfile
 from pathlib import Path
+from tools.trials import fuzz
 mutant = fuzz.mutated(fuzz.parquet(), random.Random("Parquet 1610"))
 print(fuzz.handled("Parquet", mutant, Path(tempfile.mkdtemp())))
 """
@@ -99,7 +100,7 @@ def test_broken_statistics_of_a_column_are_an_error_and_no_abort() -> None:
     """Found by tools/trials/fuzz.py: pyarrow ends the process."""
     done = subprocess.run(
         [sys.executable, "-c", READ_MUTANT],
-        cwd=ROOT / "tools/trials",
+        cwd=ROOT,
         env=ENV,
         capture_output=True,
         text=True,
