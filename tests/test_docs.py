@@ -36,7 +36,7 @@ RUN = "here"
 # How a command of a code block is tested: RUN in a copy that has pulled what is published; the test that runs it; or
 # why it is only read: it needs a GPU, an account, a network, another disk, the published weights, or an hour.
 COMMANDS = {
-    r"make (pull|check|graph)$": RUN,
+    r"make (pull|check|graph|setup)$": RUN,
     r"make test$|pytest tests/": ".ci/run",
     r"make (repro|verify)$": "tests/test_pipeline.py",
     r"make rehearsal$": "tests/test_rehearsal.py",

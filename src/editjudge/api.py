@@ -24,6 +24,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, section
 from editjudge.core.shipped import settings_file
 from editjudge.core.winner import Winner
+from editjudge.engine.workers import OwnProcess
 from editjudge.judges import asking
 from editjudge.judges.protocol import Context, Edit, Question, Unscored, Verdict, mirrored
 from editjudge.measures.annotation import direct, slot_settings
@@ -33,6 +34,7 @@ from editjudge.statistics import ranking
 
 Picture: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 Boxes: TypeAlias = Sequence[tuple[int, int, int, int]]
+OwnProcess.imports_program = False
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,10 @@ def load_judge(name: str | None = None, *, params: str | os.PathLike[str] | None
     Raises ParamsError if there is none of this name, its settings are wrong or its model is not there.
 
     >>> with load_judge("measures") as judge:
-    ...     found = [judge.compare(photo, edit, photo, "Invert it", task="tone_transfer") for edit in (inverted, photo)]
-    >>> [each.winner for each in found]
-    ['Image B', 'Tie']
+    ...     found = judge.compare(photo, near, far, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
+    ...     again = judge.compare(photo, far, near, "Make it red", task="color_alter", boxes=[(30, 20, 66, 52)])
+    >>> found.winner, again.winner
+    ('Image A', 'Image B')
     """
     values = _settings(params)
     return LoadedJudge(values, name or next(iter(settings.leaf(values, "judges"))))

@@ -73,7 +73,7 @@ def test_a_stage_in_a_wrong_folder_ends_in_one_line(name: str) -> None:
         (["comparf"], "comparf: there is no such command; did you mean compare?"),
         (["check", "--wrong"], "check: Unknown option: --wrong."),
         (["suite", "--suite", "x", "--cases", "c"], "suite: Invalid value"),
-        (["check"], "check: params.yaml not found"),
+        (["check"], "check: dvc.yaml not found"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture) -> None:

@@ -204,7 +204,7 @@ def test_other_bad_files_are_named(tmp_path):
         matches.numbered(matches.load([saved(tmp_path, lines(GOOD))]).tail(1))
 
 
-run = functools.partial(forks.run, "stages.leaderboard")
+run = functools.partial(forks.program, "rank")
 
 
 def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
@@ -218,7 +218,7 @@ def test_the_command_ranks_files_that_lie_anywhere(tmp_path):
     listed, out = saved(tmp_path, "a\nb_vs_c\nd\n", "models.txt"), tmp_path / "out" / "board.json"
     files = [tmp_path / "vq.jsonl", tmp_path / "if.jsonl"]
     options = ["--prior", "published", "--replicates", 60, "--weighting", "balanced", "--seed", 3, "--models", listed]
-    done = run("--matches", *files, *options, "--by", "dimension", "--json", out)
+    done = run(*files, *options, "--by", "dimension", "--json", out)
     assert done.returncode == 0, done.stderr
     board = json.loads(out.read_text())
     assert [row["model"] for row in board["models"]] == ["a", "b_vs_c", "d"]
@@ -240,9 +240,9 @@ def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path):
         (ONE, "anchor_rating must be a finite number, not nan", "--anchor", "a", "--anchor-rating", "nan"),
         (ONE, "replicates must be at least 0, not -1", "--replicates", "-1"),
     ):
-        done = run("--matches", saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
+        done = run(saved(tmp_path, content), "--json", tmp_path / "out.json", *options)
         assert done.returncode == 1
-        assert done.stderr.startswith("leaderboard: ")
+        assert done.stderr.startswith("rank: ")
         assert message in done.stderr
         assert "Traceback" not in done.stderr
         assert not (tmp_path / "out.json").exists()
@@ -255,8 +255,9 @@ def test_a_part_that_cannot_be_rated_says_why(tmp_path):
     pq.write_table(
         pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "m.parquet"
     )
-    done = run("--matches", tmp_path / "m.parquet", "--by", "task")
-    one, two, three = json.loads(done.stdout)["by_task"]
+    done = run(tmp_path / "m.parquet", "--by", "task", "--json", tmp_path / "board.json")
+    assert done.returncode == 0, done.stderr
+    one, two, three = json.loads((tmp_path / "board.json").read_text())["by_task"]
     assert [row["rating"] for row in one["models"]] == [1000, 1000]
     assert one["reason"] is None
     assert (two["models"][0]["low"], two["separated"]) == (None, [["a"], ["b"]])
@@ -266,9 +267,9 @@ def test_a_part_that_cannot_be_rated_says_why(tmp_path):
 
 def test_only_ties_are_a_leaderboard_with_a_warning(tmp_path):
     pairs = [(f"p{p}_pair_a_vs_b", "Tie") for p in range(5)]
-    done = run("--matches", saved(tmp_path, lines(pairs)))
+    done = run(saved(tmp_path, lines(pairs)))
     assert done.returncode == 0
-    assert [row["rating"] for row in json.loads(done.stdout)["models"]] == [1000, 1000]
+    assert [line.split()[1:3] for line in done.stdout.splitlines()[1:3]] == [["a", "1000.0"], ["b", "1000.0"]]
     assert "nothing but ties" in done.stderr
 
 

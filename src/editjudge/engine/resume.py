@@ -22,7 +22,7 @@ from editjudge.core.code import check_unchanged
 from editjudge.core.errors import UserError
 from editjudge.core.files import held, sha256, work
 from editjudge.engine.progress import progress
-from editjudge.engine.workers import check_main, processes
+from editjudge.engine.workers import processes
 
 BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
 FRESH_SECONDS = 2.0  # in which a file may be written twice at what its disk takes for one time
@@ -46,7 +46,6 @@ class RecordCache:
     """Finished records by fingerprint. Each is committed when it is put: SIGKILL loses none. Raises CacheError."""
 
     def __init__(self, path: Path) -> None:
-        check_main()
         self.reused = self.computed = self.damaged = 0
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import forkserver, get_context, parent_process
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import current_process
+from multiprocessing import forkserver, parent_process
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import ModuleType
 from typing import Any, TypeVar
 
 import cv2
@@ -26,20 +26,38 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+class OwnProcess(ForkServerProcess):
+    """A worker process. imports_program: whether it imports the program that starts it, as multiprocessing does.
+
+    The public API sets it to False: its processes call our functions only, so a user's script needs no main guard.
+    """
+
+    imports_program = True
+
+    @staticmethod
+    def _Popen(process: Any) -> Any:
+        program = sys.modules["__main__"]
+        if OwnProcess.imports_program:
+            return ForkServerProcess._Popen(process)
+        sys.modules["__main__"] = ModuleType("__main__")  # multiprocessing looks here for what to import
+        try:
+            return ForkServerProcess._Popen(process)
+        finally:
+            sys.modules["__main__"] = program
+
+
+class OwnContext(ForkServerContext):
+    Process = OwnProcess
+
+
 def fork_server(*modules: str) -> ForkServerContext:
     """Processes that start in milliseconds: a server imports once what this process has of ours, and `modules`.
 
     Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children.
     """
-    context = get_context("forkserver")
+    context = OwnContext()
     context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
     return context
-
-
-def check_main() -> None:
-    """RuntimeError: a program whose work is not under `if __name__ == "__main__":` begins it again in its processes."""
-    if getattr(current_process(), "_inheriting", False):  # multiprocessing's own sign, while it imports the program
-        raise RuntimeError('put what your program does under `if __name__ == "__main__":`: its processes import it')
 
 
 def import_ahead(*modules: str) -> None:
