@@ -11,6 +11,7 @@ import training_pairs
 from training_pairs import TASK
 
 from editjudge.core import records
+from editjudge.core.errors import UserError
 from editjudge.labels import tiers
 
 
@@ -93,5 +94,5 @@ def test_a_file_of_the_published_system_is_read(project: list[records.Row], monk
         ("{", "line 1: not JSON"),
     ):
         file.write_text(text)
-        with pytest.raises(SystemExit, match=told):
+        with pytest.raises(UserError, match=told):
             run(f"grouped --from {file} --out back.parquet")

@@ -69,7 +69,7 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(
     assert counted(f"annotate_{TASK}") == (4, 8)
     rows = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
     assert [row for row in rows if row["model"] != "leaky"] == first
-    monkeypatch.setattr(annotate.batch, "version", lambda _: "other code")
+    monkeypatch.setattr(annotate.batch, "identity", lambda *_, **__: "other code")
     annotate.run(TASK)
     assert counted(f"annotate_{TASK}") == (12, 0), "code decides, too"
 
