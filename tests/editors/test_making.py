@@ -27,18 +27,18 @@ def source(seed: int) -> bytes:
     return images.encode_png(cv2.resize(corners, (96, 64)).astype(np.uint8))
 
 
-def prompts(*instructions: str) -> list[candidates.Prompt]:
+def prompts(*instructions: str) -> list[candidates.EditPrompt]:
     """One prompt each, the last of them the arena's."""
     rows = [
         {"key": f"k{n}", "task": "t", "instruction": words, "image": source(n), "edit": None}
         for n, words in enumerate(instructions)
     ]
-    return [candidates.Prompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
+    return [candidates.EditPrompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
 
 
 def run(
-    entry: dict[str, Any], wanted: list[candidates.Prompt], cache: Path
-) -> tuple[list[bytes | None], candidates.Made, int]:
+    entry: dict[str, Any], wanted: list[candidates.EditPrompt], cache: Path
+) -> tuple[list[bytes | None], candidates.MadeEdits, int]:
     """The images, what was made, and how many of them were computed by this run."""
     with resume.RecordCache(cache) as open_cache:
         made = candidates.edit_all(wanted, "m", settings.read({"editors": {"m": entry}}, "m"), open_cache)

@@ -5,6 +5,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from editjudge.editors import making
 from editjudge.editors.outcomes import Editor
 from editjudge.editors.procedural.settings import ProceduralSetting
 from editjudge.editors.request import Edited, EditFailed, Request
-from editjudge.engine import pool
 
 GREY = np.full((24, 32, 3), 128, np.uint8)
 FOREVER = 600
@@ -84,11 +84,11 @@ MOODS = {
 }
 
 
-def moody(log: Path) -> pool.Load:
+def moody(log: Path) -> Callable[[str], Editor]:
     return functools.partial(Moody, log)
 
 
-def broken(log: Path, how: str) -> pool.Load:
+def broken(log: Path, how: str) -> Callable[[str], Editor]:
     """An editor that cannot be loaded."""
     return functools.partial(_broken, log, how)
 

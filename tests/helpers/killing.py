@@ -29,14 +29,14 @@ SETTING = settings.read({"editors": {MODEL: {"kind": "leaky", "amount": 2.0, "se
 LOG, CACHE = Path("log"), Path("cache.sqlite")
 
 
-def prompts() -> list[candidates.Prompt]:
+def prompts() -> list[candidates.EditPrompt]:
     """Small prompts, the last of them the arena's."""
     pairs = scenes.make_pairs("color_alter", "train", 10, 40, 0)
     rows = [pairs[number % 10] | {"key": f"record-{number}"} for number in range(RECORDS)]
-    return [candidates.Prompt("data" if n < RECORDS - 10 else "benchmark", row) for n, row in enumerate(rows)]
+    return [candidates.EditPrompt("data" if n < RECORDS - 10 else "benchmark", row) for n, row in enumerate(rows)]
 
 
-def make(wanted: list[candidates.Prompt]) -> dict[str, int]:
+def make(wanted: list[candidates.EditPrompt]) -> dict[str, int]:
     """The stage's work; what its cache counts."""
     making.load = functools.partial(bad_editors.logged, LOG)  # type: ignore[assignment]
     with resume.RecordCache(CACHE) as cache:
@@ -44,7 +44,7 @@ def make(wanted: list[candidates.Prompt]) -> dict[str, int]:
         return cache.counts()
 
 
-def start(wanted: list[candidates.Prompt]) -> BaseProcess:
+def start(wanted: list[candidates.EditPrompt]) -> BaseProcess:
     """`make` in a process of its own."""
     process = get_context("forkserver").Process(target=make, args=(wanted,))
     process.start()
@@ -88,7 +88,7 @@ def kill_a_worker(tries: list[tuple[int, str]], rng: random.Random) -> bool:
     return bool(workers)
 
 
-def one_round(number: int, wanted: list[candidates.Prompt], names: dict[str, str]) -> dict:
+def one_round(number: int, wanted: list[candidates.EditPrompt], names: dict[str, str]) -> dict:
     """Start the work, kill a worker of it in every second round, then the whole of it, all at random points."""
     rng, before, logged_before = random.Random(number), kept(names), len(bad_editors.read(LOG))
     process, workers_killed = start(wanted), 0

@@ -35,12 +35,12 @@ def pairs() -> list[dict]:
     return scenes.make_pairs("color_alter", "train", 6, 48, 0)
 
 
-def prompts(rows: list[dict]) -> list[candidates.Prompt]:
+def prompts(rows: list[dict]) -> list[candidates.EditPrompt]:
     """The last one is the arena's."""
-    return [candidates.Prompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
+    return [candidates.EditPrompt("data" if n < len(rows) - 1 else "benchmark", row) for n, row in enumerate(rows)]
 
 
-def requested(prompt: candidates.Prompt, model: str = "m") -> Request:
+def requested(prompt: candidates.EditPrompt, model: str = "m") -> Request:
     row = prompt.row
     seed = candidates.seed_of(1, model, row["key"])
     return Request(row["key"], row["instruction"], row["image"], row["edit"], prompt.use, seed)
@@ -188,7 +188,7 @@ def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
     records.write(tmp_path / "pool.parquet", rows, "pools")
     read = records.read(tmp_path / "pool.parquet", "pools")
     with resume.RecordCache(tmp_path / "work/c.sqlite") as cache:
-        made = candidates.edit_all([candidates.Prompt("data", row) for row in read], "m", SETTING, cache)
+        made = candidates.edit_all([candidates.EditPrompt("data", row) for row in read], "m", SETTING, cache)
     for candidate in made.candidates:
         assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "data"]
     assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite", "work/lock"}
@@ -229,7 +229,7 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
     monkeypatch.chdir(tmp_path)
     moods = ["well", "nan", "exit", "cuda memory", "raise"]
     rows = [pairs[0] | {"key": mood.replace(" ", "-"), "instruction": mood} for mood in moods]
-    wanted = [candidates.Prompt("data", row) for row in rows]
+    wanted = [candidates.EditPrompt("data", row) for row in rows]
     monkeypatch.setattr(making, "load", functools.partial(moody, tmp_path / "log"))
     counts = []
     for _ in range(2):

@@ -43,7 +43,7 @@ def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
-    wanted = [candidates.Prompt("data", row) for row in rows]
+    wanted = [candidates.EditPrompt("data", row) for row in rows]
     return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache).candidates
 
 

@@ -1,9 +1,25 @@
-"""Base class of errors the user can fix: a stage ends with the message, one line, without a traceback."""
+"""Errors: those that the user can fix, and what is caught around a model's code."""
+
+# What the code of a pipeline raises. Anything else ends the worker, which is seen and counted too.
+PIPELINE_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError,
+    OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+SHOWN_CHARS = 300  # of an error
 
 
 class UserError(Exception):
-    """What is wrong with settings, files, models or endpoints; the message says where, and what to do."""
+    """Base class of errors the user can fix: a stage ends with the message, one line, without a traceback.
+
+    The message says what is wrong with settings, files, models or endpoints, where, and what to do.
+    """
 
 
 class FileError(UserError, ValueError):
     """A file that is missing or cannot be used; the message begins with its name."""
+
+
+def describe(error: BaseException) -> str:
+    """The error's class and the first line of its message, cut where it is long."""
+    line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {line}"[:SHOWN_CHARS]

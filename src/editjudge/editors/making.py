@@ -3,7 +3,7 @@
 import functools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from editjudge.core.code import identity
@@ -14,7 +14,7 @@ from editjudge.editors.diffusers.settings import DiffusersSetting
 from editjudge.editors.outcomes import Editor, Keep, Outcome
 from editjudge.editors.procedural.editor import ProceduralEditor
 from editjudge.editors.procedural.settings import ProceduralSetting
-from editjudge.editors.request import Requests
+from editjudge.editors.request import Request, Requests
 from editjudge.editors.settings import Making
 from editjudge.engine import pool, progress
 from editjudge.engine.workers import cores, processes
@@ -35,7 +35,7 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
     The requests of a round, which are read as they are made, begin when those before have ended; all have at most
     `count` edits, each with a name. `keep` is called with each name and its outcome, in this process and as soon as it
     is there. Raises ParamsError for a setting that cannot work here,
-    EditorBroken, and EndpointError for an API that takes no request.
+    WorkerBroken, and EndpointError for an API that takes no request.
     """
     start, failures = time.monotonic(), 0
     with progress.bar(count, f"candidates of {model}", "image") as bar:
@@ -61,8 +61,19 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
         else:  # embedded editors have no GPU
             where = [()] * min(setting.workers or cores(), count)
         start_one = functools.partial(load, model, setting)
-        replaced = sum(pool.run(start_one, where, requests, kept, setting.timeout) for requests in rounds)
+        replaced = sum(run_pool(start_one, where, requests, kept, setting.timeout) for requests in rounds)
     return {"seconds": round(time.monotonic() - start, 3), "workers": len(where), "workers_replaced": replaced}
+
+
+def run_pool(
+    load_editor: Callable[[str], Editor], places: Sequence[pool.Gpus], requests: Requests, keep: Keep, timeout: float
+) -> int:
+    """`engine.pool.run` with an editor in each worker."""
+    return pool.run(functools.partial(_begin, load_editor), places, requests, keep, outcomes.failure, timeout)
+
+
+def _begin(load_editor: Callable[[str], Editor], device: str) -> Callable[[Request], Outcome]:
+    return functools.partial(outcomes.attempt, load_editor(device).edit)
 
 
 def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str) -> Editor:

@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from editjudge.core import images
+from editjudge.core.errors import PIPELINE_ERRORS, describe
 from editjudge.editors import checks
 from editjudge.editors.request import Edited, EditFailed, Request
 
-# What the code of a pipeline raises. Anything else ends the worker, which is seen and counted too.
-PIPELINE_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, NameError,
-    OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 # By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the other one the
 # process cannot use its GPU any more.
 KINDS = {"OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
@@ -21,7 +17,6 @@ KINDS = {"OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"
 LASTING = frozenset(
     {"bad_source", "no_edit", "wrong_output", "not_finite", "all_black", "wrong_size", "safety_checker", "refused"}
 )
-SHOWN = 300
 DAMAGE_DECIMALS = 4
 
 
@@ -45,13 +40,17 @@ Keep: TypeAlias = Callable[[str, Outcome], None]
 
 
 class Editor(Protocol):
-    """An editor in this process. It may raise EditFailed, and what PIPELINE_ERRORS names."""
+    """An editor in this process. It may raise EditFailed, and what core.errors.PIPELINE_ERRORS names."""
 
     def edit(self, request: Request) -> Edited: ...
 
 
 def failed(error: EditFailed) -> Outcome:
-    return Outcome(None, kind=error.kind, reason=str(error))
+    return failure(error.kind, str(error))
+
+
+def failure(kind: str, reason: str) -> Outcome:
+    return Outcome(None, kind=kind, reason=reason)
 
 
 def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
@@ -80,9 +79,3 @@ def _edited(edit: Callable[[Request], Edited], request: Request) -> Edited:
         names = (kind.__name__ for kind in type(error).__mro__)
         kind = next((KINDS[name] for name in names if name in KINDS), "exception")
         raise EditFailed(kind, describe(error)) from error
-
-
-def describe(error: BaseException) -> str:
-    """The error's class and the first line of its message, cut where it is long."""
-    line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {line}"[:SHOWN]

@@ -1,57 +1,67 @@
-"""Worker processes with an editor each, pulling edits one at a time; one that dies is replaced at once.
+"""Worker processes that load something once and then answer tasks one at a time; one that dies is replaced at once.
 
-An edit whose worker died is tried once more by another worker, then it has failed with the reason. Only the parent
-keeps results, and workers end with it, however it ends.
+A task whose worker died is tried once more by another worker, then it has failed with the reason. Only the parent
+keeps answers, and workers end with it, however it ends.
 """
 
 import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing import connection
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import cv2
 
-from editjudge.core.errors import UserError
-from editjudge.editors.outcomes import PIPELINE_ERRORS, Editor, Keep, Outcome, attempt, describe, failed
-from editjudge.editors.request import EditFailed, Request, Requests
+from editjudge.core.errors import PIPELINE_ERRORS, UserError, describe
 from editjudge.engine.workers import end_with_parent, fork_server
 
+
+class Answer(Protocol):
+    """A worker's answer to one task. kind: a short word for a failure, None for a success."""
+
+    @property
+    def kind(self) -> str | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 Gpus: TypeAlias = tuple[str, ...]  # the names for CUDA_VISIBLE_DEVICES; empty: the worker has no GPU
-Load: TypeAlias = Callable[[str], Editor]  # of a torch device; picklable, and run in the worker
-TRIES = 2  # of an edit whose worker died, or that ran out of memory
-LOADING_DEATHS = 3  # workers in a row that died before their editor was there
+Load: TypeAlias = Callable[[str], Callable[[Any], AnyAnswer]]  # of a torch device; picklable, and run in the worker
+Fail: TypeAlias = Callable[[str, str], AnyAnswer]  # the answer to a task that failed, of a kind and a reason
+TRIES = 2  # of a task whose worker died, or that ran out of memory
+LOADING_DEATHS = 3  # workers in a row that died before they had loaded
 DEATHS = 20  # workers in a row that died without one answer
 STOP_SECONDS = 10.0
 
 
 class _Said(Enum):
-    """What a worker says beside its outcomes, and beside a text: why its editor cannot be loaded."""
+    """What a worker says beside its answers, and beside a text: why it cannot load."""
 
     NOTHING = auto()  # yet
-    READY = auto()  # its editor is loaded
+    READY = auto()  # it has loaded
     DEAD = auto()  # it will say nothing more
 
 
-class EditorBroken(UserError, RuntimeError):
-    """The editor cannot be loaded, or no edit survives it: the stage ends, and what is finished is kept."""
+class WorkerBroken(UserError, RuntimeError):
+    """No worker can load, or none survives a task: the stage ends, and what is finished is kept."""
 
 
 @dataclass
 class _Task:
     name: str
-    request: Request
+    request: Any
     tries: int = 0
 
 
 class _Worker:
-    """A process, and the edit that it has."""
+    """A process, and the task that it has."""
 
-    def __init__(self, load: Load, gpus: Gpus, timeout: float) -> None:
+    def __init__(self, load: Load[Any], gpus: Gpus, timeout: float) -> None:
         # Not forked from this process: threads and torch do not survive it.
         context = fork_server()
         self.connection, theirs = context.Pipe()
@@ -77,7 +87,8 @@ class _Worker:
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
 
-    def said(self) -> _Said | Outcome | str:
+    def said(self) -> Any:
+        """An answer, a `_Said`, or a text."""
         alive = self.process.is_alive()  # asked before: what it said last may still be in the pipe
         try:
             return self.connection.recv() if self.connection.poll() else _Said.NOTHING if alive else _Said.DEAD
@@ -95,11 +106,19 @@ class _Worker:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-class _Shift:
-    """One run: the workers, the edits still to be given out, and what went wrong."""
+class _Shift(Generic[AnyAnswer]):
+    """One run: the workers, the tasks still to be given out, and what went wrong."""
 
-    def __init__(self, load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> None:
-        self._load, self._requests, self._keep, self._timeout = load, requests, keep, timeout
+    def __init__(
+        self,
+        load: Load[AnyAnswer],
+        places: Sequence[Gpus],
+        requests: Iterator[tuple[str, Any]],
+        keep: Callable[[str, AnyAnswer], None],
+        fail: Fail[AnyAnswer],
+        timeout: float,
+    ) -> None:
+        self._load, self._requests, self._keep, self._fail, self._timeout = load, requests, keep, fail, timeout
         self._free = list(places)
         self._to_give: deque[_Task] = deque()
         self._in_a_row = self._unready = 0
@@ -107,7 +126,7 @@ class _Shift:
         self.deaths = 0
 
     def _to_do(self) -> bool:
-        """Whether there is an edit to give out; the next one of the requests is then among them."""
+        """Whether there is a task to give out; the next one of the requests is then among them."""
         if not self._to_give and (following := next(self._requests, None)):
             self._to_give.append(_Task(*following))
         return bool(self._to_give)
@@ -116,7 +135,7 @@ class _Shift:
         return self._to_do() or any(worker.task for worker in self.workers)
 
     def give(self) -> None:
-        """Start workers where there are none, and give each one without an edit the next."""
+        """Start workers where there are none, and give each one without a task the next."""
         while self._free and self._to_do():
             self.workers.append(_Worker(self._load, self._free.pop(), self._timeout))
         for worker in self.workers:
@@ -136,28 +155,28 @@ class _Shift:
         """Take in one answer of the worker, or its death."""
         said = worker.said()
         if isinstance(said, str):
-            raise EditorBroken(f"the editor cannot be loaded: {said}")
-        if isinstance(said, Outcome):
+            raise WorkerBroken(f"the editor cannot be loaded: {said}")
+        if not isinstance(said, _Said):
             self._answered(worker, said)
         elif said is _Said.READY:
             worker.ready, self._unready = True, 0
         elif said is _Said.DEAD:
             how = worker.end(STOP_SECONDS)
-            self._replace(worker, EditFailed("worker_died", f"the worker process ended with {how}"))
+            self._replace(worker, "worker_died", f"the worker process ended with {how}")
         elif worker.seconds_left() <= 0:
-            self._replace(worker, EditFailed("timeout", f"no answer in {self._timeout:g} seconds"))
+            self._replace(worker, "timeout", f"no answer in {self._timeout:g} seconds")
 
-    def _answered(self, worker: _Worker, outcome: Outcome) -> None:
-        self._in_a_row *= outcome.kind == "device_error"
-        if outcome.kind == "device_error":  # nothing that this process still does on its GPU can succeed
-            self._replace(worker, EditFailed(outcome.kind, str(outcome.reason)))
-        elif outcome.kind == "out_of_memory":
-            self._try_again(worker.take(), outcome)
+    def _answered(self, worker: _Worker, answer: AnyAnswer) -> None:
+        self._in_a_row *= answer.kind == "device_error"
+        if answer.kind == "device_error":  # nothing that this process still does on its GPU can succeed
+            self._replace(worker, answer.kind, str(answer.reason))
+        elif answer.kind == "out_of_memory":
+            self._try_again(worker.take(), answer)
         else:
-            self._keep(worker.take().name, outcome)
+            self._keep(worker.take().name, answer)
 
-    def _replace(self, worker: _Worker, reason: EditFailed) -> None:
-        """Let another worker have its place and its edit. Raises EditorBroken where that goes on without an answer."""
+    def _replace(self, worker: _Worker, kind: str, reason: str) -> None:
+        """Let another worker have its place and its task. Raises WorkerBroken where that goes on without an answer."""
         worker.end(0.0)
         self.workers.remove(worker)
         self._free.append(worker.gpus)
@@ -165,18 +184,18 @@ class _Shift:
         self._in_a_row += 1
         self._unready += not worker.ready
         if self._unready >= LOADING_DEATHS:
-            raise EditorBroken(f"the editor cannot be loaded: {reason} while it loaded, {self._unready} times in a row")
+            raise WorkerBroken(f"the editor cannot be loaded: {reason} while it loaded, {self._unready} times in a row")
         if self._in_a_row >= DEATHS:
-            raise EditorBroken(f"{self._in_a_row} workers in a row died without an answer, the last one so: {reason}")
+            raise WorkerBroken(f"{self._in_a_row} workers in a row died without an answer, the last one so: {reason}")
         if worker.task is not None:
-            self._try_again(worker.take(), failed(reason))
+            self._try_again(worker.take(), self._fail(kind, reason))
 
-    def _try_again(self, task: _Task, outcome: Outcome) -> None:
+    def _try_again(self, task: _Task, answer: AnyAnswer) -> None:
         task.tries += 1
         if task.tries < TRIES:
             self._to_give.append(task)
         else:
-            self._keep(task.name, outcome)
+            self._keep(task.name, answer)
 
     def end(self) -> None:
         """End all workers: at once those that still work or load."""
@@ -188,15 +207,22 @@ class _Shift:
             worker.end(STOP_SECONDS)
 
 
-def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, timeout: float) -> int:
-    """Have all edits made by a worker at each place; how many workers had to be replaced.
+def run(
+    load: Load[AnyAnswer],
+    places: Sequence[Gpus],
+    requests: Iterator[tuple[str, Any]],
+    keep: Callable[[str, AnyAnswer], None],
+    fail: Fail[AnyAnswer],
+    timeout: float,
+) -> int:
+    """Has a worker at each place answer all requests; returns how many workers had to be replaced.
 
-    `requests` gives each edit a name and is read only as workers come free. `keep` is called with each name once, in
-    this process, as soon as its outcome is there. `timeout`: seconds of one edit, after which its worker is ended;
-    loading an editor may take as long as it needs. Raises EditorBroken where the editor cannot be loaded, or where
-    worker after worker dies.
+    `requests` gives each request a name and is read only as workers come free. `keep` is called with each name once,
+    in this process, as soon as its answer is there. `timeout`: seconds of one request, after which its worker is ended;
+    loading may take as long as it needs. Raises WorkerBroken where no worker can load, or where worker after worker
+    dies.
     """
-    shift = _Shift(load, places, requests, keep, timeout)
+    shift = _Shift(load, places, requests, keep, fail, timeout)
     try:
         while shift.unfinished():
             shift.give()
@@ -207,21 +233,21 @@ def run(load: Load, places: Sequence[Gpus], requests: Requests, keep: Keep, time
     return shift.deaths
 
 
-def _work(load: Load, gpus: Gpus, parent: connection.Connection) -> None:
-    """A worker: load the editor, then answer each request with its outcome until the pipe ends."""
+def _work(load: Load[Any], gpus: Gpus, parent: connection.Connection) -> None:
+    """A worker: load, then answer each request until the pipe ends."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     cv2.setNumThreads(1)  # the processes are the parallelism
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # before torch is imported, which `load` does
     try:
-        editor = load("cuda" if gpus else "cpu")
+        answer = load("cuda" if gpus else "cpu")
     except (MemoryError, *PIPELINE_ERRORS) as error:
         parent.send(describe(error))
         return
     try:
         parent.send(_Said.READY)
         while True:
-            parent.send(attempt(editor.edit, parent.recv()))
+            parent.send(answer(parent.recv()))
     except (EOFError, ConnectionError):  # no more work, or nobody who wants it
         return

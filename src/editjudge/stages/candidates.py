@@ -32,7 +32,7 @@ REASONS = 20  # of the failures, the most frequent, that metrics list
 
 
 @dataclass(frozen=True)
-class Prompt:
+class EditPrompt:
     """What a model is asked for; `row` has key, task, instruction, image and edit. suite: of its case.
 
     turn: (suite, dialogue, number) of a dialogue's turn, whose image is what came of the turn before.
@@ -52,55 +52,55 @@ class Prompts:
         self._pools, self._arena = [data / f"pools/{task}.parquet" for task in tasks], data / "gedit_bench.parquet"
         self._suites = {name: data / f"suites/{name}.parquet" for name in suites}
 
-    def __iter__(self) -> Iterator[Prompt]:
+    def __iter__(self) -> Iterator[EditPrompt]:
         for pool in self._pools:
             for row in records.iterate(pool, "pools"):
-                yield Prompt("data", row)
+                yield EditPrompt("data", row)
         for row in records.iterate(self._arena, "gedit_bench"):
-            yield Prompt("benchmark", records.prompt_of(row))
+            yield EditPrompt("benchmark", records.prompt_of(row))
         yield from self._cases(lambda turn: turn == 1)
 
-    def every(self) -> Iterator[Prompt]:
+    def every(self) -> Iterator[EditPrompt]:
         """Those, and the later turns with their dialogue's photo."""
         yield from self
         yield from self._cases(lambda turn: turn > 1)
 
-    def later(self) -> list[list[Prompt]]:
+    def later(self) -> list[list[EditPrompt]]:
         """The prompts of all second turns, of all third ones and so on, without an image."""
-        turns: dict[int, list[Prompt]] = {}
+        turns: dict[int, list[EditPrompt]] = {}
         for prompt in self._cases(lambda turn: turn > 1):
             light = replace(prompt, row=prompt.row | {"image": None, "source_image": None})
             turns.setdefault(prompt.row["turn"], []).append(light)
         return [turns[number] for number in sorted(turns)]
 
-    def _cases(self, wanted: Callable[[int], bool]) -> Iterator[Prompt]:
+    def _cases(self, wanted: Callable[[int], bool]) -> Iterator[EditPrompt]:
         for name, file in self._suites.items():
             for row in records.iterate(file, "suites"):
                 if wanted(number := row["turn"] or 1):
                     turn = None if row["dialogue"] is None else (name, row["dialogue"], number)
-                    yield Prompt("benchmark", records.prompt_of(row), name, turn)
+                    yield EditPrompt("benchmark", records.prompt_of(row), name, turn)
 
 
 @dataclass(frozen=True)
 class _Turn:
     """Prompts that can be asked: a later turn's with the image that came of the turn before, where there is one."""
 
-    prompts: Iterable[Prompt]
+    prompts: Iterable[EditPrompt]
     done: dict[tuple[str, str, int], "Candidate"]
     image_of: Callable[[str], Any]
 
-    def __iter__(self) -> Iterator[Prompt]:
+    def __iter__(self) -> Iterator[EditPrompt]:
         for prompt in self.prompts:
             if prompt.turn is None or prompt.turn[2] == 1:
                 yield prompt
             elif (before := self.before(prompt)) and before.meta["status"] == "done":
                 yield replace(prompt, row=prompt.row | {"image": self.image_of(before.name)})
 
-    def before(self, prompt: Prompt) -> "Candidate | None":
+    def before(self, prompt: EditPrompt) -> "Candidate | None":
         suite, dialogue, number = prompt.turn or ("", "", 1)
         return self.done.get((suite, dialogue, number - 1))
 
-    def lost(self, prompt: Prompt) -> "Candidate":
+    def lost(self, prompt: EditPrompt) -> "Candidate":
         """The candidate of a turn that has no image to edit; it has failed as the turn before."""
         before = self.before(prompt)
         meta: dict[str, Any] = before.meta if before else {"kind": "no_edit", "reason": "the suite has no such case"}
@@ -122,7 +122,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeEdits:
     """All candidates in the prompts' order, and figures of the run that made what was missing."""
 
     candidates: list[Candidate]
@@ -130,12 +130,12 @@ class Made:
 
 
 def edit_all(
-    prompts: Iterable[Prompt],
+    prompts: Iterable[EditPrompt],
     model: str,
     setting: Making,
     cache: resume.RecordCache,
-    later: Sequence[Sequence[Prompt]] = (),
-) -> Made:
+    later: Sequence[Sequence[EditPrompt]] = (),
+) -> MadeEdits:
     """One candidate for each prompt; `prompts` is read twice, and the images are in the cache.
 
     later: the prompts of second turns, of third ones and so on, whose images are what came of the turns before.
@@ -177,10 +177,10 @@ def edit_all(
     if first := next(asked, None):
         count = len({name for name in names if name not in metas}) + sum(map(len, later))
         figures = making.make(model, setting, chain([first], asked), count, keep)
-    return Made(candidates, figures)
+    return MadeEdits(candidates, figures)
 
 
-def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
+def name_of(prompt: EditPrompt, model: str, setting: Making, code: str) -> str:
     """The fingerprint of all that an edit depends on."""
     row, decides = prompt.row, settings.decides(setting, prompt.use)
     return resume.fingerprint(
@@ -188,7 +188,9 @@ def name_of(prompt: Prompt, model: str, setting: Making, code: str) -> str:
     )
 
 
-def _requests(prompts: Iterable[Prompt], names: list[str], missing: set[str], model: str, setting: Making) -> Requests:
+def _requests(
+    prompts: Iterable[EditPrompt], names: list[str], missing: set[str], model: str, setting: Making
+) -> Requests:
     """The edits that are missing, each once."""
     for prompt, name in zip(prompts, names, strict=True):
         if name in missing:
@@ -203,7 +205,7 @@ def seed_of(seed: int, model: str, key: str) -> int:
     return int(resume.fingerprint(seed, model, key)[:16], 16) >> 1
 
 
-def take_all(prompts: Iterable[Prompt], given: Given) -> Made:
+def take_all(prompts: Iterable[EditPrompt], given: Given) -> MadeEdits:
     """One candidate for each prompt from a user's own images; a candidate's name is the one that its image has there.
 
     An image is named by the prompt's key, or by the key that the prompt has in the user's own table, if no other prompt
@@ -218,10 +220,10 @@ def take_all(prompts: Iterable[Prompt], given: Given) -> Made:
             reason = f"{asked[c.name]} prompts have the own key {c.name}: name their images by the whole key, {c.key}"
             c = replace(c, meta=twice | {"reason": reason})
         candidates.append(c)
-    return Made(candidates, {})
+    return MadeEdits(candidates, {})
 
 
-def _taken(prompt: Prompt, given: Given) -> tuple[str, dict[str, Any]]:
+def _taken(prompt: EditPrompt, given: Given) -> tuple[str, dict[str, Any]]:
     key, task = prompt.row["key"], prompt.row["task"]
     own = key.removeprefix(f"{task}.").partition(".")[2] if key.startswith(f"{task}.") else ""
     name = own if own and given(key) == pictures.NO_IMAGE != given(own) else key
@@ -289,7 +291,7 @@ def lacking(candidates: Collection[Candidate]) -> list[dict[str, Any]]:
 
 
 def write(
-    made: Made, model: str, tasks: Iterable[str], image_of: Callable[[str], Any], suites: Sequence[str] = ()
+    made: MadeEdits, model: str, tasks: Iterable[str], image_of: Callable[[str], Any], suites: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The files of a model's candidates; what metrics say of those of the pools and the arena.
 

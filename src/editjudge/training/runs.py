@@ -22,10 +22,11 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
+from editjudge.engine.settings import LaunchSetting
 from editjudge.engine.workers import import_ahead
 from editjudge.training.pictures import PictureFiles, faulty
 from editjudge.training.samples import Sample, image_names
-from editjudge.training.settings import LaunchSetting, TrainingSetting
+from editjudge.training.settings import TrainingSetting
 
 if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any more
     from editjudge.training.lesson import Device, Lesson

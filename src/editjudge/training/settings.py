@@ -8,25 +8,9 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, read
+from editjudge.engine.settings import LaunchSetting
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class LaunchSetting:
-    """Section `launch` of a training: its processes.
-
-    launcher: torchrun is started on each of several nodes, which share the repository's folder, with the node's number
-    in PET_NODE_RANK, 0 being that of `address`; deepspeed once, with DeepSpeed's `hostfile` of the nodes. processes: on
-    each node; 0: one for each GPU, or one; on the CPU where there are fewer GPUs.
-    """
-
-    launcher: Literal["torchrun", "deepspeed"] = "torchrun"
-    nodes: Annotated[Positive, Field(le=4096)] = 1
-    processes: Annotated[Count, Field(le=4096)] = 1
-    address: Text = "localhost"
-    port: Annotated[Count, Field(le=65_535)] = 29400
-    hostfile: Text = "hostfile"
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

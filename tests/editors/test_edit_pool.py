@@ -41,7 +41,7 @@ def run(log: Path, moods: dict[str, str], workers: int = 2, timeout: float = 60.
         found[name] = outcome
 
     requests = (request(key, mood) for key, mood in moods.items())
-    replaced = pool.run(bad_editors.moody(log), [()] * workers, requests, keep, timeout)
+    replaced = making.run_pool(bad_editors.moody(log), [()] * workers, requests, keep, timeout)
     return {key: found[f"name of {key}"] for key in moods}, replaced
 
 
@@ -100,7 +100,7 @@ def test_an_edit_that_takes_too_long_is_ended_and_has_failed(tmp_path: Path, moo
 def test_a_source_that_is_no_image_is_not_asked_for(tmp_path: Path) -> None:
     found: list[Outcome] = []
     requests = iter([request("html", "well", b"<html>")])
-    pool.run(bad_editors.moody(tmp_path / "log"), [()], requests, lambda _, outcome: found.append(outcome), 60.0)
+    making.run_pool(bad_editors.moody(tmp_path / "log"), [()], requests, lambda _, outcome: found.append(outcome), 60.0)
     assert [(outcome.kind, outcome.reason) for outcome in found] == [("bad_source", "not a PNG, JPEG or WebP image")]
     assert not tries(tmp_path / "log")
 
@@ -118,7 +118,7 @@ def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
         nonlocal kept
         kept += 1
 
-    pool.run(bad_editors.moody(tmp_path / "log"), [(), ()], requests(), keep, 60.0)
+    making.run_pool(bad_editors.moody(tmp_path / "log"), [(), ()], requests(), keep, 60.0)
     assert kept == 30
     assert max(ahead) <= 3  # with each worker, and the one that is next
 
@@ -132,14 +132,14 @@ def test_requests_are_read_only_as_workers_come_free(tmp_path: Path) -> None:
 )
 def test_an_editor_that_cannot_be_loaded_ends_the_stage(tmp_path: Path, how: str, words: str, loaded: int) -> None:
     log, requests = tmp_path / "log", (request(str(number), "well") for number in range(9))
-    with pytest.raises(pool.EditorBroken, match=words):
-        pool.run(bad_editors.broken(log, how), [()], requests, lambda *_: None, 60.0)
+    with pytest.raises(pool.WorkerBroken, match=words):
+        making.run_pool(bad_editors.broken(log, how), [()], requests, lambda *_: None, 60.0)
     assert len(bad_editors.read(log)) == loaded
 
 
 def test_an_editor_that_survives_no_edit_ends_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "DEATHS", 5)
-    with pytest.raises(pool.EditorBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
+    with pytest.raises(pool.WorkerBroken, match=r"5 workers in a row died without an answer.*exit code 3"):
         run(tmp_path / "log", {str(number): "exit" for number in range(20)})
     assert len(bad_editors.read(tmp_path / "log")) <= 6
 
@@ -148,7 +148,7 @@ def test_each_worker_sees_its_own_gpus_before_cuda_is_started() -> None:
     seen: set[str] = set()
     requests = (request(str(number), "") for number in range(6))
     places = making.groups("m", ["4", "5", "6", "7", "8"], 2)
-    pool.run(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
+    making.run_pool(bad_editors.Witness, places, requests, lambda _, outcome: seen.add(str(outcome.reason)), 60.0)
     assert seen == {"cuda, sees 4,5, CUDA False", "cuda, sees 6,7, CUDA False"}
 
 
@@ -165,7 +165,7 @@ import signal
 import sys
 from pathlib import Path
 import bad_editors
-from editjudge.engine import pool
+from editjudge.editors import making
 from editjudge.editors.request import Request
 
 def requests(mood):
@@ -177,7 +177,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     log = Path(sys.argv[2])
     try:
-        pool.run(bad_editors.moody(log), [()] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
+        making.run_pool(bad_editors.moody(log), [()] * 3, requests(sys.argv[3]), lambda *_: None, 600.0)
     except KeyboardInterrupt:
         sys.exit("stopped")
 """
