@@ -20,7 +20,7 @@ from editjudge.core.errors import PIPELINE_ERRORS, UserError, describe
 from editjudge.engine.workers import end_with_parent, fork_server
 
 
-class Answer(Protocol):
+class WorkerAnswer(Protocol):
     """A worker's answer to one task. kind: a short word for a failure, None for a success."""
 
     @property
@@ -29,7 +29,7 @@ class Answer(Protocol):
     def reason(self) -> str | None: ...
 
 
-AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+AnyAnswer = TypeVar("AnyAnswer", bound=WorkerAnswer)
 Gpus: TypeAlias = tuple[str, ...]  # the names for CUDA_VISIBLE_DEVICES; empty: the worker has no GPU
 Load: TypeAlias = Callable[[str], Callable[[Any], AnyAnswer]]  # of a torch device; picklable, and run in the worker
 Fail: TypeAlias = Callable[[str, str], AnyAnswer]  # the answer to a task that failed, of a kind and a reason

@@ -27,7 +27,10 @@ class JudgeLesson(Lesson):
     end: int = -1  # the token that ends a reply, known with the processor
 
     def columns(self, rows: list[dict[str, Any]], shown: list[list[Image.Image]]) -> dict[str, list]:
-        return words(rows, shown, [(messages(row["instruction"]), completion(row["winner"])) for row in rows])
+        # A filler gets no label, but its reply's length shapes the batch, and dropout draws by the batch's shape.
+        winners = ["Tie" if row["filler"] else row["winner"] for row in rows]
+        asked = [messages(row["instruction"]) for row in rows]
+        return words(rows, shown, list(zip(asked, map(completion, winners), strict=True)))
 
     def build(
         self, base: Path, processor: Qwen3VLProcessor, precision: Precision, device: Device
