@@ -12,6 +12,7 @@ from PIL import Image
 from transformers import Qwen3VLProcessor
 
 from editjudge.core import hub
+from editjudge.core.winner import Winner
 from editjudge.judges.prompt import completion, messages
 from editjudge.models.chat.checkpoint import Precision, load_model
 from editjudge.training.data import IGNORED
@@ -28,7 +29,7 @@ class JudgeLesson(Lesson):
 
     def columns(self, rows: list[dict[str, Any]], shown: list[list[Image.Image]]) -> dict[str, list]:
         # A filler gets no label, but its reply's length shapes the batch, and dropout draws by the batch's shape.
-        winners = ["Tie" if row["filler"] else row["winner"] for row in rows]
+        winners: list[Winner] = ["Tie" if row["filler"] else row["winner"] for row in rows]
         asked = [messages(row["instruction"]) for row in rows]
         return words(rows, shown, list(zip(asked, map(completion, winners), strict=True)))
 
