@@ -22,7 +22,7 @@ from editjudge.training.samples import SIDES
 
 @pytest.fixture
 def accelerator() -> ModuleType:
-    import accelerator
+    from tools.trials import accelerator
 
     return accelerator
 

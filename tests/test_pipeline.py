@@ -172,7 +172,7 @@ def test_an_experiment_in_a_folder_of_its_own_runs_its_own_code(repository: Repo
 
 
 def test_another_threshold_runs_train_pairs_and_what_follows(repository: Repository) -> None:
-    setting = "train_pairs.thresholds.color_alter.unedit_area.elite=0.1"
+    setting = "+train_pairs.thresholds.color_alter.unedit_area.elite=0.1"
     assert stages_run(repository.run("dvc", "exp", "run", "-S", setting, "train_pairs")) == {"train_pairs"}
     following = names(set(json.loads(repository.run("dvc", "status", "--json"))))
     assert {"train_judge"} <= following <= FOLLOWS_PAIRS

@@ -62,10 +62,13 @@ def test_then_the_pulled_judge_compares(clone: Path, photo, recolour) -> None:
     words = ["--source", "s.png", "--a", "a.png", "--b", "b.png", "--instruction", "Brighten", "--measures", "ssim"]
     done = run(clone, sys.executable, "-m", "editjudge", "compare", *words)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert re.match(r"pvc_judge +(Image A|Image B|Tie)  p\(A\) 0\.\d{3}$", lines[0])
-    assert [line.partition("  Image")[0].strip() for line in lines[1:3]] == ["asked as A, B", "asked as B, A"]
-    assert re.match(r"image.ssim  A 1\.0000  B 0\.\d{4}  Image A$", lines[3])
+    header, verdict, *orders, empty, measures, ssim = done.stdout.splitlines()
+    assert header.split() == ["judge", "winner", "p(A)"]
+    assert re.match(r"pvc_judge +(Image A|Image B|Tie) +0\.\d{3}$", verdict)
+    assert [line.partition("  Image")[0].strip() for line in orders] == ["asked as A, B", "asked as B, A"]
+    assert not empty
+    assert measures.split() == ["measure", "A", "B", "better"]
+    assert re.match(r"image.ssim +1\.0000 +0\.\d{4} +Image A$", ssim)
 
 
 def test_then_the_pulled_scorer_scores(clone: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_prompt_counts_by_its_content_for_those_who_name_it_or_its_folder(sour
     ],
 )
 def test_stages_depend_on_the_prompts_that_they_use(stage: str, some: list[str]) -> None:
-    files = code.describe(f"editjudge.stages.{stage}", Path("stages"))["files"]
+    files = code.describe(f"editjudge.stages.{stage}", Path("stages").absolute())["files"]
     paths = (name.removesuffix(".yaml") for name in files if re.search("/prompts/|/(parsers|grounders)/", name))
     found = {"/".join(path.split("/")[-2:]) for path in paths}
     assert set(some) <= found

@@ -334,8 +334,11 @@ def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         serve.changed(values, port=99999)
 
 
-def test_outside_the_repository_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_checkout_a_model_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     ended = forks.program("serve", "--model", "m")
     assert ended.returncode == 1
-    assert ended.stderr == "serve: params.yaml not found: run from the root of the repository\n"
+    assert ended.stderr.startswith("serve: --model: no folder m; give a local folder, or a hub id that can be fetched")
+    assert len(ended.stderr.splitlines()) == 1

@@ -58,7 +58,7 @@ def test_small_results_are_in_git_and_nothing_else_switches_the_run_cache_off(st
 @pytest.mark.parametrize("stage", STAGES)
 def test_main_is_short(stage: str) -> None:
     tree = ast.parse((ROOT / f"src/editjudge/stages/{stage}.py").read_text())
-    entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run")]
+    entries = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ("main", "run", "job")]
     assert entries
     assert all(entry.end_lineno is not None and entry.end_lineno - entry.lineno < 25 for entry in entries)
 
