@@ -215,7 +215,7 @@ def test_a_wrong_setting_or_missing_file_is_one_error_by_name(
     folder: Path, given: dict[str, object], said: str
 ) -> None:
     with pytest.raises(params.ParamsError, match=said):
-        setting(folder, **given)
+        faces_insightface.check("measures.faces", setting(folder, **given), "cpu")
 
 
 def broken(path: Path) -> None:
