@@ -19,6 +19,7 @@ from editjudge.labels.tiers import AreaRule
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.models.chat.settings import ServedSetting
 from editjudge.models.serve import launch
 from editjudge.stages import train_judge
 
@@ -99,9 +100,9 @@ def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[s
     assert section(paper, "serve", launch.Serving).engine == "vllm"
     for where, judges in (("judges", paper["judges"]), ("pairwise.judges", paper["pairwise"]["judges"])):
         for name, given in judges.items():
-            backend = {"measures": "measures", "editreward": "scorer"}.get(name, "served")
+            kinds = {"measures": settings.MeasuresSetting, "editreward": settings.ScorerSetting}
             setting = settings.read_setting(f"{where}.{name}", given)
-            assert getattr(setting, "model", setting).backend == backend
+            assert type(getattr(setting, "model", setting)) is kinds.get(name, ServedSetting)
 
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
