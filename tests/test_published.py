@@ -64,7 +64,7 @@ def test_then_the_pulled_judge_compares(clone: Path, photo, recolour) -> None:
     assert done.returncode == 0, done.stderr
     header, verdict, *orders, empty, measures, ssim = done.stdout.splitlines()
     assert header.split() == ["judge", "winner", "p(A)"]
-    assert re.match(r"pvc_judge +(Image A|Image B|Tie) +0\.\d{3}$", verdict)
+    assert re.match(r"pvc_judge +(Image A|Image B|Tie) +0\.\d{4}$", verdict)
     assert [line.partition("  Image")[0].strip() for line in orders] == ["asked as A, B", "asked as B, A"]
     assert not empty
     assert measures.split() == ["measure", "A", "B", "better"]
