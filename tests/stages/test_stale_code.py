@@ -42,6 +42,7 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder, self.tiers = folder, folder / "src/editjudge/labels/tiers.py"
         shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copy(ROOT / ".dvcignore", folder)  # bytecode is no code
         for file in (folder / "src/editjudge/stages").glob("*.py"):
             if file.stem not in ("__init__", "code"):
                 file.unlink()
