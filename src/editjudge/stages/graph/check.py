@@ -10,36 +10,109 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import yaml
+from pydantic import PlainValidator
+from pydantic.dataclasses import dataclass
 
+from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.suites import suite_rating
+from editjudge.benchmarks.suites.forms import SuiteSetting
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
-from editjudge.core.settings import known, named, read_what_is_right
+from editjudge.core.settings import FORBID, Text, known, named, read_what_is_right
 from editjudge.editors.api.settings import ApiSetting
+from editjudge.editors.settings import Editors
+from editjudge.engine.unfinished import Shares
+from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics
+from editjudge.judges import settings as judges
 from editjudge.judges.scorers.prompts import load_prompt
+from editjudge.judges.scorers.settings import ScorerEntry
+from editjudge.judges.styles import Dimension
 from editjudge.labels import rules
+from editjudge.labels.data_settings import LabelSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.settings import EmbeddedSetting
-from editjudge.photos.settings import GRAPH, DrawnSetting
-from editjudge.photos.settings import PROBE as PROBE_PHOTOS
+from editjudge.models.serve.launch import Serving
+from editjudge.photos import settings as photos
+from editjudge.report.settings import ReportSetting
+from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.sources import formats
 from editjudge.sources import settings as sources
 from editjudge.sources.builtin import scenes
+from editjudge.sources.builtin.settings import MeasureResponseSetting, ProbeBenchSetting
+from editjudge.sources.selection.settings import EmbedSetting, FilterSetting
 from editjudge.stages.graph import lists as graph
-from editjudge.stages.graph.arena import read_panel
-from editjudge.stages.graph.tree import SECTIONS
-from editjudge.training.settings import TrainRaterSetting
+from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
+from editjudge.training.settings import (
+    CurveSetting,
+    MergeSetting,
+    TrainJudgeSetting,
+    TrainRaterSetting,
+    read_training,
+)
 from editjudge.vision import faces_settings
 
 T = TypeVar("T")
 # What stands in the place of a file's or a model's name.
-NO_FILES = ("none", "embedded", GRAPH, PROBE_PHOTOS, slot_settings.GRABCUT)
+NO_FILES = ("none", "embedded", photos.GRAPH, photos.PROBE, slot_settings.GRABCUT)
+
+
+def _by(reader: Callable[[str, Any], Any]) -> Any:
+    """A value that a function of its key and itself reads."""
+    return Annotated[Any, PlainValidator(lambda given: reader("", given))]
+
+
+Judge: TypeAlias = _by(judges.read_setting)  # type: ignore[valid-type]
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class PairwiseSetting:
+    """Section `pairwise`: who compares the candidates of tasks that VLMs judge."""
+
+    judges: Mapping[Text, Judge]
+
+
+# The settings of each section. They are read one by one: a stage needs those alone that dvc.yaml names for it.
+SECTIONS: dict[str, Any] = {
+    "tasks": Mapping[Text, Text],
+    "photo_pool": photos.PhotoPool,
+    "regions": photos.RegionsSetting,
+    "instructions": photos.Instructions,
+    "raw_pairs": sources.RawPairs,
+    "embed": EmbedSetting,
+    "filter": FilterSetting,
+    "editors": Editors,
+    "imported": Mapping[Text, ImportedSetting],
+    "suites": Mapping[Text, SuiteSetting],
+    "measures": slot_settings.SlotSetting,
+    "pairwise": PairwiseSetting,
+    "grounding": GroundingSetting,
+    "train_pairs": rules.PairsSetting,
+    "measure_response": MeasureResponseSetting,
+    "probe_bench": ProbeBenchSetting,
+    "gedit_bench": ArenaSetting,
+    "train_judge": TrainJudgeSetting,
+    "learning_curve": Mapping[Text, CurveSetting],
+    "merge_judge": MergeSetting,
+    "scorer_data": Mapping[Text, LabelSource],
+    "train_scorer": Mapping[Text, _by(read_training)],  # type: ignore[misc]
+    "scorers": Mapping[Text, ScorerEntry],
+    "judges": Mapping[Text, Judge],
+    "raters": Mapping[Text, _by(judges.read_rater)],  # type: ignore[misc]
+    "serve": Serving,
+    "reward_service": RewardSetting,
+    "arena": Mapping[Dimension, Text],
+    "compare_models": ArenaPlan,
+    "benchmarks": Mapping[Text, _by(forms.read_setting)],  # type: ignore[misc]
+    "leaderboard": LeaderboardSetting,
+    "report": ReportSetting,
+    "unfinished": Shares,
+}
 
 
 def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
@@ -49,19 +122,22 @@ def wrong(values: Mapping[str, Any], made: Sequence[str]) -> list[str]:
     tree = {
         name: read_what_is_right(name, kind, values[name], lines) for name, kind in SECTIONS.items() if name in values
     }
-    check = Check({name: section for name, section in tree.items() if section is not None}, made, lines)
+    check = Check(values, {name: section for name, section in tree.items() if section is not None}, made, lines)
     check.kept("", values)
     check.files()
-    check.across(values, check.recipes())
+    check.labels(check.recipes())
+    check.across()
     return list(dict.fromkeys(lines))
 
 
 class Check:
-    """What files and machines say of settings, and sections of each other. tree: the sections that are right, and of
-    mappings the entries that are. lines: gets what is wrong."""
+    """What files and machines say of settings, and sections of each other. values: as they are given. tree: the
+    sections that are right, and of mappings the entries that are. lines: gets what is wrong."""
 
-    def __init__(self, tree: Mapping[str, Any], made: Sequence[str], lines: list[str]) -> None:
-        self.tree, self.made, self.lines = tree, made, lines
+    def __init__(
+        self, values: Mapping[str, Any], tree: Mapping[str, Any], made: Sequence[str], lines: list[str]
+    ) -> None:
+        self.values, self.tree, self.made, self.lines = values, tree, made, lines
 
     def attempt(self, where: str, work: Callable[..., T], *args: Any) -> T | None:
         """What `work` returns; None, and its lines, where it finds something wrong. where: put before other errors."""
@@ -115,78 +191,55 @@ class Check:
         found = [self.attempt(where, load_recipe, path) for path, where in own.items()]
         return [recipe for recipe in found if recipe is not None]
 
-    def across(self, values: Mapping[str, Any], recipes: Sequence[Recipe]) -> None:
-        """What sections say of each other."""
-        self.thresholds(recipes)
-        self.photographs()
-        if "raw_pairs" in self.tree:
-            self.raw_pairs(dict(values))
-        for name, editor in self.section("editors").items():
-            try:
-                _ = isinstance(editor, ApiSetting) and editor.key()
-            except ParamsError as error:
-                self.lines.append(f"editors.{name}.api_key_env gives {error}")
-        suites = list(values.get("suites") or {})
-        for name, imported in self.section("imported").items():
-            if imported.suite is not None and imported.suite not in suites:
-                self.lines.append(f"imported.{name}.suite: {known(imported.suite, suites)}")
-            if name in self.section("editors"):
-                self.lines.append(f"imported.{name}: `editors` has a model of this name")
-        for name, suite in self.section("suites").items():
-            self.attempt(f"suites.{name}", suite_rating.chosen, name, suite, values.get("raters") or {})
-        if not values.get("judges"):
-            self.lines.append("judges has no judge")
-        if any(recipe.judge for recipe in recipes) and not (values.get("pairwise") or {}).get("judges"):
-            self.lines.append("pairwise.judges has no judge")
-        if self.tree.get("arena") and values.get("judges"):
-            self.attempt("arena", read_panel, values["arena"], values["judges"])
-        self.trainings(values.get("scorer_data") or {})
-
-    def thresholds(self, recipes: Sequence[Recipe]) -> None:
-        """Every task that measures decide has thresholds for measures that are configured."""
+    def labels(self, recipes: Sequence[Recipe]) -> None:
+        """Every task has raw pairs; one that measures decide has thresholds for measures that are configured, and one
+        that a VLM decides has a judge."""
         pairs, measures = self.tree.get("train_pairs"), self.tree.get("measures")
-        if pairs is None or measures is None:
-            return
-        missing = slot_settings.unconfigured(measures)
         for recipe in recipes:
-            if recipe.judge is None:
+            if recipe.judge is None and pairs is not None and measures is not None:
+                missing = slot_settings.unconfigured(measures)
                 self.attempt("train_pairs", rules.read_rules, recipe, pairs.thresholds, missing)
-
-    def photographs(self) -> None:
-        """What is embedded knows the probe's photos alone."""
-        pool, regions, asked = (self.tree.get(name) for name in ("photo_pool", "regions", "instructions"))
-        if not (pool and regions and asked) or pool.photos == PROBE_PHOTOS or asked.records != GRAPH:
-            return
-        for where, each in (("photo_pool.captioner", pool.captioner), ("regions.detector", regions.detector)):
-            if isinstance(each, EmbeddedSetting | DrawnSetting):
-                self.lines.append(f"{where} knows the probe's photos alone: {pool.photos} needs a model")
-
-    def raw_pairs(self, values: dict[str, Any]) -> None:
-        """Every task has raw pairs."""
-        for task in self.section("tasks"):
-            plan = self.attempt("raw_pairs", sources.plan, values, task, formats.FORMATS)
+        if any(recipe.judge for recipe in recipes) and not (self.values.get("pairwise") or {}).get("judges"):
+            self.lines.append("pairwise.judges has no judge")
+        for task in self.section("tasks") if "raw_pairs" in self.tree else ():
+            plan = self.attempt("raw_pairs", sources.plan, dict(self.values), task, formats.FORMATS)
             for name, source in plan.sources.items() if plan else ():
                 if source.format == sources.PROBE and task not in scenes.EDITS:
                     where = f"raw_pairs.sources.{task}.{name}"
                     self.lines.append(f"{where}: the probe set has no task {task}; {known(task, scenes.EDITS)}")
 
-    def trainings(self, data: Mapping[str, Any]) -> None:
-        """What scorers and raters are trained on, and the words that they are asked with."""
+    def across(self) -> None:
+        """What sections say of each other: what is embedded knows the probe's photos alone, every name is there."""
+        values, lines = self.values, self.lines
+        pool, regions, asked = (self.tree.get(name) for name in ("photo_pool", "regions", "instructions"))
+        if pool and regions and asked and pool.photos != photos.PROBE and asked.records == photos.GRAPH:
+            for where, each in (("photo_pool.captioner", pool.captioner), ("regions.detector", regions.detector)):
+                if isinstance(each, EmbeddedSetting | photos.DrawnSetting):
+                    lines.append(f"{where} knows the probe's photos alone: {pool.photos} needs a model")
+        for name, editor in self.section("editors").items():
+            try:
+                _ = isinstance(editor, ApiSetting) and editor.key()
+            except ParamsError as error:
+                lines.append(f"editors.{name}.api_key_env gives {error}")
+        suites = list(values.get("suites") or {})
+        for name, imported in self.section("imported").items():
+            if imported.suite is not None and imported.suite not in suites:
+                lines.append(f"imported.{name}.suite: {known(imported.suite, suites)}")
+            if name in self.section("editors"):
+                lines.append(f"imported.{name}: `editors` has a model of this name")
+        for name, suite in self.section("suites").items():
+            self.attempt(f"suites.{name}", suite_rating.chosen, name, suite, values.get("raters") or {})
+        if not values.get("judges"):
+            lines.append("judges has no judge")
+        elif self.tree.get("arena"):
+            self.attempt("arena", read_panel, values["arena"], values["judges"])
         for name, training in self.section("train_scorer").items():
             if isinstance(training, TrainRaterSetting):
                 self.attempt(f"train_scorer.{name}", rubrics.folder, training.rubrics)
             else:
                 self.attempt(f"train_scorer.{name}", load_prompt, training.prompt)
-            if training.data not in data:
-                self.lines.append(f"train_scorer.{name}.data: scorer_data has no {training.data}")
-
-
-def made_by(graph: Mapping[str, Any]) -> list[str]:
-    """Patterns of what the stages of dvc.yaml make."""
-    bodies = [entry.get("do", entry) for entry in graph["stages"].values()]
-    listed = [out for body in bodies for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
-    outs = [out if isinstance(out, str) else next(iter(out)) for out in listed]
-    return [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
+            if training.data not in (values.get("scorer_data") or {}):
+                lines.append(f"train_scorer.{name}.data: scorer_data has no {training.data}")
 
 
 def lock_entries(lock: str | bytes) -> set[str]:
@@ -216,7 +269,11 @@ def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
 def mistakes() -> list[str]:
     """A line for each mistake. ParamsError: params.yaml or dvc.yaml cannot be read."""
     graph_now, values = params.load(Path("dvc.yaml")), params.load()
-    lines = [*cut_lock(), *wrong(values, made_by(graph_now))]
+    bodies = [entry.get("do", entry) for entry in graph_now["stages"].values()]
+    listed = [out for body in bodies for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
+    outs = [out if isinstance(out, str) else next(iter(out)) for out in listed]
+    made = [re.sub(r"\\\$\\\{\w+\\\}", "[^/]+", re.escape(out)) for out in outs]
+    lines = [*cut_lock(), *wrong(values, made)]
     if not lines and (stale := graph.mend(graph_now, values)):
         lines = [f"dvc.yaml: {', '.join(stale)}: not what params.yaml says; run `make graph`"]
     return lines
