@@ -15,7 +15,7 @@ from editjudge.core import images
 from editjudge.judges.prompt import messages
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.models.weights.tensors import read_header
+from editjudge.models.weights.merge import read_header
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from editjudge.core.errors import FileError
 from editjudge.models.chat.checkpoint import load_model
-from editjudge.models.weights.tensors import read_base
+from editjudge.models.weights.merge import read_base
 
 WEIGHTS = "model.safetensors"
 FINAL = "model.language_model.norm.weight"

@@ -38,7 +38,6 @@ from editjudge.models.chat.models import weights_hash
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights import adapter as merge_adapters
 from editjudge.models.weights import merge
-from editjudge.models.weights import tensors as merge_tensors
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training.lesson import lora
 from tools.tiny_base import tiny
@@ -208,7 +207,7 @@ def test_broken_adapters(fault: str, bases: Bases, adapter_dir: Path, tmp_path: 
 def test_a_fault_of_the_disk(bases: Bases, adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In a thread, with many pieces before and after: nothing has the final name, and no thread is left."""
     monkeypatch.setattr(merge, "PIECE", 1000)
-    monkeypatch.setattr(merge_tensors, "BLOCK", 100)
+    monkeypatch.setattr(merge, "BLOCK", 100)
     done, works = itertools.count(), merge._merged
 
     def fails(*arguments: Any) -> Any:
@@ -230,7 +229,7 @@ def test_pieces_of_any_size(
 ):
     merge_adapter(bases["float32"], adapter_dir, tmp_path / "expected", "bfloat16")
     monkeypatch.setattr(merge, "PIECE", piece)
-    monkeypatch.setattr(merge_tensors, "BLOCK", block)
+    monkeypatch.setattr(merge, "BLOCK", block)
     merge_adapter(bases["float32"], adapter_dir, tmp_path / "merged", "bfloat16")
     expected = stored(tmp_path / "expected")
     for name, value in stored(tmp_path / "merged").items():
@@ -324,7 +323,7 @@ def test_what_is_no_whole_safetensors_file(data: bytes | str, tmp_path: Path):
     save_file({"a": torch.zeros(4), "b": torch.ones(3, 5).half()}, tmp_path / "x")
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-1] if isinstance(data, str) else data)
     with pytest.raises(ValueError, match="no whole safetensors file"):
-        merge_tensors.read_header(tmp_path / "x")
+        merge.read_header(tmp_path / "x")
 
 
 def test_the_library_reads_what_is_written(bases: Bases, adapter_dir: Path, tmp_path: Path):

@@ -28,7 +28,7 @@ from editjudge.core import images, lined_yaml, params, tables
 from editjudge.core.errors import UserError
 from editjudge.models.endpoint.client import TryFailed, read_completion
 from editjudge.models.weights.adapter import read_config
-from editjudge.models.weights.tensors import read_header
+from editjudge.models.weights.merge import read_header
 from editjudge.rewards import plain_pickle
 from tools.trials import hostile
 

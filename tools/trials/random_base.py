@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from editjudge.models.weights.tensors import StoredTensor, header_of, read_header
+from editjudge.models.weights.merge import StoredTensor, header_of, read_header
 from tools.tiny_base import tiny
 
 SHARD = 5_000_000_000  # bytes, as published checkpoints are split

@@ -27,6 +27,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.files import work
 from editjudge.core.settings import FORBID, Count, Positive, Real, Text, Wrong
 from editjudge.engine.workers import end_with_parent
+from editjudge.models.weights.adapter import image_sizes, read_config
 
 LAST_LINES = 15
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
@@ -179,7 +180,7 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
         folder = Path(checkpoint.adapter)
         flags["lora-modules"] = json.dumps({"name": checkpoint.adapter, "path": str(folder.resolve())})
         flags["max-lora-rank"] = max_lora_rank(folder)
-        size = size or pixels_of(folder)
+        size = size or image_sizes(folder)
     if size:
         flags["mm-processor-kwargs"] = json.dumps({"size": size})
     lora = [] if checkpoint.adapter is None else ["--enable-lora"]
@@ -188,21 +189,11 @@ def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
 
 def max_lora_rank(adapter: Path) -> int:
     """The least rank that vLLM can reserve for an adapter. ServingError: it has a larger one than vLLM takes."""
-    from editjudge.models.weights.adapter import read_config  # imports torch
-
     config = read_config(adapter)
     rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
     if rank > LORA_RANKS[-1]:
         raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
     return next(each for each in LORA_RANKS if each >= rank)
-
-
-def pixels_of(adapter: Path) -> dict[str, int] | None:
-    """The sizes of images that an adapter was trained with, from the processor beside it; None without one."""
-    from editjudge.models.weights.tensors import image_sizes
-
-    file = adapter / "processor_config.json"
-    return image_sizes(file) if file.is_file() else None
 
 
 def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
