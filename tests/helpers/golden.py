@@ -70,8 +70,8 @@ from editjudge.stages import filter as filtering
 from editjudge.stages.graph.arena import LeaderboardSetting
 from editjudge.statistics import agreement
 from editjudge.training import trainer
-from editjudge.training.judge import JudgeLesson
-from editjudge.training.samples import ScoredSample
+from editjudge.training.lesson import Lesson
+from editjudge.training.samples import Sample
 from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainScorerSetting
 from editjudge.vision import aesthetics
@@ -234,7 +234,7 @@ def training() -> tuple[Path, Any]:
     )  # fmt: skip
     samples = train_judge.samples_of(training_pairs()[:12])
     out, checkpoints = (Path(scratch().name) / name for name in ("adapter", "checkpoints"))
-    trained = trainer.train(JudgeLesson(setting), samples, ROOT / "models/tiny_base", _image, out, checkpoints)
+    trained = trainer.train(Lesson(setting), samples, ROOT / "models/tiny_base", _image, out, checkpoints)
     return out, trained.history
 
 
@@ -246,7 +246,7 @@ def scoring() -> Any:
         settings()["train_scorer"]["editreward"]
         | {"max_steps": 3, "global_batch": 4, "batch_size": 4, "held_out_share": 0.0, "log_every": 1, "calibration": 8},
     )  # fmt: skip
-    pictures, samples = dict[str, bytes](), list[ScoredSample]()
+    pictures, samples = dict[str, bytes](), list[Sample]()
     for prompt in raw_pairs()[:2]:
         made = scorer_data.make_edits(prompt, 7)
         names = [f"{prompt['key']}.{n}" for n in range(len(made))]
@@ -257,19 +257,8 @@ def scoring() -> Any:
             scores = [[*made[n][1].values(), sum(made[n][1].values()) / 2] for n in (a, b)]
             better = "" if scores[0][2] == scores[1][2] else "Image A" if scores[0][2] > scores[1][2] else "Image B"
             key, words = f"{names[a]}.{b}", prompt["instruction"]
-            samples.append(
-                ScoredSample(
-                    key,
-                    prompt["key"],
-                    "train",
-                    words,
-                    prompt["key"],
-                    names[a],
-                    names[b],
-                    (*scores[0], *scores[1]),
-                    better,
-                )
-            )
+            both, names_of = (*scores[0], *scores[1]), (prompt["key"], names[a], names[b])
+            samples.append(Sample(key, prompt["key"], words, *names_of, better, scores=both))
     out, checkpoints = (Path(scratch().name) / name for name in ("scorer", "scorer_checkpoints"))
     base, lesson = ROOT / "models/tiny_base", ScorerLesson(setting)
     trained = trainer.train(lesson, samples, base, pictures.__getitem__, out, checkpoints)

@@ -5,7 +5,7 @@ from typing import Any
 
 from editjudge.core import params
 from editjudge.core.settings import read
-from editjudge.training.judge import JudgeLesson
+from editjudge.training.lesson import Lesson
 from editjudge.training.rater import RaterLesson
 from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainJudgeSetting, TrainRaterSetting, TrainScorerSetting
@@ -18,8 +18,8 @@ SMALL = {
 }  # fmt: skip
 
 
-def judge(**changes: Any) -> JudgeLesson:
-    return JudgeLesson(read("train_judge", TrainJudgeSetting, VALUES["train_judge"] | SMALL | changes))
+def judge(**changes: Any) -> Lesson:
+    return Lesson(read("train_judge", TrainJudgeSetting, VALUES["train_judge"] | SMALL | changes))
 
 
 def scorer(**changes: Any) -> ScorerLesson:

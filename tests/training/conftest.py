@@ -1,6 +1,7 @@
 """Samples of each lesson, in which the good edit is the source, and a training of the tiny base on them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from editjudge.training import trainer
 from editjudge.training.lesson import Lesson
-from editjudge.training.samples import PairSample, RatedSample, Sample, ScoredSample
+from editjudge.training.samples import Sample
 
 Train = Callable[..., trainer.Trained]
 
@@ -19,36 +20,34 @@ def pictures(png: Callable[..., bytes]) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def pairs() -> list[PairSample]:
+def pairs() -> list[Sample]:
     """Sixteen pairs of eight prompts."""
     made = []
     for i in range(16):
         a, b = (str(i), str(100 + i)) if i % 2 == 0 else (str(100 + i), str(i))
         winner: Any = "Image A" if i % 2 == 0 else "Image B"
-        made.append(PairSample(f"k{i}", f"p{i // 2}", "Remove the cup", str(i), a, b, winner))
+        made.append(Sample(f"k{i}", f"p{i // 2}", "Remove the cup", str(i), a, b, winner))
     return made
 
 
 @pytest.fixture(scope="session")
-def scored(pairs: list[PairSample]) -> list[ScoredSample]:
+def scored(pairs: list[Sample]) -> list[Sample]:
     """Twelve pairs of six prompts with scores of two dimensions and of the whole; four to test."""
     good, bad = (4.0, 3.0, 3.5), (1.0, 2.0, 1.5)
     return [
-        ScoredSample(
-            **{name: value for name, value in vars(pair).items() if name != "winner"},
-            part="test" if n >= 8 else "train", scores=good + bad if n % 2 == 0 else bad + good, winner=pair.winner,
-        )
+        replace(pair, part="test" if n >= 8 else "train", scores=good + bad if n % 2 == 0 else bad + good)
         for n, pair in enumerate(pairs[:12])
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="session")
-def rated() -> list[RatedSample]:
+def rated() -> list[Sample]:
     """Twelve edits of six prompts; four to test."""
     return [
-        RatedSample(
-            f"k{i}", f"p{i // 2}", "test" if i >= 8 else "train", "remove", "Remove the cup", str(i),
-            str(i if i % 2 else 100 + i), (5, 5, 4) if i % 2 else (1, 2, 1), "brief",
+        Sample(
+            f"k{i}", f"p{i // 2}", "Remove the cup", str(i), str(i if i % 2 else 100 + i),
+            part="test" if i >= 8 else "train", type="remove", rubrics="brief",
+            scores=(5, 5, 4) if i % 2 else (1, 2, 1),
         )
         for i in range(12)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import training_pairs
 
 from editjudge.core.schemas import ContractError
-from editjudge.training import pictures
+from editjudge.training import samples
 
 GROUPS, ROWS = 3, 64
 
@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
     pairs = [training_pairs.pair(i) for i in (190, 0, 130, 1, 70, 131)]
-    names = [pictures.names_of(pair) for pair in pairs]
-    shown = pictures.PictureFiles((name for three in names for name in three), most=3 * ROWS * 100)
+    names = [samples.names_of(pair) for pair in pairs]
+    shown = samples.PictureFiles((name for three in names for name in three), most=3 * ROWS * 100)
     for _ in range(2):
         for pair, three in zip(pairs, names, strict=True):
             found = [shown(name).decode().split() for name in three]
@@ -39,15 +39,15 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
 
 def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
-    read, real = [], pictures.read_group
+    read, real = [], samples.read_group
 
-    def counted(group: pictures.Group) -> pa.ChunkedArray:
+    def counted(group: samples.Group) -> pa.ChunkedArray:
         read.append(group)
         return real(group)
 
-    monkeypatch.setattr(pictures, "read_group", counted)
+    monkeypatch.setattr(samples, "read_group", counted)
     names = [f"data/pools/{training_pairs.TASK}.parquet/p{i}" for i in range(GROUPS * ROWS)]
-    shown = pictures.PictureFiles(names, most=1)
+    shown = samples.PictureFiles(names, most=1)
     for name in names:
         assert shown(name)
     assert [number for _, number in read] == [0, 1, 2]
@@ -56,12 +56,12 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"])
 def test_an_image_that_is_not_there_is_empty(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
-    assert pictures.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
+    assert samples.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
 
 
 def test_files_that_cannot_be_read_are_named(folder: Path, png: Callable[..., bytes], tmp_path: Path):
     with pytest.raises(ContractError, match=r"missing\.parquet not found"):
-        pictures.PictureFiles([f"{tmp_path}/missing.parquet/p1"])
+        samples.PictureFiles([f"{tmp_path}/missing.parquet/p1"])
     (tmp_path / "x.parquet").write_bytes(png(1))
     with pytest.raises(ContractError, match=r"x\.parquet: not readable as Parquet"):
-        pictures.PictureFiles([f"{tmp_path}/x.parquet/p1"])
+        samples.PictureFiles([f"{tmp_path}/x.parquet/p1"])

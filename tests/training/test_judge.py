@@ -29,13 +29,13 @@ from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
-from editjudge.training import data, judge, lesson, trainer
-from editjudge.training.samples import PairSample
+from editjudge.training import lesson, trainer
+from editjudge.training.samples import Sample
 
 BASE = Path(__file__).parents[2] / "models/tiny_base"
-Prepare = Callable[..., data.Prepare]
+Prepare = Callable[..., lesson.Prepare]
 Train = Callable[..., trainer.Trained]
-Pairs = list[PairSample]
+Pairs = list[Sample]
 LESSON = lessons.judge()
 
 
@@ -43,8 +43,8 @@ LESSON = lessons.judge()
 def prepare(base_dir: Path, pictures: dict[str, bytes]) -> Prepare:
     """prepare(flipped, cache_bytes)"""
 
-    def make(flipped: bool = False, cache_bytes: int = data.CACHE_BYTES) -> data.Prepare:
-        return data.Prepare(load_processor(base_dir), LESSON.columns, pictures.__getitem__, 0, flipped, cache_bytes)
+    def make(flipped: bool = False, cache_bytes: int = lesson.CACHE_BYTES) -> lesson.Prepare:
+        return lesson.Prepare(load_processor(base_dir), LESSON.columns, pictures.__getitem__, 0, flipped, cache_bytes)
 
     return make
 
@@ -84,7 +84,7 @@ def test_adapters_of_the_8b_model():
 
 def test_loss_on_the_reply_only_and_mm_token_types(base_dir: Path, pairs: Pairs, prepare: Prepare):
     processor = load_processor(base_dir)
-    rows = data.dataset(pairs[:3]).with_transform(prepare())
+    rows = lesson.dataset(pairs[:3]).with_transform(prepare())
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)([*rows])
     for labels, sample in zip(batch["labels"], pairs, strict=False):
         text = processor.tokenizer.decode(labels[labels >= 0])
@@ -110,17 +110,17 @@ def test_images_are_resized_as_the_processor_resizes_them(
 def test_each_prompt_is_held_out_by_its_own_name(pairs: Pairs):
     """Whatever the order and the number of the others: 2,000 prompts of two pairs, and 1,000 of these."""
     many = [replace(pairs[0], key=f"k{i}", prompt=f"p{i // 2}") for i in range(4000)]
-    parts = data.split(data.dataset(many), 0.1, 0.2, 1)
+    parts = lesson.split(lesson.dataset(many), 0.1, 0.2, 1)
     prompts = [set(part["prompt"]) for part in parts]
     assert sum(map(len, prompts)) == 2000
     assert sum(map(len, parts)) == 4000
     assert [len(part) / 2000 for part in prompts] == pytest.approx([0.7, 0.2, 0.1], abs=0.02)
-    fewer = data.split(data.dataset(many[1999::-1]), 0.1, 0.2, 1)
+    fewer = lesson.split(lesson.dataset(many[1999::-1]), 0.1, 0.2, 1)
     for part, prompt in zip(fewer, prompts, strict=True):
         assert set(part["prompt"]) == prompt & {f"p{i}" for i in range(1000)}
-    assert list(map(len, data.split(data.dataset(many[:9]), 0.0, 0.0, 1))) == [9, 0, 0]
+    assert list(map(len, lesson.split(lesson.dataset(many[:9]), 0.0, 0.0, 1))) == [9, 0, 0]
     with pytest.raises(ValueError, match="too few"):
-        data.split(data.dataset(many[:2]), 0.5, 0.5, 1)
+        lesson.split(lesson.dataset(many[:2]), 0.5, 0.5, 1)
 
 
 def test_augmentation_is_alike_for_all_three_and_depends_on_the_epoch_alone(prepare: Prepare, pairs: Pairs):
@@ -149,19 +149,19 @@ def test_decoded_images_are_kept_up_to_so_many_bytes(prepare: Prepare, pairs: Pa
 
 def test_processes_that_share_an_epoch_out_see_its_batches(base_dir: Path, pairs: Pairs, prepare: Prepare):
     """Thirteen rows, four a step: the last step has one row and three fillers, on which there is no loss."""
-    rows = data.dataset(pairs[:13])
-    assert data.filled(rows, 1) is rows
-    table = data.filled(rows, 4)
+    rows = lesson.dataset(pairs[:13])
+    assert lesson.filled(rows, 1) is rows
+    table = lesson.filled(rows, 4)
     assert table["key"][:13] == rows["key"][:]
-    order = data.EpochOrder(len(rows), len(table) - len(rows), seed=5)
-    theirs = SeedableRandomSampler(rows, generator=torch.Generator(), data_seed=5)
+    order = lesson.EpochOrder(prepare(), len(rows), len(table) - len(rows))
+    theirs = SeedableRandomSampler(rows, generator=torch.Generator(), data_seed=0)
     for epoch in range(3):
-        order.epoch = epoch
+        order.prepare.epoch.fill_(epoch)
         assert list(order) == [*theirs, 13, 14, 15]
     processor = load_processor(base_dir)
     shown = table.with_transform(prepare())
     collate = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)
-    labels = judge.collated(collate, [shown[i] for i in (12, 13, 14, 15)])["labels"]
+    labels = lesson.collated(collate, [shown[i] for i in (12, 13, 14, 15)])["labels"]
     assert (labels >= 0).any(1).tolist() == [True, False, False, False]
 
 
@@ -169,7 +169,7 @@ def test_the_loss_is_that_of_the_reply(base_dir: Path, prepare: Prepare, train: 
     """The trainer's loss of the untrained adapter, against transformers' own of the base over the reply's tokens."""
     trained = train(lessons.judge(max_steps=1, eval_every=1, log_every=1), pairs, tmp_path / "adapter")
     processor, model = load_processor(base_dir), load_model(base_dir)
-    _, held, _ = data.split(data.dataset(pairs), 0.0, 0.25, LESSON.setting.seed)
+    _, held, _ = lesson.split(lesson.dataset(pairs), 0.0, 0.25, LESSON.setting.seed)
     rows = [*held.with_transform(prepare())]
     batch = DataCollatorForVisionLanguageModeling(processor, completion_only_loss=True)(rows)
     reply = len(processor.tokenizer(completion("Image A") + "<|im_end|>\n").input_ids)
@@ -186,7 +186,7 @@ def test_images_are_bounded_by_the_settings(base_dir: Path, pairs: Pairs, pictur
     for most, shape in ((0, (64, 64, 3)), (32 * 32, (32, 32, 3))):
         processor = lesson.processor_of(base_dir, lessons.judge(min_pixels=0, max_pixels=most).setting)
         assert (
-            data.Prepare(processor, LESSON.columns, pictures.__getitem__, 0, False).shown(vars(pairs[0]))[0].shape
+            lesson.Prepare(processor, LESSON.columns, pictures.__getitem__, 0, False).shown(vars(pairs[0]))[0].shape
             == shape
         )
 
@@ -215,7 +215,7 @@ def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path, p
         name: images.decode(data).astype(int) + rng.integers(-9, 9, (96, 96, 3)) for name, data in pictures.items()
     }
     pictures |= {f"1{int(name):02}": images.encode_png(a.clip(0, 255).astype(np.uint8)) for name, a in noise.items()}
-    parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
+    parts = lesson.split(lesson.dataset(pairs), 0.0, 0.25, 42)
     made, shown = trainer.assemble(
         LESSON, parts, base, pictures.__getitem__, tmp_path / "none", "cpu", None, lambda _: None
     )
@@ -223,7 +223,7 @@ def test_the_accuracy_is_that_of_greedy_decoding(pairs: Pairs, tmp_path: Path, p
     asked = [Question(s.key, s.instruction, *(pictures[name] for name in (s.source, s.a, s.b))) for s in pairs]
     right = [answer.winner == s.winner for answer, s in zip(compare(asked_judge, asked), pairs, strict=True)]
     assert 0 < sum(right) < len(right)
-    rows = data.dataset(pairs).with_transform(shown)
+    rows = lesson.dataset(pairs).with_transform(shown)
     assert made.lesson.right(made.answers(rows), rows) == right
 
 
@@ -263,7 +263,7 @@ def test_the_bounds_on_pixels_and_the_base_go_with_the_adapter(
     for height, width in ((64, 64), (31, 200), (3, 9), (300, 100)):
         image = png(1, height, width)
         trained = (
-            data.Prepare(lesson.processor_of(base, taught.setting), taught.columns, dict, 0, False)
+            lesson.Prepare(lesson.processor_of(base, taught.setting), taught.columns, dict, 0, False)
             .load(image)
             .shape[:2]
         )

@@ -9,30 +9,32 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from editjudge.training import losses
+from editjudge.training import scorer
 
 
 def values(*numbers: float) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
+def ranked(kind: str, a: float, b: float, std: float = 0.0, sign: float = 1.0) -> float:
+    return scorer.ranking(kind, values(a), values(b), (values(std), values(0.0)), values(sign)).item()
+
+
 def test_values_by_hand():
-    one, none = values(1.0), values(0.0)
-    assert losses.bradley_terry(one, none).item() == pytest.approx(math.log(1 + math.exp(-1)))
-    assert losses.uncertainty(one, none, none).item() == pytest.approx(math.log(1 + math.exp(-1)))
-    assert losses.uncertainty(none, none, values(3.0)).item() == pytest.approx(math.log(2)), "by symmetry"
-    assert losses.regression(values(3.0), values(4.5)).item() == 2.25
+    assert ranked("bradley_terry", 1.0, 0.0) == pytest.approx(math.log(1 + math.exp(-1)))
+    assert ranked("uncertainty", 1.0, 0.0) == pytest.approx(math.log(1 + math.exp(-1)))
+    assert ranked("uncertainty", 0.0, 0.0, 3.0) == pytest.approx(math.log(2)), "by symmetry"
     a, b, k = math.exp(0.5), math.exp(-0.2), 5.0
     win, loss = a / (a + k * b), b / (b + k * a)
     tie = (k * k - 1) * a * b / ((a + k * b) * (b + k * a))
     assert win + loss + tie == pytest.approx(1)
-    found = losses.bradley_terry_ties(values(0.5, 0.5, 0.5), values(-0.2, -0.2, -0.2), values(1, 0, -1))
-    assert found.tolist() == pytest.approx([-math.log(win), -math.log(tie), -math.log(loss)])
+    found = [ranked("bradley_terry_ties", 0.5, -0.2, sign=sign) for sign in (1, 0, -1)]
+    assert found == pytest.approx([-math.log(win), -math.log(tie), -math.log(loss)])
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.3, 0.5), (-2.0, 1.0), (1.5, 2.0), (-4.0, 3.0)])
 def test_the_quadrature_is_the_expectation(mean: float, std: float):
-    found = losses.log_expected_sigmoid(values(mean), values(std)).exp().item()
+    found = scorer.log_expected_sigmoid(values(mean), values(std)).exp().item()
     exact = quad(lambda e: norm.pdf(e) * expit(mean + std * e), -12, 12, epsabs=1e-12, limit=500)[0]
     assert found == pytest.approx(exact, abs=1e-6 if std <= 2 else 1e-4)
     drawn = np.random.default_rng(0).standard_normal(1_000_000)
@@ -43,14 +45,14 @@ def test_the_quadrature_stays_near_for_large_deviations():
     for std, error in ((4.0, 1e-3), (8.0, 1e-2)):
         for mean in (-3.0, 0.5, 6.0):
             exact = quad(lambda e, m=mean, s=std: norm.pdf(e) * expit(m + s * e), -12, 12, epsabs=1e-12, limit=900)[0]
-            found = losses.log_expected_sigmoid(values(mean), values(std)).exp().item()
+            found = scorer.log_expected_sigmoid(values(mean), values(std)).exp().item()
             assert found == pytest.approx(exact, abs=error), (mean, std)
 
 
 def test_the_loss_is_below_the_mean_of_logarithms():
     """Which the public code takes instead (Jensen)."""
     drawn = np.random.default_rng(1).standard_normal(100_000)
-    ours = losses.uncertainty(values(0.4), values(0.0), values(1.5)).item()
+    ours = ranked("uncertainty", 0.4, 0.0, 1.5)
     assert ours < -np.log(expit(0.4 + 1.5 * drawn)).mean() - 0.1
 
 
@@ -59,12 +61,12 @@ def test_gradients_are_finite_differences_and_stay_finite(kind: str):
     sign = values(1, -1, 0)
 
     def loss(a: torch.Tensor, b: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return losses.ranking(kind, a, b, (s, t), sign)
+        return scorer.ranking(kind, a, b, (s, t), sign)
 
     given = [values(*row).requires_grad_() for row in ((0.5, 1, -1), (0.2, 2, 0.1), (0.5, 1, 2), (1.5, 0.3, 1))]
     assert torch.autograd.gradcheck(loss, given)
     far = torch.tensor([-1e4], requires_grad=True)
-    found = losses.ranking(kind, far, -far, (far.abs(), far.abs()), torch.tensor([1.0]))
+    found = scorer.ranking(kind, far, -far, (far.abs(), far.abs()), torch.tensor([1.0]))
     found.sum().backward()
     assert found.isfinite().all()
     assert far.grad is not None
@@ -74,13 +76,13 @@ def test_gradients_are_finite_differences_and_stay_finite(kind: str):
 def test_a_tie_teaches_only_the_loss_with_ties():
     tie = values(0.0)
     for kind in ("uncertainty", "bradley_terry"):
-        assert losses.ranking(kind, values(1.0), values(0.0), (tie, tie), tie).item() == 0
-    assert losses.ranking("bradley_terry_ties", values(1.0), values(0.0), (tie, tie), tie).item() > 0
+        assert scorer.ranking(kind, values(1.0), values(0.0), (tie, tie), tie).item() == 0
+    assert scorer.ranking("bradley_terry_ties", values(1.0), values(0.0), (tie, tie), tie).item() > 0
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "bradley_terry", "bradley_terry_ties"])
 def test_exchanging_the_sides_changes_nothing(kind: str):
     a, b, s, t = (torch.randn(50, generator=torch.Generator().manual_seed(n)) for n in range(4))
     sign = torch.sign(torch.arange(50) % 3 - 1.0)
-    forward = losses.ranking(kind, a, b, (s.exp(), t.exp()), sign)
-    assert torch.allclose(forward, losses.ranking(kind, b, a, (t.exp(), s.exp()), -sign))
+    forward = scorer.ranking(kind, a, b, (s.exp(), t.exp()), sign)
+    assert torch.allclose(forward, scorer.ranking(kind, b, a, (t.exp(), s.exp()), -sign))

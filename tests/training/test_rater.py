@@ -16,11 +16,11 @@ from editjudge.core.errors import UserError
 from editjudge.judges.rubrics import Rating
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.training import rater, trainer
-from editjudge.training.samples import RatedSample
+from editjudge.training.samples import Sample
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
 Train = Callable[..., trainer.Trained]
-Samples = list[RatedSample]
+Samples = list[Sample]
 
 
 @pytest.mark.parametrize("rank", [4, 0])

@@ -16,11 +16,12 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.processor import load_processor
-from editjudge.training import data, scorer, trainer
-from editjudge.training.samples import ScoredSample
+from editjudge.training import lesson as data
+from editjudge.training import scorer, trainer
+from editjudge.training.samples import Sample
 
 Train = Callable[..., trainer.Trained]
-Samples = list[ScoredSample]
+Samples = list[Sample]
 
 
 def said(trained: trainer.Trained, lesson: scorer.ScorerLesson) -> list[scorer.ScorerAnswers]:
@@ -146,7 +147,7 @@ def test_targets_and_what_counts():
         ({"learn": "both", "loss": "bradley_terry_ties"}, [3, 0, 3, 0]),
         ({"learn": "each", "loss": "regression"}, [4, 2, 4, 0]),
     ):
-        assert lessons.scorer(**changes).objective.counts(targets).tolist() == expected, changes
+        assert lessons.scorer(**changes).counts(targets).tolist() == expected, changes
 
 
 def test_data_that_teaches_nothing_and_settings_that_do_not_fit(train: Train, scored: Samples, tmp_path: Path):

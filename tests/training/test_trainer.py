@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from editjudge.core.errors import UserError
-from editjudge.training import data, trainer
+from editjudge.training import lesson as data
+from editjudge.training import trainer
 from editjudge.training.lesson import Lesson
-from editjudge.training.samples import PairSample, RatedSample, Sample, ScoredSample
+from editjudge.training.samples import Sample
 
 Case = tuple[Callable[..., Lesson], Sequence[Sample], dict[str, Any]]
 Train = Callable[..., trainer.Trained]
@@ -21,9 +22,7 @@ FULL = {"lora_rank": 0, "learning_rate": 1e-3}
 
 
 @pytest.fixture(params=["judge", "scorer", "scorer, full", "rater", "rater, full"])
-def case(
-    request: pytest.FixtureRequest, pairs: list[PairSample], scored: list[ScoredSample], rated: list[RatedSample]
-) -> Case:
+def case(request: pytest.FixtureRequest, pairs: list[Sample], scored: list[Sample], rated: list[Sample]) -> Case:
     name, _, full = request.param.partition(", ")
     make: dict[str, tuple[Callable[..., Lesson], Sequence[Sample]]] = {
         "judge": (lessons.judge, pairs), "scorer": (lessons.scorer, scored), "rater": (lessons.rater, rated),
@@ -75,9 +74,7 @@ def test_a_key_that_is_there_twice_is_refused(case: Case, train: Train, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_the_best_weights_are_kept_also_by_a_training_that_went_on(
-    train: Train, pairs: list[PairSample], tmp_path: Path
-):
+def test_the_best_weights_are_kept_also_by_a_training_that_went_on(train: Train, pairs: list[Sample], tmp_path: Path):
     """The learning rate is ruinous, so the best adapter is the untrained one: its B matrices are zero."""
     small = {"max_steps": 4, "eval_every": 2, "log_every": 1, "save_every": 1, "global_batch": 8, "batch_size": 8}
     lesson = lessons.judge(**small, learning_rate=100.0)
@@ -92,7 +89,7 @@ def test_the_best_weights_are_kept_also_by_a_training_that_went_on(
         assert all(not value.any() for key, value in weights.items() if "lora_B" in key)
 
 
-def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[PairSample], tmp_path: Path):
+def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[Sample], tmp_path: Path):
     small = {"held_out_share": 0.0, "max_steps": 2, "bf16": True, "gradient_checkpointing": True}
     history = train(lessons.judge(**small, log_every=1), pairs, tmp_path / "a").history
     assert [row["step"] for row in history] == [1, 2]
@@ -108,13 +105,12 @@ def assembled(
     made, shown = trainer.assemble(
         lesson, parts, base, pictures.__getitem__, Path("none kept"), "cpu", None, lambda _: None
     )
-    callbacks: Any = made.callback_handler.callbacks
-    return made, next(each for each in callbacks if isinstance(each, trainer.Epochs)).prepare, shown
+    return made, made.order.prepare, shown
 
 
 @pytest.mark.parametrize(("augmentation", "views"), [("none", 1), ("mirror", 4)])
 def test_augmentation_is_off_unless_it_is_set(
-    base_dir: Path, pairs: list[PairSample], pictures: dict[str, bytes], augmentation: str, views: int
+    base_dir: Path, pairs: list[Sample], pictures: dict[str, bytes], augmentation: str, views: int
 ):
     parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
     _, prepare, shown = assembled(base_dir, lessons.judge(augmentation=augmentation, workers=3), parts, pictures)
@@ -128,7 +124,7 @@ def test_augmentation_is_off_unless_it_is_set(
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, 1), (3, 1), (4, 8)])
 def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
-    base_dir: Path, pairs: list[PairSample], pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch,
+    base_dir: Path, pairs: list[Sample], pictures: dict[str, bytes], monkeypatch: pytest.MonkeyPatch,
     workers: int, processes: int,
 ):  # fmt: skip
     """Each of the training's processes has its own of the rows to train on and of those held out, and so has each of
@@ -140,7 +136,7 @@ def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
     assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
 
 
-def test_attention_and_kernels_that_cannot_run_here_are_named(train: Train, pairs: list[PairSample]):
+def test_attention_and_kernels_that_cannot_run_here_are_named(train: Train, pairs: list[Sample]):
     for change, message in (
         ({"attn_implementation": "flash_attention_2"}, r"attn_implementation: flash_attention_2: .*[Ff]lash"),
         ({"liger": True}, "train_judge.liger: its kernels need a GPU"),

@@ -46,8 +46,8 @@ from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
 from editjudge.training import trainer
-from editjudge.training.judge import JudgeLesson
-from editjudge.training.samples import SIDES, PairSample
+from editjudge.training.lesson import Lesson
+from editjudge.training.samples import SIDES, Sample
 from tools.trials import random_base
 from tools.trials.random_base import SHAPES, Shape
 
@@ -154,11 +154,11 @@ def picture(rng: np.random.Generator, pixels: int) -> bytes:
     return images.encode_png(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def samples(count: int, pixels: int) -> tuple[list[PairSample], dict[str, bytes]]:
+def samples(count: int, pixels: int) -> tuple[list[Sample], dict[str, bytes]]:
     """Training pairs, each of three pictures of its own; and the pictures by name."""
     rng = np.random.default_rng(0)
     pairs = [
-        PairSample(
+        Sample(
             f"pair_{i:04}",
             f"prompt_{i:04}",
             "Change the colour of the cup on the table to green",
@@ -170,7 +170,7 @@ def samples(count: int, pixels: int) -> tuple[list[PairSample], dict[str, bytes]
     return pairs, {getattr(pair, name): picture(rng, pixels) for pair in pairs for name in SIDES}
 
 
-def load_of(base: Path, sample: PairSample, pictures: Mapping[str, bytes]) -> Load:
+def load_of(base: Path, sample: Sample, pictures: Mapping[str, bytes]) -> Load:
     """What a pair costs, by the processor."""
     processor = load_processor(base)
     text = processor.apply_chat_template(messages(sample.instruction), tokenize=False, add_generation_prompt=True)
@@ -205,7 +205,7 @@ def seconds(start: float) -> float:
 def train(
     base: Path,
     folder: Path,
-    pairs: list[PairSample],
+    pairs: list[Sample],
     pictures: Mapping[str, bytes],
     steps: Sequence[int],
     words: argparse.Namespace,
@@ -219,7 +219,7 @@ def train(
         changes = {"lora_rank": RANK, "lora_alpha": ALPHA, "max_steps": count, "batch_size": words.micro}
         changes |= {"global_batch": BATCH, "held_out_share": 0.0, "test_share": 0.0, "workers": words.workers}
         changes |= {"bf16": True, "gradient_checkpointing": True, "save_every": 100 * setting.log_every}
-        lesson, shown = JudgeLesson(replace(setting, **changes)), pairs[: count * BATCH]
+        lesson, shown = Lesson(replace(setting, **changes)), pairs[: count * BATCH]
         start = time.perf_counter()
         trainer.train(lesson, shown, base, pictures.__getitem__, folder / f"adapter_{run}", checkpoints, device)
         took.append(seconds(start))
@@ -227,7 +227,7 @@ def train(
     return (took[-1] - took[-2]) / (steps[-1] - steps[-2])
 
 
-def judge(model: Path, pairs: Sequence[PairSample], pictures: Mapping[str, bytes], words: argparse.Namespace) -> float:
+def judge(model: Path, pairs: Sequence[Sample], pictures: Mapping[str, bytes], words: argparse.Namespace) -> float:
     """Questions a second, each asked in both orders."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     asked = [

@@ -226,14 +226,14 @@ def run_annotate() -> None:
 
 def run_train_judge() -> None:
     """What it does before the first step: reads the pairs, looks at all their images, and finds the images' places."""
-    from editjudge.training import data, runs
+    from editjudge.training import lesson, runs
 
     job = replace(train_judge.job(), table=Path("data/given_pairs.parquet"))
     pairs = job.read_rows()
     runs.list_skipped(job, pairs, Path("work/train_judge/run"))
     samples = job.samples(pairs)
     runs.PictureFiles(name for sample in samples for name in (sample.source, sample.a, sample.b))
-    data.dataset(samples)
+    lesson.dataset(samples)
 
 
 def run_compare_models() -> None:

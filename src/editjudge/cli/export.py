@@ -20,7 +20,7 @@ from editjudge.editors.asked import out_of_five, with_score
 from editjudge.editors.galleries import pictures
 from editjudge.engine.progress import progress
 from editjudge.measures.annotation import grouped
-from editjudge.training.pictures import PictureFiles, file_of, names_of
+from editjudge.training.samples import PictureFiles, file_of, names_of
 
 PAIRS = Path("data/train_pairs.parquet")
 MOST_BYTES = 2_000_000_000  # of row groups that are kept: the pairs of a prompt need one of each model

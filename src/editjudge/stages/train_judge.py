@@ -13,13 +13,14 @@ from editjudge.core import params, records
 from editjudge.core.settings import section
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
-from editjudge.training.pictures import names_of, sums_of
-from editjudge.training.samples import SIDES, PairSample
+from editjudge.training.samples import SIDES, Sample, names_of
 from editjudge.training.settings import TrainJudgeSetting
 
 if TYPE_CHECKING:
     from editjudge.training.lesson import Lesson
     from editjudge.training.trainer import Trained
+
+SUMS = ("source_sha256", "sha256_a", "sha256_b")  # of the images, as they were when they were annotated
 
 
 def read_setting(values: dict[str, Any]) -> TrainJudgeSetting:
@@ -34,7 +35,9 @@ def job() -> runs.TrainingJob:
         setting=setting,
         table=Path("data/train_pairs.parquet"),
         contract="train_pairs",
-        images=lambda pair: dict(zip(SIDES, sums_of(pair).items(), strict=True)),
+        images=lambda pair: dict(
+            zip(SIDES, zip(names_of(pair), [pair[sum_] for sum_ in SUMS], strict=True), strict=True)
+        ),
         samples=samples_of,
         lesson=partial(lesson_of, setting),
         out=Path("models/adapter"),
@@ -45,14 +48,14 @@ def job() -> runs.TrainingJob:
 
 
 def lesson_of(setting: TrainJudgeSetting) -> "Lesson":
-    from editjudge.training.judge import JudgeLesson
+    from editjudge.training.lesson import Lesson
 
-    return JudgeLesson(setting)
+    return Lesson(setting)
 
 
-def samples_of(pairs: list[records.Row]) -> list[PairSample]:
+def samples_of(pairs: list[records.Row]) -> list[Sample]:
     """Training pairs as the trainer takes them."""
-    return [PairSample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"]) for row in pairs]
+    return [Sample(row["key"], row["prompt"], row["instruction"], *names_of(row), row["winner"]) for row in pairs]
 
 
 def photos_of(pairs: list[records.Row]) -> dict[str, str]:

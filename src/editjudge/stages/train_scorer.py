@@ -17,8 +17,7 @@ from editjudge.judges.protocol import Edit
 from editjudge.models.chat.models import LOCAL
 from editjudge.statistics import agreement, comparison
 from editjudge.training import runs
-from editjudge.training.pictures import PictureFiles
-from editjudge.training.samples import RatedSample, Sample, ScoredSample
+from editjudge.training.samples import PictureFiles, Sample
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def lesson_of(setting: TrainScorerSetting | TrainRaterSetting) -> "Lesson":
     return RaterLesson(setting) if isinstance(setting, TrainRaterSetting) else ScorerLesson(setting)
 
 
-def samples_of(rows: Rows, setting: TrainScorerSetting) -> list[ScoredSample]:
+def samples_of(rows: Rows, setting: TrainScorerSetting) -> list[Sample]:
     """Rows of scorer_data as the trainer takes them. FileError: no row has a score of one of the dimensions."""
     samples, seen = [], set[str]()
     for row in rows:
@@ -75,7 +74,7 @@ def samples_of(rows: Rows, setting: TrainScorerSetting) -> list[ScoredSample]:
             scores += [given.get(dimension, math.nan) for dimension in setting.dimensions]
             scores += [math.nan if overall is None else overall]
         edits = {"a": row["edit_a"], "b": row["edit_b"] or ""}
-        samples.append(ScoredSample(**common(row), **edits, scores=tuple(scores), winner=row["winner"] or ""))
+        samples.append(Sample(**common(row), **edits, scores=tuple(scores), winner=row["winner"] or ""))
     if seen and (missing := sorted(set(setting.dimensions) - seen)):
         near = known(missing[0], sorted(seen))
         raise FileError(f"train_scorer: the data has no score of {', '.join(missing)}; {near}")
@@ -86,7 +85,7 @@ def common(row: records.Row) -> dict[str, str]:
     return {name: row[name] for name in ("key", "prompt", "part", "instruction", "source")}
 
 
-def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[RatedSample]:
+def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
     """Single edits of scorer_data whose scores are all known, as whole numbers of their rubric. FileError: a score
     outside of the rubric's range, and no such row."""
     samples = []
@@ -98,7 +97,7 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[RatedSample]:
         scores = tuple(math.floor(given[name] + 0.5) for name in rubric.dimensions)
         if not all(rubric.least <= score <= rubric.most for score in scores):
             raise FileError(f"train_scorer: {row['key']}: scores {given} are not in {rubric.least}..{rubric.most}")
-        samples.append(RatedSample(**common(row), type=type_, a=row["edit_a"], scores=scores, rubrics=setting.rubrics))
+        samples.append(Sample(**common(row), type=type_, a=row["edit_a"], scores=scores, rubrics=setting.rubrics))
     if not samples:
         raise FileError(
             f"train_scorer: {setting.data} has no single edit with a score of each of the rubric's dimensions"
@@ -118,11 +117,13 @@ def report_of_scorer(
     names = [*setting.dimensions, "overall"]
     if not trained.tested:
         return {"agreement": [figures(name, [], [], []) for name in names]}, {}
+    import torch
+
     from editjudge.training import scorer
 
     samples = {sample.key: vars(sample) | {"filler": False} for sample in samples_of(rows, setting)}
     signs = scorer.Targets.of([samples[key] for key in trained.tested]).sign.T.tolist()
-    said = [scorer.leads(answers, setting).T.tolist() for answers in trained.answers]
+    said = [scorer.signs_of(torch.tensor(answers), setting).T.tolist() for answers in trained.answers]
     by_key = {row["key"]: photo_of(row) for row in rows}
     photos = [by_key[key] for key in trained.tested]
     each = zip(names, signs, zip(*said, strict=True), strict=True)

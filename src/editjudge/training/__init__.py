@@ -1,1 +1,1 @@
-"""LoRA training of a judge: its data, its launch; pretraining of the tiny base."""
+"""One trainer, three lessons: of a judge, a scorer and a rater."""

@@ -7,18 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
+import pandas as pd
 import torch
 from datasets import Dataset
-from PIL import Image
 from torch.nn import functional
 from transformers import Qwen3VLProcessor
 
 from editjudge.core.errors import FileError
-from editjudge.core.folder import whole as whole_folder
 from editjudge.judges import rubrics
-from editjudge.training import judge
-from editjudge.training.data import IGNORED, Parts, split
-from editjudge.training.lesson import Batch, Collate, TrainedModel, card_fields, keep_video, merged, processor_of
+from editjudge.training import lesson
+from editjudge.training.lesson import IGNORED, Batch, Collate, TrainedModel
 from editjudge.training.settings import TrainRaterSetting
 
 CARD = Path(__file__).with_name("rater_card.md")
@@ -26,7 +24,7 @@ rubric_of = cache(rubrics.load)
 
 
 @dataclass
-class RaterLesson(judge.JudgeLesson):
+class RaterLesson(lesson.Lesson):
     """Teaches a rater's reply.
 
     To words alone, 4 is as wrong as 1 where 5 is known. A `distance_weight` adds, at each score, the squared distance
@@ -39,29 +37,23 @@ class RaterLesson(judge.JudgeLesson):
     types: tuple[str, ...] = ()  # of the rows to learn from
     digits: dict[int, int] = field(default_factory=dict)
 
-    def parts(self, rows: Dataset) -> Parts:
+    def parts(self, rows: Dataset) -> lesson.Parts:
         """Rows of the part `test` are left out: the stage asks the trained rater about them, as raters are asked."""
         learnt = rows.filter(lambda row: row["part"] != "test")
         if not len(learnt):
             raise FileError(f"train_scorer: {self.setting.data} has no row that a rater could learn from")
         own = learnt.select(balanced(learnt.to_list(), self.setting.most))
         self.types = tuple(sorted(set(own["type"])))
-        return split(own, 0.0, self.setting.held_out_share, self.setting.seed)
+        return lesson.split(own, 0.0, self.setting.held_out_share, self.setting.seed)
 
-    def columns(self, rows: list[dict[str, Any]], shown: list[list[Image.Image]]) -> dict[str, list]:
-        said = []
-        for row in rows:
-            rubric = rubric_of(row["rubrics"], row["type"])
-            reply = rubric.write(dict(zip(rubric.dimensions, row["scores"], strict=True)))
-            said.append((rubric.messages(row["instruction"]), reply))
-        return judge.words(rows, shown, said)
+    def said(self, row: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+        rubric = rubric_of(row["rubrics"], row["type"])
+        reply = rubric.write(dict(zip(rubric.dimensions, row["scores"], strict=True)))
+        return rubric.messages(row["instruction"]), reply
 
     def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
-        self.digits = (
-            digits_of(processor, [rubric_of(self.setting.rubrics, type_) for type_ in self.types])
-            if self.setting.distance_weight
-            else {}
-        )
+        if self.setting.distance_weight:
+            self.digits = digits_of(processor, [rubric_of(self.setting.rubrics, type_) for type_ in self.types])
         return super().collator(processor, model, words)
 
     def loss(self, model: Any, inputs: Batch) -> tuple[torch.Tensor, Any] | None:
@@ -82,18 +74,12 @@ class RaterLesson(judge.JudgeLesson):
 
     def save(self, made: TrainedModel, out: Path) -> None:
         """A plain checkpoint."""
-        processor = processor_of(made.base, self.setting)
-        model = torch.nn.Module.to(
-            merged(self, made, processor), dtype=torch.bfloat16 if self.setting.bf16 else torch.float32
-        )
-        text = CARD.read_text()
-        for name, value in {**card_fields(made, self.setting), "rubrics": self.setting.rubrics}.items():
-            text = text.replace(f"{{{name}}}", value)
-        with whole_folder(out) as folder:
+        processor = lesson.processor_of(made.base, self.setting)
+        model = lesson.merged(self, made, processor)
+        torch.nn.Module.to(model, dtype=torch.bfloat16 if self.setting.bf16 else torch.float32)
+        rubrics_ = self.setting.rubrics
+        with lesson.checkpoint_folder(out, CARD, made, self.setting, processor, rubrics=rubrics_) as folder:
             model.save_pretrained(folder)
-            processor.save_pretrained(folder)
-            (folder / "README.md").write_text(text)
-            keep_video(made.base, folder)
 
 
 def digits_of(processor: Qwen3VLProcessor, asked: Sequence[rubrics.Rubric]) -> dict[int, int]:
@@ -112,11 +98,10 @@ def balanced(rows: Sequence[dict[str, Any]], most: int) -> list[int]:
     the sums of scores. Which of equal rows are kept depends on the hash of their keys alone. most 0: all rows."""
     if not most or most >= len(rows):
         return list(range(len(rows)))
-    types: dict[str, dict[int, list[int]]] = {}
-    for n in sorted(range(len(rows)), key=lambda n: sha256(rows[n]["key"].encode()).digest()):
-        types.setdefault(rows[n]["type"], {}).setdefault(sum(rows[n]["scores"]), []).append(n)
-    turns = []
-    for type_, scores in types.items():
-        by_turn = sorted((turn, score, n) for score, own in scores.items() for turn, n in enumerate(own))
-        turns += [(turn, type_, n) for turn, (_, _, n) in enumerate(by_turn)]
-    return sorted(n for *_, n in sorted(turns)[:most])
+    hashes = [sha256(row["key"].encode()).hexdigest() for row in rows]
+    types, sums = zip(*((row["type"], sum(row["scores"])) for row in rows), strict=True)
+    table = pd.DataFrame({"n": range(len(rows)), "type": types, "sum": sums, "hash": hashes}).sort_values("hash")
+    table["turn"] = table.groupby(["type", "sum"]).cumcount()
+    table = table.sort_values(["turn", "sum", "n"])
+    table["turn"] = table.groupby("type").cumcount()
+    return sorted(table.sort_values(["turn", "type", "n"])["n"].tolist()[:most])

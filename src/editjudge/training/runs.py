@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from editjudge.core import code, hub, records
 from editjudge.core.errors import FileError
@@ -24,8 +25,7 @@ from editjudge.core.main import as_stage
 from editjudge.engine import resume
 from editjudge.engine.settings import LaunchSetting
 from editjudge.engine.workers import import_ahead
-from editjudge.training.pictures import PictureFiles, faulty
-from editjudge.training.samples import Sample, image_names
+from editjudge.training.samples import PictureFiles, Sample, faulty, image_names
 from editjudge.training.settings import TrainingSetting
 
 if TYPE_CHECKING:  # torch and trl, which are loaded when nothing is fetched any more
@@ -48,9 +48,8 @@ class TrainingJob:
     """A training as its stage describes it.
 
     stage, name: it is an entry of this section of params.yaml, or the section itself where the name is empty.
-    table: the rows, which have the contract; images: of a row, the name and SHA-256 of each
-    image by side; samples: rows as samples.
-    report: of the rows, what the training gave and the base's folder, the figures and more for their details.
+    table: the rows, which have the contract; images: of a row, each image's name and SHA-256 by side; samples: rows as
+    samples. report: of the rows, what the training gave and the base's folder, the figures and more for their details.
     rows_are: what details call the rows. ahead: a module that `report` needs, imported beside the training.
     """
 
@@ -69,17 +68,13 @@ class TrainingJob:
     ahead: str = ""
 
     @property
-    def module(self) -> str:
-        return f"editjudge.stages.{self.stage}"
-
-    @property
     def section(self) -> str:
         return f"{self.stage}.{self.name}" if self.name else self.stage
 
     @property
     def command(self) -> list[str]:
         """What runs the stage, after `python`."""
-        return ["-m", self.module, *(["--name", self.name] if self.name else [])]
+        return ["-m", f"editjudge.stages.{self.stage}", *(["--name", self.name] if self.name else [])]
 
     def base(self) -> Path:
         return hub.checkpoint(f"{self.section}.base", self.setting.base)
@@ -98,8 +93,8 @@ class TrainingJob:
 
 
 def fingerprint(setting: dict[str, Any], processes: int, files: Sequence[Path], module: str) -> str:
-    """The name of a training: a hash of its data (with their images' sums), base, settings, the
-    code of the stage (a module) and libraries."""
+    """The name of a training: a hash of its data (with their images' sums), base, settings, the code of the stage (a
+    module) and libraries."""
     contents = list(map(sha256, files))
     matters = {key: value for key, value in setting.items() if key not in NO_MATTER}
     versions = [version(name) for name in LIBRARIES]
@@ -127,8 +122,8 @@ def carry_out(job: TrainingJob) -> None:
     files = [job.table, *sorted(file for file in base.rglob("*") if file.is_file())]
     processes = start.nodes * start.processes
     job.setting.shares(processes)
-    label = f"{job.name}-" if job.name else ""
-    run = work(job.stage, label + fingerprint(asdict(job.setting), processes, files, job.module))
+    name = fingerprint(asdict(job.setting), processes, files, f"editjudge.stages.{job.stage}")
+    run = work(job.stage, f"{job.name}-{name}" if job.name else name)
     if launch.node() == 0:
         list_skipped(job, rows, run)
     # Alone on a machine with several GPUs, transformers would take all of them in its own way, which trl refuses.
@@ -183,20 +178,27 @@ def list_skipped(job: TrainingJob, rows: Rows, run: Path) -> None:
 
 def skipped_of(run: Path) -> list[dict[str, str]]:
     """The rows left out, each with its reason."""
-    skipped: list[dict[str, str]] = json.loads((run / SKIPPED).read_text())
-    return skipped
+    return cast(list[dict[str, str]], json.loads((run / SKIPPED).read_text()))
 
 
 def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
     """The plots, the metrics, and in metrics/resume the figures of this run alone."""
     from editjudge.training.trainer import Trained
 
-    skipped = skipped_of(run)
-    trained = Trained(**json.loads((run / TRAINED).read_text()))
+    skipped, trained = skipped_of(run), Trained(**json.loads((run / TRAINED).read_text()))
     job.draw(trained.history)
     left_out = {row["key"] for row in skipped}
     figures, more = job.report([row for row in rows if row["key"] not in left_out], trained, base)
-    details = {"base": hub.name_of(base) or job.setting.base, "skipped": skipped} | details_of(trained, job.rows_are)
+    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
+    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
+    details = {
+        "base": hub.name_of(base) or job.setting.base,
+        "skipped": skipped,
+        "steps": trained.steps,
+        "tokens": trained.tokens,
+        job.rows_are: dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
+        "kept_step": kept["step"] if kept else None,
+    }
     losses = [row["loss"] for row in trained.history if row["loss"] is not None]
     found = {"loss": losses[-1] if losses else None, "details": [details | more]} | figures
     records.write_details(Path(f"metrics/{job.section.replace('.', '/', 1)}.json"), found)
@@ -207,18 +209,6 @@ def write_results(job: TrainingJob, rows: Rows, run: Path, base: Path) -> None:
         "peak_memory_bytes": trained.peak_memory,
     }
     records.write_json(Path("metrics/resume", f"{job.section.replace('.', '_', 1)}.json"), now)
-
-
-def details_of(trained: "Trained", rows_are: str) -> dict[str, Any]:
-    """How much was trained, and the step whose weights were kept."""
-    evaluated = [row for row in trained.history if row["eval_loss"] is not None]
-    kept = min(evaluated, key=lambda row: row["eval_loss"] or 0.0, default=None)
-    return {
-        "steps": trained.steps,
-        "tokens": trained.tokens,
-        rows_are: dict(zip(("trained_on", "held_out", "tested"), trained.rows, strict=True)),
-        "kept_step": kept["step"] if kept else None,
-    }
 
 
 def main(stage: str, description: str | None, job_of: Callable[..., TrainingJob], *options: str) -> None:
@@ -233,11 +223,6 @@ def main(stage: str, description: str | None, job_of: Callable[..., TrainingJob]
         as_stage(stage, lambda: carry_out(job_of(*given.values())))
     else:
         os.environ.update(ENVIRONMENT)
-        as_stage(stage, lambda: be_worker(job_of(*given.values()), run))
+        from editjudge.engine import launch
 
-
-def be_worker(job: TrainingJob, run: Path) -> None:
-    """Is one of the training's processes."""
-    from editjudge.engine import launch
-
-    launch.worker(lambda: train(job, run))
+        as_stage(stage, lambda: launch.worker(partial(train, job_of(*given.values()), run)))

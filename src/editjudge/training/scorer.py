@@ -4,42 +4,70 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from datasets import Dataset
 from peft import get_peft_model
-from PIL import Image
+from torch.nn.functional import logsigmoid, softplus
 from transformers import Qwen3VLProcessor, set_seed
 
 from editjudge.core.errors import FileError
-from editjudge.core.folder import whole as whole_folder
 from editjudge.judges.scorers import asking, checkpoint
 from editjudge.judges.scorers.heads import Head, aggregate
 from editjudge.judges.scorers.model import ScoringModel, TokenRow, add_token, embeddings, load
 from editjudge.judges.scorers.prompts import load_prompt
 from editjudge.models.chat.checkpoint import Precision
-from editjudge.training import losses
-from editjudge.training.data import Parts, split
-from editjudge.training.lesson import (
-    OUTSIDE_LANGUAGE_MODEL,
-    Batch,
-    Collate,
-    Device,
-    Lesson,
-    TrainedModel,
-    card_fields,
-    keep_video,
-    lora,
-    merged,
-    processor_of,
-)
+from editjudge.training import lesson
+from editjudge.training.lesson import Batch, Collate, TrainedModel
 from editjudge.training.settings import TrainScorerSetting
 
 LEARNT = {"each": "each dimension", "overall": "the aggregate", "both": "each dimension and the aggregate"}
 UNKNOWN = math.nan  # in place of a score that is not known
-OUTSIDE = OUTSIDE_LANGUAGE_MODEL + r"|(.*\.)?head\..*"  # layers without adapters
+OUTSIDE = lesson.OUTSIDE_LANGUAGE_MODEL + r"|(.*\.)?head\..*"  # layers without adapters
+NODES = 32
+# k of Rao and Kupper: how many times likelier a win must be than the other side's for a tie to be no likelier.
+TIES = 5.0
+
+
+@cache
+def _nodes() -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a standard Gaussian is looked at, and the logarithms of the weights, which sum to 1; (NODES,) float64."""
+    places, weights = np.polynomial.hermite.hermgauss(NODES)
+    return torch.from_numpy(math.sqrt(2) * places), torch.from_numpy(np.log(weights / math.sqrt(math.pi)))
+
+
+def log_expected_sigmoid(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    """log E[sigmoid(mean + std * e)] of a standard Gaussian e, by Gauss-Hermite quadrature: no random numbers.
+
+    The error of the expectation is below 1e-6 up to std 2, 1e-3 up to 4 and 1e-2 up to 8. Finite wherever `mean` is.
+    """
+    places, weights = (part.to(mean) for part in _nodes())
+    return torch.logsumexp(logsigmoid(mean[..., None] + std[..., None] * places) + weights, dim=-1)
+
+
+def ranking(
+    kind: str, a: torch.Tensor, b: torch.Tensor, stds: tuple[torch.Tensor, torch.Tensor], sign: torch.Tensor
+) -> torch.Tensor:
+    """The loss `kind` of comparisons of A with B, never negative. All are float32 tensors of one shape, means and
+    standard deviations in the scorer's own unit. sign: 1 where A is better, -1 where B is, 0 for a tie, which only
+    bradley_terry_ties learns from: elsewhere the loss is then 0.
+
+    - bradley_terry: -log sigmoid(better - worse).
+    - uncertainty: -log P(better beats worse), both Gaussians: EditReward's Eq. 4.
+    - bradley_terry_ties: -log of what came out, after Rao and Kupper (1967), with k of TIES:
+      P(A better) = e^a / (e^a + k e^b), P(tie) = (k^2 - 1) e^(a + b) / ((e^a + k e^b) (k e^a + e^b)).
+    """
+    if kind == "bradley_terry_ties":
+        a_wins, b_wins = softplus(b - a + math.log(TIES)), softplus(a - b + math.log(TIES))  # -log of each
+        tie = a_wins + b_wins - math.log(TIES * TIES - 1)
+        return torch.where(sign > 0, a_wins, torch.where(sign < 0, b_wins, tie))
+    if kind == "bradley_terry":
+        return softplus(sign * b - sign * a) * (sign != 0).to(a)
+    return -log_expected_sigmoid(sign * a - sign * b, stds[0].hypot(stds[1])) * (sign != 0).to(a)
 
 
 @dataclass(frozen=True)
@@ -81,25 +109,55 @@ class Targets:
         return cls(scores, sign)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What is compared: each dimension by its own scores, the aggregate by the edit as a whole, or both."""
+@dataclass
+class ScorerLesson(lesson.Lesson):
+    """Teaches a scorer; the loss of a step is the mean over its comparisons, whichever process has them.
+
+    Each dimension is compared by its own scores, the aggregate by the edit as a whole, or both (`learn`).
+    """
 
     setting: TrainScorerSetting
 
-    def sides(self, answers: ScorerAnswers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Means and standard deviations of what is learnt: (N, 2, K)."""
-        mean, std = aggregate(answers.means, answers.stds, self.setting.aggregation)
-        whole = mean[..., None], cast(torch.Tensor, std)[..., None]
-        if self.setting.learn == "overall":
-            return whole
-        each = answers.means, answers.stds
-        if self.setting.learn == "each":
-            return each
-        return torch.cat((each[0], whole[0]), -1), torch.cat((each[1], whole[1]), -1)
+    def parts(self, rows: Dataset) -> lesson.Parts:
+        """Rows of the part `test` only test; where there are none, a share of the prompts does. A row from which
+        nothing is learnt is not trained on."""
+        setting, learnt = self.setting, self.counts(Targets.of(list(rows))).tolist()
+        own = [part == "test" for part in rows["part"]]
+        test = rows.select([n for n, each in enumerate(own) if each])
+        rest = rows.select([n for n, each in enumerate(own) if not each and learnt[n]])
+        if not len(rest):
+            raise FileError(f"train_scorer: {setting.data} has no row that the loss {setting.loss} could learn from")
+        share = 0.0 if len(test) else setting.test_share
+        train, held, apart = lesson.split(rest, share, setting.held_out_share, setting.seed)
+        return train, held, test if len(test) else apart
+
+    def columns(self, rows: list[dict[str, Any]], shown: lesson.Shown) -> dict[str, list]:
+        return {name: [row[name] for row in rows] for name in rows[0]} | {"images": shown}
+
+    def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
+        """Of each row A and B, each looked at as often as the prompt says."""
+        scoring = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's
+        return partial(self.collate, processor, scoring.looks, scoring.token)
+
+    def collate(
+        self, processor: Qwen3VLProcessor, looks: asking.Looks, token: int, rows: Sequence[dict[str, Any]]
+    ) -> Batch:
+        texts, replies, shown = [], [], []
+        for row in rows:
+            source, *edits = row["images"]
+            form, said = (asking.form_of(row["key"], len(each)) for each in (looks.prompts, looks.replies))
+            for edit in (edits[0], edits[-1]):
+                for prompt in looks.prompts[form]:
+                    replies.append(looks.replies[said])
+                    texts.append(asking.text_of(processor, prompt, row["instruction"], replies[-1]))
+                    shown.append((source, edit))
+        batch = asking.batch(processor, texts, shown)
+        if self.setting.language_weight:
+            batch["labels"] = asking.reply_labels(processor, batch["input_ids"], replies, token)
+        return batch | vars(Targets.of(rows))
 
     def chosen(self, found: torch.Tensor) -> torch.Tensor:
-        """Of what is known of dimensions and the whole, (..., D + 1), that which is learnt from: (..., K)."""
+        """Of dimensions and the whole, (..., D + 1), that which is learnt from: (..., K)."""
         kept = {"each": slice(None, -1), "overall": slice(-1, None), "both": slice(None)}
         return found[..., kept[self.setting.learn]]
 
@@ -108,111 +166,45 @@ class Objective:
         if self.setting.loss == "regression":
             return (~self.chosen(targets.scores).isnan()).flatten(1).sum(1)
         sign = self.chosen(targets.sign)
-        wanted = ~sign.isnan() if self.setting.loss == "bradley_terry_ties" else ~sign.isnan() & (sign != 0)
-        return wanted.sum(1)
+        return (~sign.isnan() & ((sign != 0) | (self.setting.loss == "bradley_terry_ties"))).sum(1)
 
-    def losses(self, answers: ScorerAnswers, targets: Targets) -> torch.Tensor:
+    def losses(self, answers: torch.Tensor, targets: Targets) -> torch.Tensor:
         """(N,): the sum of a row's losses."""
-        means, stds = self.sides(answers)
+        means, stds = map(self.chosen, with_whole(answers_of(answers, self.setting), self.setting))
         if self.setting.loss == "regression":
             wanted = self.chosen(targets.scores)
-            each = losses.regression(means, torch.nan_to_num(wanted) - self.setting.offset)
+            each = (means - (torch.nan_to_num(wanted) - self.setting.offset)) ** 2
             return (each * ~wanted.isnan()).flatten(1).sum(1)
         sign = self.chosen(targets.sign)
-        each = losses.ranking(
-            self.setting.loss, means[:, 0], means[:, 1], (stds[:, 0], stds[:, 1]), torch.nan_to_num(sign)
-        )
+        each = ranking(self.setting.loss, means[:, 0], means[:, 1], (stds[:, 0], stds[:, 1]), torch.nan_to_num(sign))
         return (each * ~sign.isnan()).sum(1)
 
-    def right(self, answers: ScorerAnswers, targets: Targets) -> list[bool]:
-        """Of each comparison that is no tie, whether the better one has the higher mean."""
-        means, sign = self.sides(answers)[0], self.chosen(targets.sign)
-        compared = ~sign.isnan() & (sign != 0)
-        return [bool(each) for each in ((means[:, 0] - means[:, 1]).sign() == sign)[compared].tolist()]
-
-
-@dataclass(frozen=True)
-class ScorerCollator:
-    """Rows as the model takes them: of each A and B, each looked at as often as the prompt says."""
-
-    processor: Qwen3VLProcessor
-    looks: asking.Looks
-    token: int
-    language: bool
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        texts, replies, shown = [], [], []
-        for row in rows:
-            source, *edits = row["images"]
-            form, said = (asking.form_of(row["key"], len(each)) for each in (self.looks.prompts, self.looks.replies))
-            for edit in (edits[0], edits[-1]):
-                for prompt in self.looks.prompts[form]:
-                    replies.append(self.looks.replies[said])
-                    texts.append(asking.text_of(self.processor, prompt, row["instruction"], replies[-1]))
-                    shown.append((source, edit))
-        batch = asking.batch(self.processor, texts, shown)
-        if self.language:
-            batch["labels"] = asking.reply_labels(self.processor, batch["input_ids"], replies, self.token)
-        targets = Targets.of(rows)
-        return batch | {"scores": targets.scores, "sign": targets.sign}
-
-
-@dataclass(frozen=True)
-class ScorerLesson(Lesson):
-    """Teaches a scorer; the loss of a step is the mean over its comparisons, whichever process has them."""
-
-    setting: TrainScorerSetting
-
-    @property
-    def objective(self) -> Objective:
-        return Objective(self.setting)
-
-    def parts(self, rows: Dataset) -> Parts:
-        """Rows of the part `test` only test; where there are none, a share of the prompts does. A row from which
-        nothing is learnt is not trained on."""
-        setting, learnt = self.setting, self.objective.counts(Targets.of(list(rows))).tolist()
-        own = [part == "test" for part in rows["part"]]
-        test = rows.select([n for n, each in enumerate(own) if each])
-        rest = rows.select([n for n, each in enumerate(own) if not each and learnt[n]])
-        if not len(rest):
-            raise FileError(f"train_scorer: {setting.data} has no row that the loss {setting.loss} could learn from")
-        train, held, apart = split(rest, 0.0 if len(test) else setting.test_share, setting.held_out_share, setting.seed)
-        return train, held, test if len(test) else apart
-
-    def columns(self, rows: list[dict[str, Any]], shown: list[list[Image.Image]]) -> dict[str, list]:
-        return {name: [row[name] for row in rows] for name in rows[0]} | {"images": shown}
-
-    def collator(self, processor: Qwen3VLProcessor, model: Any, words: Collate) -> Collate:
-        scoring = inner(model)
-        return ScorerCollator(processor, scoring.looks, scoring.token, self.setting.language_weight > 0)
-
     def items(self, batch: Batch) -> torch.Tensor:
-        return self.objective.counts(Targets(batch["scores"], batch["sign"])).sum()
+        return self.counts(Targets(batch["scores"], batch["sign"])).sum()
 
     def loss(self, model: Any, inputs: Batch) -> tuple[torch.Tensor, Any]:
         inputs = dict(inputs)
         targets = Targets(inputs.pop("scores"), inputs.pop("sign"))
-        output, counts = model(**inputs), self.objective.counts(targets)
-        total = self.setting.score_weight * self.objective.losses(of_edits(output), targets).sum()
+        output, counts = model(**inputs), self.counts(targets)
+        total = self.setting.score_weight * self.losses(flat(output), targets).sum()
         if self.setting.language_weight:
             replies = output.language.unflatten(0, (len(counts), -1)).mean(1)
             total = total + self.setting.language_weight * (replies * counts).sum()
         return total, counts.sum()
 
     def answer(self, model: Any, batch: Batch) -> torch.Tensor:
-        """(n, 2 D), or (n, 4 D) where standard deviations are known; see `answers_of`."""
-        given = {name: value for name, value in batch.items() if name not in ("scores", "sign", "labels")}
-        answers = of_edits(model(**given))
-        return torch.cat([part.flatten(1) for part in (answers.means, answers.log_stds) if part is not None], 1)
+        return flat(model(**{name: value for name, value in batch.items() if name not in ("scores", "sign", "labels")}))
 
     def held_out_loss(self, answers: torch.Tensor, rows: Dataset) -> float:
         """The loss of the scores, as one mean; that of the words is none of it."""
         targets = Targets.of(list(rows.with_format(None)))
-        losses_of_rows = self.objective.losses(answers_of(answers, self.setting), targets)
-        return (losses_of_rows.sum() / self.objective.counts(targets).sum().clamp(min=1)).item()
+        return (self.losses(answers, targets).sum() / self.counts(targets).sum().clamp(min=1)).item()
 
     def right(self, answers: torch.Tensor, rows: Dataset) -> list[bool]:
-        return self.objective.right(answers_of(answers, self.setting), Targets.of(list(rows.with_format(None))))
+        """Of each comparison that is no tie, whether the better one has the higher mean."""
+        sign = self.chosen(Targets.of(list(rows.with_format(None))).sign)
+        said = self.chosen(signs_of(answers, self.setting))
+        return [bool(each) for each in (said == sign)[~sign.isnan() & (sign != 0)].tolist()]
 
     def calibration_rows(self, rows: Dataset) -> Dataset:
         """The edits that were trained on, each once; the first so many of them."""
@@ -222,7 +214,9 @@ class ScorerLesson(Lesson):
                 edits.setdefault(side, row | {"key": "", "a": side, "b": ""})
         return Dataset.from_list(list(edits.values())[: self.setting.calibration], features=rows.features)
 
-    def build(self, base: Path, processor: Qwen3VLProcessor, precision: Precision, device: Device) -> tuple[Any, None]:
+    def build(
+        self, base: Path, processor: Qwen3VLProcessor, precision: Precision, device: lesson.Device
+    ) -> tuple[Any, None]:
         """What of it is trained: its adapters or all, the head and the token's row.
 
         The same settings give the same one, whatever ran before. The processor gets the token.
@@ -244,7 +238,7 @@ class ScorerLesson(Lesson):
         model.set_input_embeddings(TokenRow(layer, token))
         model.config.tie_word_embeddings = False  # the row is put into both when it is saved
         set_seed(setting.seed)
-        made: Any = get_peft_model(model, lora(setting, OUTSIDE, task_type=None)) if setting.lora_rank else model
+        made: Any = get_peft_model(model, lesson.lora(setting, OUTSIDE, task_type=None)) if setting.lora_rank else model
         for name, weight in made.named_parameters():
             part = ".embeddings.weight" in name or "lm_head" in name
             own = ".head." in f".{name}" or name.endswith(".row")
@@ -253,61 +247,56 @@ class ScorerLesson(Lesson):
 
     def save(self, made: TrainedModel, out: Path) -> None:
         """A plain checkpoint with the head beside it. calibration: answers to `calibration_rows`."""
-        setting, processor = self.setting, processor_of(made.base, self.setting)
-        scoring = cast(ScoringModel, merged(self, made, processor))
+        setting, processor = self.setting, lesson.processor_of(made.base, self.setting)
+        scoring = cast(ScoringModel, lesson.merged(self, made, processor))
         put_token_row(scoring, json.loads((made.base / "config.json").read_text()).get("tie_word_embeddings", False))
         torch.nn.Module.to(scoring.model, dtype=torch.bfloat16 if setting.bf16 else torch.float32)
         means = answers_of(cast(torch.Tensor, made.calibration), setting).means[:, 0]
         aggregates = sorted(aggregate(means, None, setting.aggregation)[0].tolist())
         size, looks = processor.image_processor.size, scoring.looks
         description = checkpoint.Description(
-            dimensions=setting.dimensions,
+            **{name: getattr(setting, name) for name in ("dimensions", "token", "head", "head_sizes", "head_shared")},
             questions=tuple(prompt.user for prompt in looks.prompts[0]),
             reply=looks.replies[0],
-            token=setting.token,
-            head=setting.head,
-            head_sizes=setting.head_sizes,
-            head_shared=setting.head_shared,
             aggregation=setting.aggregation,
             calibration=tuple(round(each, 6) for each in aggregates),
             min_pixels=size["shortest_edge"],
             max_pixels=size["longest_edge"],
         )
         card = {
-            **card_fields(made, setting),
             "dimensions": " and ".join(each.replace("_", " ") for each in setting.dimensions),
             "token": setting.token,
             "kind": setting.head,
             "aggregation": setting.aggregation,
             "loss": f"{setting.loss}, of {LEARNT[setting.learn]}",
         }
-        with whole_folder(out) as folder:
-            checkpoint.save(folder, scoring, processor, description, card)
-            keep_video(made.base, folder)
+        with lesson.checkpoint_folder(out, checkpoint.CARD, made, setting, processor, **card) as folder:
+            checkpoint.save(folder, scoring, description)
 
 
-def leads(answers: list[list[float]], setting: TrainScorerSetting) -> torch.Tensor:
-    """Which side the answers name: (N, D + 1), 1 for A, -1 for B; of each dimension, and of the edits as a whole."""
-    means = answers_of(torch.tensor(answers), setting).means
-    means = torch.cat((means, aggregate(means, None, setting.aggregation)[0][..., None]), -1)
-    return (means[:, 0] - means[:, 1]).sign()
-
-
-def of_edits(output: Any) -> ScorerAnswers:
-    """A model's output on the edits A and B of N rows, one after the other."""
-    means, log_stds = (None if part is None else part.unflatten(0, (-1, 2)) for part in (output.means, output.log_stds))
-    return ScorerAnswers(cast(torch.Tensor, means), log_stds)
+def flat(output: Any) -> torch.Tensor:
+    """(n, 2 D), or (n, 4 D) where standard deviations are known: what a model says of the edits A and B of n rows."""
+    known = [part for part in (output.means, output.log_stds) if part is not None]
+    return torch.cat([part.unflatten(0, (-1, 2)).flatten(1) for part in known], 1)
 
 
 def answers_of(found: torch.Tensor, setting: TrainScorerSetting) -> ScorerAnswers:
-    """Rows of `ScorerLesson.answer` as answers."""
+    """What `flat` gave, as answers."""
     means, *log_stds = found.unflatten(1, (-1, 2, len(setting.dimensions))).unbind(1)
     return ScorerAnswers(means, log_stds[0] if log_stds else None)
 
 
-def inner(model: Any) -> ScoringModel:
-    """The scoring model below peft's."""
-    return cast(ScoringModel, model.get_base_model() if hasattr(model, "get_base_model") else model)
+def with_whole(answers: ScorerAnswers, setting: TrainScorerSetting) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and standard deviations of each dimension and of the edits as a whole: (N, 2, D + 1)."""
+    mean, std = aggregate(answers.means, answers.stds, setting.aggregation)
+    whole = mean[..., None], cast(torch.Tensor, std)[..., None]
+    return torch.cat((answers.means, whole[0]), -1), torch.cat((answers.stds, whole[1]), -1)
+
+
+def signs_of(answers: torch.Tensor, setting: TrainScorerSetting) -> torch.Tensor:
+    """Which side the answers name: (N, D + 1), 1 for A, -1 for B; of each dimension, and of the edits as a whole."""
+    means, _ = with_whole(answers_of(answers, setting), setting)
+    return (means[:, 0] - means[:, 1]).sign()
 
 
 def put_token_row(scoring: ScoringModel, tied: bool) -> None:

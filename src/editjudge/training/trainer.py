@@ -20,14 +20,13 @@ from typing import Any, TypeAlias, cast
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig, SFTTrainer
 
 from editjudge.core.params import ParamsError
 from editjudge.models.chat.checkpoint import Precision
-from editjudge.training.data import CACHE_BYTES, EpochOrder, Fetch, Parts, Prepare, dataset, filled
-from editjudge.training.lesson import Device, Lesson, TrainedModel, Weights, processor_of
+from editjudge.training import lesson as lessons
+from editjudge.training.lesson import Device, EpochOrder, Fetch, Lesson, Parts, Prepare, Weights
 from editjudge.training.samples import Sample
 from editjudge.training.settings import TrainingSetting
 
@@ -35,6 +34,7 @@ Row: TypeAlias = dict[str, float | None]
 MEASURED = ("loss", "eval_loss", "eval_accuracy")
 Live: TypeAlias = Callable[[list[Row]], None]
 """Is given the history whenever it has grown."""
+SAME = ("max_steps", "learning_rate", "weight_decay", "gradient_checkpointing", "bf16", "seed")  # named as trl's
 WEIGHTS, BEST, WHOLE = "trained.safetensors", "best.safetensors", "whole"
 """Files that a checkpoint has beside the trainer's own; WHOLE, empty, is written last."""
 
@@ -178,19 +178,6 @@ class Trainer(SFTTrainer):
             (folder / WHOLE).touch()
 
 
-class Epochs(TrainerCallback):
-    """Tells the transform and the order, before an epoch, which one it is."""
-
-    def __init__(self, prepare: Prepare, order: EpochOrder) -> None:
-        self.prepare, self.order = prepare, order
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.order.epoch = int(state.epoch or 0)
-        self.prepare.epoch.fill_(self.order.epoch)
-
-
 def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, evaluates: bool) -> SFTConfig:
     """trl's settings: a cosine with warm-up, loss on the reply, no reports. ParamsError: what cannot run here."""
     if setting.liger and (device == "cpu" or not find_spec("liger_kernel")):
@@ -200,16 +187,12 @@ def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, 
     return SFTConfig(
         output_dir=str(checkpoints),
         num_train_epochs=setting.epochs,
-        max_steps=setting.max_steps,
-        learning_rate=setting.learning_rate,
+        **{name: getattr(setting, name) for name in SAME},
         lr_scheduler_type="cosine",
         warmup_steps=setting.warmup_share,
-        weight_decay=setting.weight_decay,
         per_device_train_batch_size=at_once,
         per_device_eval_batch_size=at_once,
         gradient_accumulation_steps=accumulation,
-        gradient_checkpointing=setting.gradient_checkpointing,
-        bf16=setting.bf16,
         use_cpu=device == "cpu",
         ddp_backend="gloo" if device == "cpu" and "WORLD_SIZE" in os.environ else None,
         ddp_find_unused_parameters=False,
@@ -228,7 +211,6 @@ def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, 
         save_total_limit=setting.keep_checkpoints,
         include_num_input_tokens_seen="non_padding",
         report_to="none",
-        seed=setting.seed,
         data_seed=setting.seed,
     )
 
@@ -239,16 +221,16 @@ def assemble(
     base: Path,
     fetch: Fetch,
     checkpoints: Path,
-    device: Device,
-    last: Path | None,
-    live: Live,
+    device: Device = "cpu",
+    last: Path | None = None,
+    live: Live = lambda _: None,
 ) -> tuple[Trainer, Prepare]:
     """The trainer, which goes on from the checkpoint `last` if there is one, and how rows that test it are shown."""
     setting, (train_rows, held_rows, _) = lesson.setting, parts
-    processor = processor_of(base, setting)
+    processor = lessons.processor_of(base, setting)
     caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     prepare, shown = (
-        Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, CACHE_BYTES // caches)
+        Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
         for mirrored in (setting.augmentation == "mirror", False)
     )
     processor.image_processor.do_resize = False
@@ -258,8 +240,8 @@ def assemble(
     if config.deepspeed:
         start_deepspeed(device)
     together = config.per_device_train_batch_size * config.world_size
-    train_data = filled(train_rows, together if config.world_size > 1 else 1)
-    order = EpochOrder(len(train_rows), len(train_data) - len(train_rows), setting.seed)
+    train_data = lessons.filled(train_rows, together if config.world_size > 1 else 1)
+    order = EpochOrder(prepare, len(train_rows), len(train_data) - len(train_rows))
     # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
     kept = setting.lora_rank > 0 or config.deepspeed is not None
     precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
@@ -275,7 +257,7 @@ def assemble(
         train_dataset=train_data.with_transform(prepare),
         eval_dataset=held_rows.with_transform(shown) if held_rows else None,
         processing_class=processor,
-        callbacks=[Epochs(prepare, order)],
+        callbacks=[order],
     )
     return made, shown
 
@@ -299,13 +281,16 @@ def train(
     first one saves. ValueError names the key of a sample that cannot be used.
     """
     began = time.perf_counter()
-    parts = lesson.parts(dataset(samples))
-    whole = sorted((file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")), key=step_of)
-    last = whole[-1] if whole else None
+    parts = lesson.parts(lessons.dataset(samples))
+    whole = {
+        int(file.parent.name.rpartition("-")[2]): file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")
+    }
+    step = max(whole, default=None)
+    last = None if step is None else whole[step]
     trainer, shown = assemble(lesson, parts, base, fetch, checkpoints, device, last, live)
     untrained = weights_of(trainer.model) if parts[2] else {}
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
-        for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
+        for folder in set(checkpoints.glob("checkpoint-*")) - set(whole.values()):
             shutil.rmtree(folder)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
@@ -315,27 +300,23 @@ def train(
         return trainer.answers(rows.with_transform(shown))
 
     tested = [answers(parts[2], each).tolist() for each in (untrained, weights)] if parts[2] else []
-    edits = lesson.calibration_rows(parts[0])
+    edits, state = lesson.calibration_rows(parts[0]), trainer.state
     calibration = None if edits is None else answers(edits, weights)
     if trainer.is_world_process_zero():
-        steps = trainer.state.global_step
-        lesson.save(TrainedModel(trainer.model, base, weights, calibration, steps, len(parts[0])), out)
+        made = lessons.TrainedModel(trainer.model, base, weights, calibration, state.global_step, len(parts[0]))
+        lesson.save(made, out)
     return Trained(
-        history(trainer.state.log_history),
+        history(state.log_history),
         tested=parts[2]["key"][:],
         answers=tested,
         rows=[len(part) for part in parts],
-        steps=trainer.state.global_step,
-        tokens=trainer.state.num_input_tokens_seen,
-        resumed_from=step_of(last) if last else None,
+        steps=state.global_step,
+        tokens=state.num_input_tokens_seen,
+        resumed_from=step,
         seconds=time.perf_counter() - began,
-        tokens_now=trainer.state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
+        tokens_now=state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
         peak_memory=peak_memory(trainer),
     )
-
-
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
 
 
 def start_deepspeed(device: Device) -> None:

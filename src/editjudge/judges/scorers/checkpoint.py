@@ -37,7 +37,7 @@ from editjudge.models.chat.checkpoint import Precision
 from editjudge.models.chat.processor import load_processor
 from editjudge.vision.loading import NoMemory, within_memory
 
-HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", "README.md"
+HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", Path(__file__).with_name("card.md")
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
@@ -191,19 +191,12 @@ def load(setting: CheckpointSetting) -> CheckpointScorer:
     return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
 
 
-def save(
-    folder: Path, model: ScoringModel, processor: Qwen3VLProcessor, description: Description, card: dict[str, str]
-) -> None:
-    """Writes backbone, head, description and model card. The same scorer gives the same bytes. card: its fields."""
+def save(folder: Path, model: ScoringModel, description: Description) -> None:
+    """Writes backbone, head and description; the processor goes beside them. The same scorer gives the same bytes."""
     tensors = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
     model.save_pretrained(folder, state_dict=tensors)
     config = json.loads((folder / "config.json").read_text()) | {"architectures": ["Qwen3VLForConditionalGeneration"]}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     head = {name: weight.detach().cpu().float().contiguous() for name, weight in model.head.state_dict().items()}
     save_file(head, folder / HEAD)
-    processor.save_pretrained(folder)
     (folder / DESCRIPTION).write_text(json.dumps(asdict(description), indent=2, sort_keys=True) + "\n")
-    text = Path(__file__).with_name("card.md").read_text()
-    for field, value in card.items():
-        text = text.replace(f"{{{field}}}", value)
-    (folder / CARD).write_text(text)
