@@ -38,61 +38,61 @@ def prompts(*instructions: str) -> list[candidates.EditPrompt]:
 
 def run(
     entry: dict[str, Any], wanted: list[candidates.EditPrompt], cache: Path
-) -> tuple[list[bytes | None], candidates.MadeEdits, int]:
-    """The images, what was made, and how many of them were computed by this run."""
+) -> tuple[list[bytes | None], list[candidates.Candidate], dict[str, Any], int]:
+    """The images, what was made, the run's figures, and how many of them were computed by this run."""
     with resume.RecordCache(cache) as open_cache:
-        made = candidates.edit_all(wanted, "m", settings.read({"editors": {"m": entry}}, "m"), open_cache)
-        rows = candidates.rows(made.candidates, "m", open_cache.data)
-        return [row["image"] for row in rows], made, open_cache.computed
+        made, figures = candidates.edit_all(wanted, "m", settings.read({"editors": {"m": entry}}, "m"), open_cache)
+        rows = candidates.rows(made, "m", open_cache.data)
+        return [row["image"] for row in rows], made, figures, open_cache.computed
 
 
 def test_a_diffusers_pipeline_is_loaded_once_and_only_what_changed_is_made_again(
     entry: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     wanted = prompts("make it green", 'say "别动"\n🎨', "make it red", "make it blue")
-    first, made, computed = run(entry(KLEIN), wanted, tmp_path / "c")
-    assert [c.meta["reason"] for c in made.candidates] == [None] * 4
-    assert (computed, made.figures["workers"], made.figures["workers_replaced"]) == (4, 1, 0)
+    first, made, figures, computed = run(entry(KLEIN), wanted, tmp_path / "c")
+    assert [c.meta["reason"] for c in made] == [None] * 4
+    assert (computed, figures["workers"], figures["workers_replaced"]) == (4, 1, 0)
     assert len(set(first)) == 4
-    again, made, computed = run(entry(KLEIN, timeout=77.0), wanted, tmp_path / "c")
-    assert (again, computed, made.figures) == (first, 0, {})
+    again, _, figures, computed = run(entry(KLEIN, timeout=77.0), wanted, tmp_path / "c")
+    assert (again, computed, figures) == (first, 0, {})
 
 
 def test_an_api_is_asked_within_its_budget_and_never_twice_for_what_was_paid(tmp_path: Path) -> None:
     wanted = prompts("one", "blocked", "three", "down", "five")
     with edit_server(behave={"blocked": ["blocked"], "down": ["500", "good"]}) as server:
         api = {"kind": "api", "base_url": server.url, "model": "painter", "seed": 1, "tries": 1, "max_in_flight": 1}
-        _, first, computed = run(api | {"budget": {"images": 2}}, wanted, tmp_path / "c")
-        assert [c.meta["kind"] for c in first.candidates][:2] == [None, "refused"]
-        assert "budget" in {c.meta["kind"] for c in first.candidates}
-        assert first.figures["left"] > 0
-        gap = candidates.gap(first.candidates, "m")
+        _, first, figures, computed = run(api | {"budget": {"images": 2}}, wanted, tmp_path / "c")
+        assert [c.meta["kind"] for c in first][:2] == [None, "refused"]
+        assert "budget" in {c.meta["kind"] for c in first}
+        assert figures["left"] > 0
+        gap = candidates.gap(first, "m")
         with pytest.raises(Unfinished, match=r"edits of m are missing .*again, with more editors\.m\.budget, or allow"):
             check({}, "candidates", "candidates@m", [gap])
         check({"unfinished": {"candidates": 1.0}}, "candidates", "candidates@m", [gap])
-        _, second, computed_then = run(api, wanted, tmp_path / "c")
-        found, third, computed_last = run(api | {"budget": {"images": 9}}, wanted, tmp_path / "c")
-        other, _, computed_anew = run(api | {"benchmark": {"size": "auto"}}, wanted, tmp_path / "c")
+        _, second, _, computed_then = run(api, wanted, tmp_path / "c")
+        found, third, _, computed_last = run(api | {"budget": {"images": 9}}, wanted, tmp_path / "c")
+        other, _, _, computed_anew = run(api | {"benchmark": {"size": "auto"}}, wanted, tmp_path / "c")
         asked = server.log()["came"]
-    assert [c.meta["kind"] for c in third.candidates] == [None, "refused", None, None, None]
+    assert [c.meta["kind"] for c in third] == [None, "refused", None, None, None]
     assert computed + computed_then + computed_last == 5
     assert (other[:4], computed_anew) == (found[:4], 1)
     assert asked == {"one": 1, "blocked": 1, "three": 1, "down": 2, "five": 2}
     assert [np.array_equal(255 - images.decode(source(n)), images.decode(found[n])) for n in (0, 2, 3, 4)] == [True] * 4
-    assert candidates.counts(second.candidates)["kinds"][-1] == {"kind": "refused", "records": 1}
+    assert candidates.counts(second)["kinds"][-1] == {"kind": "refused", "records": 1}
 
 
 def test_the_quality_that_is_asked_for_is_sent_and_only_then_an_image_is_made_again(tmp_path: Path) -> None:
     with edit_server() as server:
         api = {"kind": "api", "base_url": server.url, "model": "painter", "seed": 1, "tries": 1}
         run(api, prompts("one", "two"), tmp_path / "c")
-        _, _, again = run(api, prompts("one", "two"), tmp_path / "c")
-        _, made, anew = run(api | {"ask": 5}, prompts("one", "two"), tmp_path / "c")
+        _, _, _, again = run(api, prompts("one", "two"), tmp_path / "c")
+        _, made, _, anew = run(api | {"ask": 5}, prompts("one", "two"), tmp_path / "c")
         asked = server.log()["came"]
     assert (again, anew) == (0, 2)
     words = "The image quality is 5 out of five."
     assert set(asked) == {"one", "two", f"one. {words}", f"two. {words}"}
-    assert [candidate.meta["status"] for candidate in made.candidates] == ["done", "done"]
+    assert [candidate.meta["status"] for candidate in made] == ["done", "done"]
 
 
 def test_what_diffusers_cannot_run_is_told_before_any_worker_is_started(

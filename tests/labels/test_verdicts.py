@@ -255,8 +255,8 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     for kind, amount in (("unedited", 0.0), ("precise", 0.0), ("regenerated", 9.0), ("shifted", 12.0)):
         with resume.RecordCache(tmp_path / kind) as cache:
             setting = settings.read({"editors": {kind: {"kind": kind, "amount": amount, "seed": 1}}}, kind)
-            made = editing.edit_all([editing.EditPrompt("data", row) for row in pool], kind, setting, cache)
-            edits += editing.rows(made.candidates, kind, cache.data)
+            made, _ = editing.edit_all([editing.EditPrompt("data", row) for row in pool], kind, setting, cache)
+            edits += editing.rows(made, kind, cache.data)
     with resume.RecordCache(tmp_path / "c") as cache:
         measured = annotate.annotate(pool, edits, how, cache)
     with monkeypatch.context() as elsewhere:

@@ -188,8 +188,8 @@ def test_an_instruction_reaches_the_editor_unchanged_and_names_no_file(
     records.write(tmp_path / "pool.parquet", rows, "pools")
     read = records.read(tmp_path / "pool.parquet", "pools")
     with resume.RecordCache(tmp_path / "work/c.sqlite") as cache:
-        made = candidates.edit_all([candidates.EditPrompt("data", row) for row in read], "m", SETTING, cache)
-    for candidate in made.candidates:
+        made, _ = candidates.edit_all([candidates.EditPrompt("data", row) for row in read], "m", SETTING, cache)
+    for candidate in made:
         assert json.loads(candidate.meta["reason"]) == [HARD[candidate.key], candidate.key, "data"]
     assert {name.partition("-")[0] for name in files(tmp_path)} == {"pool.parquet", "work/c.sqlite", "work/lock"}
 
@@ -234,12 +234,12 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
     counts = []
     for _ in range(2):
         with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-            made = candidates.edit_all(wanted, "m", SETTING, cache)
+            made, _ = candidates.edit_all(wanted, "m", SETTING, cache)
             counts.append(cache.counts())
     kinds = [None, "not_finite", "worker_died", "out_of_memory", "exception"]
-    assert [c.meta["kind"] for c in made.candidates] == kinds
+    assert [c.meta["kind"] for c in made] == kinds
     assert counts == [{"computed": 2, "reused": 0}, {"computed": 0, "reused": 2}]
-    gap = candidates.gap(made.candidates, "m")
+    gap = candidates.gap(made, "m")
     assert gap.told() == "3 of 5 edits of m are missing (exception: 1, out_of_memory: 1, worker_died: 1)"
     tries = Counter(line.split()[1] for line in (tmp_path / "log").read_text().splitlines())
     assert tries == {"well": 1, "nan": 1, "exit": 4, "cuda-memory": 4, "raise": 2}
@@ -247,8 +247,8 @@ def test_what_another_try_may_mend_is_tried_by_the_next_run(
 
 def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Path) -> None:
     with resume.RecordCache(tmp_path / "c.sqlite") as cache:
-        made = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
-        first, second, arena = candidates.rows(made.candidates, "m", cache.data)
+        made, _ = candidates.edit_all(prompts([pairs[0], pairs[0], pairs[0]]), "m", SETTING, cache)
+        first, second, arena = candidates.rows(made, "m", cache.data)
         assert cache.counts()["computed"] == 2
     assert first == second == arena
     assert first["image"]

@@ -44,7 +44,7 @@ def edits(prompts: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict
 
 def edit_all(rows: list[dict], model: str, entry: dict, cache: resume.RecordCache) -> list[candidates.Candidate]:
     wanted = [candidates.EditPrompt("data", row) for row in rows]
-    return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache).candidates
+    return candidates.edit_all(wanted, model, settings.read({"editors": {model: entry}}, model), cache)[0]
 
 
 def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason(
