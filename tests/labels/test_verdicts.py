@@ -274,7 +274,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     pairs = train_pairs.to_rows(chosen, instructions, sums, 42)
     schemas.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
-    assert train_pairs.truth(chosen)["share_right"] > 0.5
+    assert train_pairs.share_right(train_pairs.truth(chosen)) > 0.5
 
 
 def test_equal_edits_are_a_tie(sound: Server, tmp_path: Path) -> None:

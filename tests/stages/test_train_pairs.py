@@ -60,7 +60,8 @@ def test_truth_counts_equal_damage_as_not_right() -> None:
     pairs = [tiers.TrainingPair("a", "b", "elite_over_failure", 1.0)] * 3
     damages = [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}, {"a": None, "b": 1.0}]
     chosen = [train_pairs.Chosen("p", "t", pair, damage) for pair, damage in zip(pairs, damages, strict=True)]
-    assert train_pairs.truth(chosen) == {"right": 1, "wrong": 0, "equal": 1, "unknown": 1, "share_right": 0.5}
+    assert (known := train_pairs.truth(chosen)) == {"right": 1, "equal": 1, "unknown": 1}
+    assert train_pairs.share_right(known) == 0.5
 
 
 def rows_for(keys: list[str], seed: int = 42) -> list[dict]:
@@ -132,7 +133,7 @@ def test_prompts_without_verdicts_are_counted() -> None:
     assert (counts["prompts"], counts["prompts_with_pair"]) == (2, 1)
     assert (counts["no_pair_fewer_than_two_candidates"], counts["candidates_failed"]) == (1, 2)
     _, counts = train_pairs.choose_judged([], failed, SETTING, "sref")
-    assert train_pairs.report({"sref": train_pairs.Tally.of([], counts)})["prompts_without_pair"] == 1
+    assert train_pairs.report({"sref": train_pairs.tally([], counts)})["prompts_without_pair"] == 1
 
 
 def test_the_cap_holds_for_verdicts_too() -> None:
@@ -180,7 +181,7 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     per_task = {task: found for task, *found in train_pairs.choose_all(recipes, setting, {})}
     assert per_task["subject_add"][0] == train_pairs.choose(prompt("p1"), SETTING, "subject_add", RULES)[0]
     assert [item.pair.winner for item in per_task["sref"][0]] == ["b"]
-    found = train_pairs.report({task: train_pairs.Tally.of(*found) for task, found in per_task.items()})
+    found = train_pairs.report({task: train_pairs.tally(*found) for task, found in per_task.items()})
     assert {"tiers": "judged", "pairs": 1} in found["per_tier"]
     assert found["known_truth"][0]["unknown"] == 1
     with pytest.raises(params.ParamsError, match=r"primary is ssim, .* not configured: measures\.x is none"):

@@ -25,7 +25,7 @@ from editjudge.engine import unfinished
 from editjudge.judges import asking
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.judges.settings import read_setting
-from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
 from editjudge.stages.graph.arena import ArenaPlan, of_suite, read_panel
@@ -37,16 +37,6 @@ Gallery = Mapping[str, Mapping[str, records.Row]]
 Pair = tuple[records.Row, str, str]  # a prompt, and the names of two models
 
 
-def read_gallery(models: Sequence[str]) -> Gallery:
-    """Each model's candidates for the arena, by key. Raises ContractError."""
-    return {
-        model: {
-            row["key"]: row for row in records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates", "image")
-        }
-        for model in models
-    }
-
-
 def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> Rows:
     """Of each model: how many of the prompts it has an image for, if these are few, and if it is left out for it."""
     models = []
@@ -56,10 +46,8 @@ def presence(prompts: Rows, gallery: Gallery, plan: ArenaPlan) -> Rows:
         left_out = few and plan.few_images == "leave_out"
         models.append({"model": model, "images": images, "few_images": few, "left_out": left_out})
         if few:
-            how = "is left out" if left_out else "is kept all the same"
-            print(
-                f"compare_models: {model} has images of {images} of {len(prompts)} prompts; it {how}", file=sys.stderr
-            )
+            told = f"{images} of {len(prompts)} prompts; it is {'left out' if left_out else 'kept all the same'}"
+            print(f"compare_models: {model} has images of {told}", file=sys.stderr)
     return models
 
 
@@ -91,7 +79,7 @@ def ask_within(
     if plan["budget"] == 0 or not pairs:
         return list(pairs), ask_all(pairs)
     prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
-    models = sorted({m for _, *two in pairs for m in two})
+    models = sorted({m for _, *both in pairs for m in both})
     two = list(combinations(models, 2))
     at = {(p["key"], a, b): n for n, (p, a, b) in enumerate(pairs)}
     answers: dict[int, BothOrders] = {}
@@ -102,8 +90,7 @@ def ask_within(
         return [None if (winner := answers[n].combined.winner) is None else SIGNS[winner] for n in chosen]
 
     possible = np.array([[(p, a, b) in at for a, b in two] for p in prompts])
-    numbers = np.array([[models.index(m) for m in ab] for ab in two])
-    rng = np.random.default_rng(plan["seed"])
+    numbers, rng = np.array([*combinations(range(len(models)), 2)]), np.random.default_rng(plan["seed"])
     choosing.in_rounds(possible, numbers, plan["budget"], plan["rounds"], outcomes, rng)
     asked = sorted(answers)
     return [pairs[n] for n in asked], [answers[n] for n in asked]
@@ -112,8 +99,7 @@ def ask_within(
 def interval_width(rows: Rows) -> float | None:
     """Mean width of the models' 95 % intervals in rating points; None where `ratings.leaderboard` gives none."""
     scored = [row for row in rows if row["winner"] is not None]
-    columns = ("prompt", "dimension", "model_a", "model_b", "winner", "origin")
-    found = numbered(pd.DataFrame(scored, columns=columns)) if scored else None
+    found = numbered(pd.DataFrame(scored)) if scored else None
     if found is None or found.n_clusters < 2 or ratings.separated(found):
         return None
     return round(choosing.width(found), 2) or None
@@ -145,30 +131,16 @@ def ask(
 
 
 def to_matches(
-    judge: str,
-    pairs: Sequence[Pair],
-    answers: Sequence[BothOrders],
-    gallery: Gallery,
-    dimension: Dimension = CONSISTENCY,
+    judge: str, pairs: Sequence[Pair], answers: Sequence[BothOrders], gallery: Gallery, about: Dimension = CONSISTENCY
 ) -> Rows:
     """One row a match; model A is the first image of the forward order."""
-    return [
-        {
-            "key": match_key(p["key"], a, b),
-            "prompt": p["key"],
-            "origin": p.get("origin"),
-            "task": p["task"],
-            "judge": judge,
-            "dimension": dimension,
-            "model_a": a,
-            "model_b": b,
-            **answer.columns(),
-            **answer.score_columns(),
-            "damage_a": gallery[a][p["key"]]["damage"],
-            "damage_b": gallery[b][p["key"]]["damage"],
-        }
-        for (p, a, b), answer in zip(pairs, answers, strict=True)
-    ]
+    rows = []
+    for (p, a, b), answer in zip(pairs, answers, strict=True):
+        row = {"key": match_key(p["key"], a, b), "prompt": p["key"], "origin": p.get("origin"), "task": p["task"]}
+        row |= {"judge": judge, "dimension": about, "model_a": a, "model_b": b}
+        row |= {f"damage_{side}": gallery[model][p["key"]]["damage"] for side, model in (("a", a), ("b", b))}
+        rows.append(row | answer.columns() | answer.score_columns())
+    return rows
 
 
 def report(
@@ -177,17 +149,19 @@ def report(
     """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
     cost, and each model's `presence`.
     """
-    by_judge = {judge: records.grouped(its, "dimension") for judge, its in records.grouped(matches, "judge").items()}
+    asked: dict[str, dict[str, int]] = {}
+    widths: dict[str, dict[str, float | None]] = {}
+    for (judge, about), its in records.grouped(matches, "judge", "dimension").items():
+        asked.setdefault(judge, {})[about] = len(its)
+        widths.setdefault(judge, {})[about] = interval_width(its)
     return {
         "records": len(matches),
         "failed": sum(match["winner"] is None for match in matches),
         "pairs_without_image": [without_image],
         "models": models,
-        "questions": {judge: {name: len(rows) for name, rows in its.items()} for judge, its in by_judge.items()},
+        "questions": asked,
         "questions_possible": possible,
-        "interval_width": {
-            judge: {name: interval_width(rows) for name, rows in its.items()} for judge, its in by_judge.items()
-        },
+        "interval_width": widths,
         "cost": cost_rows(accounts),
     }
 
@@ -208,9 +182,7 @@ def ask_judges(
     dimensions: Mapping[str, Sequence[Dimension]],
 ) -> Rows:
     """The matches of each judge about its dimensions, each with the plan's whole budget."""
-    tasks = values["tasks"]
-    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
-    models, matches = section(values, "measures", SlotSetting), []
+    recipes, models, matches = load_recipes(values["tasks"]), section(values, "measures", SlotSetting), []
     for judge, opened in judges.items():
         with opened:
             for name in dimensions[judge]:
@@ -221,8 +193,7 @@ def ask_judges(
 
 def check_verdicts(matches: Rows) -> None:
     """Raises Unfinished for a judge without a verdict in any match of a dimension: its leaderboard would be empty."""
-    for judge, name in dict.fromkeys((match["judge"], match["dimension"]) for match in matches):
-        its = [match for match in matches if (match["judge"], match["dimension"]) == (judge, name)]
+    for (judge, name), its in records.grouped(matches, "judge", "dimension").items():
         if all(match["winner"] is None for match in its):
             where = f"judges.{judge}.arena to false" if name == CONSISTENCY else f"arena.{name} to another judge"
             told = f"{judge} has no verdict in any of {len(its)} matches: {its[0]['reason']}"
@@ -237,15 +208,16 @@ def run() -> None:
     opened = asking.open_judges({judge: judges[judge] for judge in dimensions})
     accounts = {judge: each.account for judge, each in opened.items()}
     prompts = list(records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench", "source_image.bytes"))
-    every = read_gallery([*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)])
-    models = presence(prompts, every, plan)
-    gallery = taking_part(every, models)
+    models = [*params.leaf(values, "editors"), *of_suite(values.get("imported"), None)]
+    files = {model: records.iterate(Path(f"data/gallery/{model}.parquet"), "candidates", "image") for model in models}
+    every = {model: {row["key"]: row for row in rows} for model, rows in files.items()}
+    there = presence(prompts, every, plan)
+    gallery = taking_part(every, there)
     pairs, without_image = pairs_of(prompts, gallery)
     matches = ask_judges(values, plan, pairs, gallery, opened, dimensions)
     records.write(Path("data/matches.parquet"), matches, "matches")
-    records.write_details(
-        Path("metrics/compare_models.json"), report(matches, len(pairs), without_image, models, accounts)
-    )
+    told = report(matches, len(pairs), without_image, there, accounts)
+    records.write_details(Path("metrics/compare_models.json"), told)
     records.write_json(Path("metrics/resume/judge_compare_models.json"), run_report(accounts))
     gaps = [account.gap(f"judges.{judge}") for judge, account in accounts.items()]
     unfinished.check(values, "compare_models", "compare_models", gaps)

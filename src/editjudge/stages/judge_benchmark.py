@@ -19,7 +19,7 @@ from editjudge.core.settings import known, section
 from editjudge.engine import unfinished
 from editjudge.judges import asking
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
-from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
 from editjudge.statistics import agreement, psychometric
@@ -149,7 +149,7 @@ def run(name: str) -> None:
     judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
     models = section(values, "measures", SlotSetting)
     tasks = params.leaf(values, "tasks")
-    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    recipes = load_recipes(tasks)
     opened = asking.open_judges(judges)
     accounts = {judge: each.account for judge, each in opened.items()}
     items = forms.load(name, setting)

@@ -21,7 +21,7 @@ from editjudge.editors.procedural import edits as procedural
 from editjudge.engine import resume
 from editjudge.engine.workers import spread
 from editjudge.measures.annotation import batch, slot_settings, slots
-from editjudge.measures.annotation.recipe import Recipe, load_recipe
+from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.sources.builtin import scenes
@@ -128,7 +128,7 @@ def run() -> None:
     setting = section(values, "measure_response", MeasureResponseSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
     tasks: dict[str, str] = params.leaf(values, "tasks")
-    recipes = {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
+    recipes = load_recipes(tasks)
     models = section(values, "measures", SlotSetting)
     measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
     for task in measured_tasks:

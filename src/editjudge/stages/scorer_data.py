@@ -46,7 +46,7 @@ class ImageFile:
         return f"{self.path}/{digest}", digest
 
 
-Source: TypeAlias = Callable[[Any, ImageFile], Iterator[records.Row]]
+Rated: TypeAlias = Sequence[tuple[bytes, dict[str, float]]]  # edits with their scores
 
 # The probe set: edits whose two dimensions are known, as each of them is chosen apart from the other.
 FOLLOWING, QUALITY = "instruction_following", "visual_quality"
@@ -57,7 +57,7 @@ RATED_BEST, RATED_RANGE = 5, 4  # ratings are whole numbers in 1..5, as ImgEdit'
 KNOWN = "known truth of the probe set"
 
 
-def make_edits(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, float]]]:
+def make_edits(prompt: records.Row, seed: int) -> Rated:
     """An edit of each of WAYS, with its true scores.
 
     What was carried out has the highest score of the first dimension, what was not the lowest; the second falls with
@@ -71,7 +71,7 @@ def make_edits(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, fl
     return made
 
 
-def make_ratings(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, float]]]:
+def make_ratings(prompt: records.Row, seed: int) -> Rated:
     """The same edits rated 1..5: adherence 5 where the edit was carried out and 1 where not; preservation by the damage
     to what had to stay; quality by that to the whole image, against the same edit without damage."""
     made = []
@@ -85,21 +85,19 @@ def make_ratings(prompt: records.Row, seed: int) -> list[tuple[bytes, dict[str, 
     return made
 
 
-def known_edits(prompt: records.Row, seed: int) -> list[tuple[procedural.Scene, np.ndarray, bool]]:
+def known_edits(prompt: records.Row, seed: int) -> Iterator[tuple[procedural.Scene, np.ndarray, bool]]:
     """An edit of each of WAYS: the scene that it is of, its pixels, and whether it was carried out."""
     rng = np.random.default_rng([seed, *prompt["key"].encode()])
     source = images.decode(prompt["image"])
     done = procedural.carry_out(source, procedural.parse_edit(prompt["edit"]))
     left = procedural.Scene(source, done.edit, done.mask, source, done.preserve)
-    made = []
     for carried_out, damaged in WAYS:
         scene = done if carried_out else left
         image = scene.clean
         if damaged:
             kind = str(rng.choice(["leaky", "regenerated", "shifted"]))  # `box` would carry the edit out
             image = procedural.DAMAGES[kind](scene, float(rng.uniform(0.2, 1.0)), rng)
-        made.append((scene, image, carried_out))
-    return made
+        yield scene, image, carried_out
 
 
 def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
@@ -107,49 +105,39 @@ def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
 
     The better edit as a whole is the one with the higher mean of its two scores.
     """
-    for part, prompt, edits in probe_edits(setting, make_edits):
-        yield from pairs_of(prompt, edits, part, to)
+    for prompt, named, edits, more in probe_edits(setting, make_edits):
+        source = to.add(prompt["image"])
+        overall = [sum(scores.values()) / len(scores) for _, scores in edits]
+        both = zip(edits, overall, strict=True)
+        shown = [rows.LabelledEdit(*to.add(image), None, scores, mean) for (image, scores), mean in both]
+        rng = np.random.default_rng([*prompt["key"].encode()])
+        for i, j in ((n, m) for n in range(len(shown)) for m in range(n)):
+            a, b = (i, j) if rng.random() < 0.5 else (j, i)
+            lead = overall[a] - overall[b]
+            winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
+            yield rows.row(f"{prompt['key']}.{a}.{b}", *named, source, shown[a], shown[b], winner=winner, **more)
 
 
 def probe_ratings(setting: ProbeRatingsSource, to: ImageFile) -> Iterator[records.Row]:
     """Each prompt's edits, one a row, with their ratings; photos as in `probe`."""
-    for part, prompt, edits in probe_edits(setting, make_ratings):
+    for prompt, named, edits, more in probe_edits(setting, make_ratings):
         source = to.add(prompt["image"])
         for n, (image, scores) in enumerate(edits):
-            a, more = rows.LabelledEdit(*to.add(image), scores=scores), {"origin": prompt["origin"], "part": part}
-            named = (f"{prompt['key']}.{n}", prompt["key"], prompt["task"], prompt["instruction"])
-            yield rows.row(*named, source, a, rule=KNOWN, **more)
+            edit = rows.LabelledEdit(*to.add(image), scores=scores)
+            yield rows.row(f"{prompt['key']}.{n}", *named, source, edit, **more)
 
 
-Rated: TypeAlias = Sequence[tuple[bytes, dict[str, float]]]
-
-
-def probe_edits(setting: ProbeSource, make: Callable[..., Rated]) -> Iterator[tuple[str, records.Row, Rated]]:
-    """Part, prompt and edits, by `make` (of a prompt and `seed`), of the training photos and of the held-out ones."""
+def probe_edits(
+    setting: ProbeSource, make: Callable[..., Rated]
+) -> Iterator[tuple[records.Row, tuple[str, str, str], Rated, dict[str, Any]]]:
+    """Each prompt of the training photos and of the held-out ones, what its rows are named by, its edits, by `make` (of
+    a prompt and `seed`), and what its rows have in common."""
     for role, part, count in (("train", "train", setting.per_task), ("benchmark", "test", setting.test_per_task)):
         prompts = [p for t in setting.tasks for p in scenes.make_pairs(t, role, count, setting.side, setting.seed)]
         made = workers.spread(partial(make, seed=setting.seed), prompts, f"edits of the probe set, {part}")
-        yield from ((part, *both) for both in zip(prompts, made, strict=True))
-
-
-def pairs_of(
-    prompt: records.Row, edits: Sequence[tuple[bytes, dict[str, float]]], part: str, to: ImageFile
-) -> Iterator[records.Row]:
-    """Every two edits of a prompt as a row."""
-    source = to.add(prompt["image"])
-    shown = [
-        rows.LabelledEdit(*to.add(image), None, scores, sum(scores.values()) / len(scores)) for image, scores in edits
-    ]
-    rng = np.random.default_rng([*prompt["key"].encode()])
-    for i in range(len(shown)):
-        for j in range(i):
-            first, second = (i, j) if rng.random() < 0.5 else (j, i)
-            a, b = shown[first], shown[second]
-            lead = (a.overall or 0.0) - (b.overall or 0.0)
-            winner = "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
-            named = (f"{prompt['key']}.{first}.{second}", prompt["key"], prompt["task"], prompt["instruction"])
-            more: dict[str, Any] = {"origin": prompt["origin"], "part": part, "winner": winner, "rule": KNOWN}
-            yield rows.row(*named, source, a, b, **more)
+        for p, edits in zip(prompts, made, strict=True):
+            more = {"origin": p["origin"], "part": part, "rule": KNOWN}
+            yield p, (p["key"], p["task"], p["instruction"]), edits, more
 
 
 def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.Row]:
@@ -162,14 +150,14 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
         if recipe.judge is not None:
             raise params.ParamsError(f"scorer_data: {task} is judged by VLMs: it has no measures")
         rules = tier_rules.read_rules(recipe, pairs["thresholds"], missing)
-        pool = Path(f"data/pools/{task}.parquet")
-        prompts = {row["key"]: row for row in records.iterate(pool, "pools", "image")}
+        pool = records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image")
+        prompts = {row["key"]: row for row in pool}
         annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
         yield from scored.rows(task, annotated, prompts, rules, pairs, setting.test_share, dropped)
     to.report["dropped"] = [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())]
 
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, Callable[[Any, ImageFile], Iterator[records.Row]]] = {
     "probe": probe,
     "probe_ratings": probe_ratings,
     "ratings": ratings_data.rows,
@@ -181,16 +169,13 @@ SOURCES: dict[str, Source] = {
 
 def report(found: Iterable[records.Row]) -> dict[str, Any]:
     """How many rows there are of each part, task, winner and rule."""
-    counts = {name: Counter[str]() for name in ("part", "task", "winner", "rule")}
-    number = 0
-    for row in found:
-        number += 1
-        for name, counter in counts.items():
-            counter[str(row[name])] += 1
-    return {"rows": number} | {
-        f"per_{name}": [{name: value, "rows": count} for value, count in sorted(counter.items())]
-        for name, counter in counts.items()
-    }
+    names = ("part", "task", "winner", "rule")
+    seen = [[str(row[name]) for name in names] for row in found]
+    told: dict[str, Any] = {"rows": len(seen)}
+    for n, name in enumerate(names):
+        counts = sorted(Counter(row[n] for row in seen).items())
+        told[f"per_{name}"] = [{name: value, "rows": count} for value, count in counts]
+    return told
 
 
 def run(name: str) -> None:

@@ -6,7 +6,7 @@ names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxe
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -68,6 +68,11 @@ class Recipe:
     regions: Sought | None = None
     skip_unedited_from: float | None = None
     judge: Judging | None = None
+
+
+def load_recipes(tasks: Mapping[str, str]) -> dict[str, Recipe]:
+    """The recipe of each task of params.yaml, which has the folder of pipelines/ that it lies in. FileError."""
+    return {task: load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()}
 
 
 def load_recipe(path: Path) -> Recipe:

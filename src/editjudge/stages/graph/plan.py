@@ -17,7 +17,7 @@ from editjudge.core.settings import read, section
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import slot_settings
-from editjudge.measures.annotation.recipe import load_recipe
+from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.settings import NO_KEY
 
@@ -82,7 +82,7 @@ def questions(values: Values) -> dict[str, int | None]:
     """How many questions judges are asked at most, one order of a pair each, by what for; None: unknown."""
     tasks, editors = values["tasks"], len(values["editors"])
     models = editors + len(values["imported"])
-    recipes = [load_recipe(Path(f"pipelines/{folder}/{task}.yaml")) for task, folder in tasks.items()]
+    recipes = load_recipes(tasks).values()
     pairs = sum(min(each.judge.in_group_pairs, comb(editors, 2)) for each in recipes if each.judge)
     paid = {name: given for name, given in values["judges"].items() if given["backend"] != "measures"}
     ranking = {(name, CONSISTENCY) for name, given in paid.items() if given.get("arena")}
