@@ -1,4 +1,4 @@
-"""Puts what stands at the top level, and what the package reads, into the wheel: see editjudge.core.shipped."""
+"""Puts what stands at the top level, and what the package reads, into the wheel: see editjudge.core.params."""
 
 import shutil
 from pathlib import Path

@@ -22,12 +22,12 @@ from editjudge.core import images
 from editjudge.core import params as settings
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, section
-from editjudge.core.shipped import settings_file
 from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
 from editjudge.judges import asking
-from editjudge.judges.protocol import Context, Edit, Question, Unscored, Verdict, mirrored
+from editjudge.judges.protocol import Context, Edit, Question, Unscored, mirrored
 from editjudge.measures.annotation import direct, slot_settings
+from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.statistics import ranking
@@ -146,8 +146,9 @@ class LoadedJudge:
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
         [answer] = self._judge.compare([Question("compared", instruction, *pictures, context=context)])
-        both, orders = _answer(answer.combined), (_answer(answer.forward), _answer(mirrored(answer.backward)))
-        return Comparison(both.winner, both.p_a, both.reason, *orders, answer.scores)
+        told = (answer.combined, answer.forward, mirrored(answer.backward))
+        both, forward, backward = (Answer(each.winner, each.p_a, each.reason, each.reply) for each in told)
+        return Comparison(both.winner, both.p_a, both.reason, forward, backward, answer.scores)
 
     def score(self, source: Picture, edited: Picture, instruction: str, *, task: str = "") -> ScoredEdit:
         """How good one edit is; see the function `score`."""
@@ -318,18 +319,15 @@ def slot_setting_of(values: Mapping[str, Any]) -> SlotSetting:
     return section(values, "measures", SlotSetting) if "measures" in values else SlotSetting()
 
 
-def check_regions(task: str | None, names: Sequence[str], boxes: object, options: str) -> None:
-    """ParamsError with the options that are missing if a task or measures need to know where the edit is."""
-    recipe = direct.recipe_of(task) if task else direct.recipe_for(names, bool(boxes))
-    if not boxes and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
+def recipe_asked(task: str | None, names: Sequence[str], regions: object, options: str) -> Recipe:
+    """The recipe of a task, or of measures. ParamsError: it must know where the edit is, which these options say."""
+    recipe = direct.recipe_of(task) if task else direct.recipe_for(names, bool(regions))
+    if not regions and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
         raise settings.ParamsError(f"these measures need to know where the edit is: {options}")
+    return recipe
 
 
 def _settings(given: str | os.PathLike[str] | None) -> dict[str, Any]:
     """All settings; dino_i, which needs no weights, is a scorer without an entry, too. ParamsError."""
-    values = settings.load(settings_file(Path(given) if given is not None else None))
+    values = settings.load_own(Path(given) if given is not None else None)
     return values | {"scorers": {"dino_i": {"kind": "dino_i"}} | (values.get("scorers") or {})}
-
-
-def _answer(verdict: Verdict) -> Answer:
-    return Answer(verdict.winner, verdict.p_a, verdict.reason, verdict.reply)

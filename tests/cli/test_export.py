@@ -19,6 +19,7 @@ from editjudge.benchmarks.preferences.item import BenchmarkSetting
 from editjudge.cli import export
 from editjudge.core import images, records
 from editjudge.core.errors import FileError
+from editjudge.core.tables import TableError
 from editjudge.editors.galleries import pictures
 from editjudge.judges.protocol import Score
 from editjudge.rewards import curation as curate
@@ -121,5 +122,5 @@ def test_a_selection_without_calibrated_scores_needs_a_range(selection: list[flo
     with pytest.raises(FileError, match="the first must be below the second"):
         export.export_edits(file=Path("best/selection.parquet"), out=Path("out"), bounds=(4.0, 1.0))
     pq.write_table(pa.table({"key": ["a"]}), "other.parquet")
-    with pytest.raises(FileError, match="no column instruction"):
+    with pytest.raises(TableError, match="no column instruction"):
         export.export_edits(file=Path("other.parquet"), out=Path("out"))

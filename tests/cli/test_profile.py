@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import program
 import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from editjudge.cli import profile
+from editjudge.cli import settings
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
@@ -33,13 +34,13 @@ BROUGHT = "not found|no file models/"
 def applied(name: str) -> dict[str, Any]:
     values = YAML().load((ROOT / "params.yaml").read_text())
     with contextlib.chdir(ROOT):
-        profile.apply(values, name)
+        settings.apply(values, name)
     return json.loads(json.dumps(values))
 
 
 def test_null_takes_away_and_new_keys_stand_first() -> None:
     values = YAML().load("a: {b: 1, c: [1, 2]}\nd: 2\n# of e\ne: 3\n")
-    profile.merge(values, {"a": {"b": None, "c": [3]}, "f": {"g": {"h": 4}}, "d": 5, "none": None})
+    settings.merge(values, {"a": {"b": None, "c": [3]}, "f": {"g": {"h": 4}}, "d": 5, "none": None})
     assert json.loads(json.dumps(values)) == {"f": {"g": {"h": 4}}, "a": {"c": [3]}, "d": 5, "e": 3}
     assert list(values) == ["f", "a", "d", "e"]
 
@@ -110,7 +111,7 @@ def test_a_profile_is_put_into_params_and_dvc_yaml(tmp_path: Path) -> None:
 
 def test_a_profile_that_is_not_there_is_one_line() -> None:
     with contextlib.chdir(ROOT), pytest.raises(ParamsError, match=r"no profile 'papper'; did you mean paper"):
-        list(profile.patches("papper"))
+        list(settings.patches("papper"))
 
 
 def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_the_dry_command_says_all_that_is_needed_without_a_network(monkeypatch: 
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.chdir(ROOT)
-    said = profile.needs("paper")
+    said = program.run("profile paper --dry")
     values = applied("paper")
     for name in ("clip", "dinov3", "segmenter", "lpips", "depth", "parsing", "pose"):
         assert said.count(values["measures"][name]) >= 2, "its size and its memory"
@@ -163,3 +164,48 @@ def test_facts_are_of_models_that_settings_name_and_have_a_source() -> None:
         setting = editors.read({"editors": READY}, name)
         if isinstance(setting, DiffusersSetting) and setting.gpus_per_worker == 1:
             assert (plan.FACTS["models"][setting.model].get("memory") or 0) <= 80, f"{name} needs more than one GPU"
+
+
+PARAMS = """# Every setting.
+filter:
+  sample_num: 30      # pairs kept
+
+# Editing models.
+editors:
+  box:
+    kind: box
+    amount: 3.0       # mean colour difference
+    seed: 13
+
+# Thresholds.
+train_pairs:
+  secondary:
+  - emd
+"""
+
+
+def test_ready_editors_are_added_and_all_else_stays_to_the_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParamsError, match=r"^params\.yaml not found"):
+        program.run("add-editor flux3")
+    Path("configs").symlink_to(ROOT / "configs")
+    names = ["flux2_dev_turbo", "instruct_pix2pix"]
+    Path("params.yaml").write_text(PARAMS)
+    program.run(f"add-editor {' '.join(names)}")
+    text = Path("params.yaml").read_text()
+    before, after = yaml.safe_load(PARAMS), yaml.safe_load(text)
+    assert after == before | {"editors": before["editors"] | {name: READY[name] for name in names}}
+    kept = iter(text.splitlines())
+    assert all(line in kept for line in PARAMS.splitlines()), "a line of the old text is gone or out of order"
+    for values, name, told in (
+        (PARAMS, "flux3", "no entry flux3; it has qwen_image_edit"),
+        (PARAMS, "box", "no entry box"),
+        (text, "instruct_pix2pix", "editors.instruct_pix2pix is in params.yaml already"),
+        ("seed: 1\n", "glm_image", "no section editors"),
+    ):
+        Path("params.yaml").write_text(values)
+        with pytest.raises(ParamsError, match=told):
+            program.run(f"add-editor {name}")
+        assert Path("params.yaml").read_text() == values

@@ -15,7 +15,7 @@ import pytest
 from dvc.cli import main as dvc_main
 from s3 import Proxy, moto, proxy
 
-from editjudge.cli import provenance, publish, seed
+from editjudge.cli import publish
 from editjudge.core.errors import UserError
 from editjudge.engine.resume import RecordCache
 
@@ -114,7 +114,7 @@ def elsewhere(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 def object_of(path: Path) -> str:
-    digest = provenance.md5(path)
+    digest = publish.md5(path)
     return f"files/md5/{digest[:2]}/{digest[2:]}"
 
 
@@ -143,7 +143,7 @@ def test_resume_state_comes_with_what_is_pulled(here: Path, elsewhere) -> None:
     assert git("status", "--porcelain") == ""
     clone = elsewhere()
     assert dvc("pull", "-q", "-r", "published", *STAGES) == 0
-    assert seed.read_records() == 1
+    assert publish.read_records() == 1
     with RecordCache(clone / "work/judge/j.sqlite") as cache:
         assert cache.get("key") == ({"text": "A"}, None)
 
@@ -220,13 +220,13 @@ def test_provenance_knows_a_file_by_its_bytes(here: Path, tmp_path: Path) -> Non
     first = git("rev-parse", "HEAD")
     git("commit", "-q", "--allow-empty", "-m", "later")
     shutil.copy("models/judge/weights", tmp_path / "renamed")
-    found = provenance.of(tmp_path / "renamed")
+    found = publish.origin(tmp_path / "renamed")
     assert found["commit"].split()[0] == first
     assert (found["stage"], found["path"]) == ("judge", "models/judge")
-    assert found["inputs"] == {"data/images.txt": f"{provenance.md5(Path('data/images.txt'))} of images"}
-    assert provenance.of(Path("data/images.txt"))["params"] == {"count": 7}
+    assert found["inputs"] == {"data/images.txt": f"{publish.md5(Path('data/images.txt'))} of images"}
+    assert publish.origin(Path("data/images.txt"))["params"] == {"count": 7}
     with pytest.raises(UserError, match="no commit's"):
-        provenance.of(here / "dvc.yaml")
+        publish.origin(here / "dvc.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from editjudge.cli import seed
+from editjudge.cli import publish
 from editjudge.core import records, schemas
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
@@ -56,12 +56,12 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(
     annotate.run(TASK)
     assert counted(f"annotate_{TASK}") == (8, 0)
     first = records.read(Path(f"data/annotations/{TASK}.parquet"), "annotations")
-    assert seed.write_records() == 8
+    assert publish.write_records() == 8
 
     colleague = tmp_path / "second"
     shutil.copytree(graph, colleague, ignore=shutil.ignore_patterns("work"), symlinks=True)  # what a pull brings
     monkeypatch.chdir(colleague)
-    assert seed.read_records() == seed.read_records() == 8
+    assert publish.read_records() == publish.read_records() == 8
     settings(["precise", "box", "leaky"])
     candidates.run("leaky")
     annotate.run(TASK)
@@ -76,19 +76,19 @@ def test_who_pulls_and_adds_an_editor_pays_for_that_editor(
 
 def test_what_is_no_resume_state_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert seed.read_records() == seed.write_records() == 0
+    assert publish.read_records() == publish.write_records() == 0
     assert not list(tmp_path.iterdir())
     (tmp_path / "published/resume/judge").mkdir(parents=True)
     (tmp_path / "published/resume/judge/j.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(UserError, match=r"^published/resume/judge/j.parquet: no resume state: "):
-        seed.read_records()
+        publish.read_records()
 
 
 def test_what_is_gone_from_work_goes_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with resume.RecordCache(tmp_path / "work/annotate/t.sqlite") as cache:
         cache.add([("a", {"n": 1}, None), ("b", {"n": 2}, b"an image")])
-    assert seed.write_records() == 1
+    assert publish.write_records() == 1
     (tmp_path / "work/annotate/t.sqlite").rename(tmp_path / "work/annotate/u.sqlite")
-    assert seed.write_records() == 1
-    assert [file.name for file in (tmp_path / seed.FOLDER).rglob("*.parquet")] == ["u.parquet"]
+    assert publish.write_records() == 1
+    assert [file.name for file in (tmp_path / publish.RECORDS).rglob("*.parquet")] == ["u.parquet"]

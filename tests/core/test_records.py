@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.core import records, schemas, shipped
+from editjudge.core import params, records, schemas
 
 
 def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
@@ -119,7 +119,7 @@ def test_missing_files_columns_and_other_formats_are_named(tmp_path: Path) -> No
         records.read(tmp_path / "html.parquet", "raw_pairs")
 
 
-@pytest.mark.parametrize("file", sorted(shipped.CONTRACTS.glob("*.schema.json")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(params.CONTRACTS.glob("*.schema.json")), ids=lambda file: file.name)
 def test_every_contract_is_a_valid_schema_with_sorted_columns(file: Path) -> None:
     name = file.name.removesuffix(".schema.json")
     schemas._Validator.check_schema(schemas.load(name))

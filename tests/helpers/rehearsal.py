@@ -33,7 +33,7 @@ from chat_client import Server, chat_server
 from edit_client import EditServer, edit_server
 from ruamel.yaml import YAML
 
-from editjudge.cli import profile, verify
+from editjudge.cli import settings, verify
 from editjudge.models.serve.launch import free_port
 
 ROOT, HELPERS = Path(__file__).parents[2], Path(__file__).parent
@@ -85,7 +85,7 @@ class Rehearsal:
         file, text = self.folder / "params.yaml", YAML()
         values = text.load(file.read_text())
         with contextlib.chdir(self.folder):
-            profile.apply(values, "rehearsal")
+            settings.apply(values, "rehearsal")
         reduce(values, few)
         for role in ("parser", "grounder"):
             values["grounding"][role]["base_url"] = f"http://{HOST}:{ports['grounding']}/v1"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from editjudge.cli import profile
+from editjudge.cli.settings import apply
 from editjudge.core import params
 from editjudge.core.settings import section
 from editjudge.grounding.settings import GroundingSetting
@@ -78,7 +78,7 @@ def paper() -> dict[str, Any]:
     values = YAML().load((ROOT / "params.yaml").read_text())
     with contextlib.chdir(ROOT):
         for _ in range(2):  # a second time it must change nothing
-            profile.apply(values, "paper")
+            apply(values, "paper")
     return json.loads(json.dumps(values))
 
 

@@ -328,10 +328,10 @@ def test_which_checkpoint_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     words = r"judges\.measures has no folder: only transformers and served judges"
     with pytest.raises(params.ParamsError, match=words):
         serve.checkpoint_of(values, "measures", None)
-    assert serve.changed(values, engine="vllm").engine == "vllm"
-    assert serve.changed(values, port=0).port == 0
+    assert serve.changed(values, "serve", Serving, {"engine": "vllm"}).engine == "vllm"
+    assert serve.changed(values, "serve", Serving, {"port": 0}).port == 0
     with pytest.raises(params.ParamsError, match=r"serve\.port"):
-        serve.changed(values, port=99999)
+        serve.changed(values, "serve", Serving, {"port": 99999})
 
 
 def test_outside_a_checkout_a_model_that_is_not_there_is_one_line(

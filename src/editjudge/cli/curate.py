@@ -1,12 +1,74 @@
-"""`editjudge curate`."""
+"""`editjudge curate`: of a Parquet file with images, or of folders, galleries and tables."""
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import editjudge
-from editjudge.cli.options import Params
+from editjudge.cli.printing import Params
 from editjudge.core.errors import UserError
+from editjudge.core.records import StoredImage
+from editjudge.core.settings import known
+from editjudge.core.tables import opened
+from editjudge.editors.galleries.given import Given
+from editjudge.engine.progress import bar
+from editjudge.rewards import curation
+from editjudge.rewards.curation import CandidateEdit
+from editjudge.sources import formats
+
+TASK = "unknown"
+NO_INSTRUCTION = "unscored: no instruction"
+
+
+def of_pairs(file: Path) -> list[CandidateEdit]:
+    """The edits of a Parquet file with both images inside; they are read when they are asked for. TableError."""
+    table = opened(file, "source_image", "edited_image", "instruction")
+    schema = table.schema_arrow
+    light = [name for name in ("key", "model", "task", "instruction", "damage") if name in schema.names]
+    place, found = (str(file.absolute()), file.stat().st_mtime_ns), list[CandidateEdit]()
+    columns = [
+        f"{name}.bytes" if pa.types.is_struct(schema.field(name).type) else name
+        for name in ("source_image", "edited_image")
+    ]
+    for group in range(table.num_row_groups):
+        for number, row in enumerate(table.read_row_group(group, columns=light).to_pylist()):
+            source, edited = (partial(_image, StoredImage(*place, group, number, column)) for column in columns)
+            key = str(row.get("key") or f"{file.stem}-{len(found):06d}")
+            own = (row.get("model"), row.get("task") or TASK, row["instruction"] or "")
+            reason = None if own[-1] else NO_INSTRUCTION
+            found.append(CandidateEdit(key, *own, source, edited, row.get("damage"), reason=reason))
+    return found
+
+
+def _image(place: StoredImage) -> bytes | str:
+    try:
+        return bytes(place)
+    except AssertionError:  # null
+        return "no image"
+
+
+def of_folders(source: Path, edited: Sequence[str], instructions: Path) -> list[CandidateEdit]:
+    """Edits by key, of one model each. Raises GalleryError and TableError."""
+    rows = formats.by_key(instructions)
+    told = {key: {name: values.get(name) for name in ("task", "instruction")} for key, values in rows}
+    sources, found = Given(source), list[CandidateEdit]()
+    for each in edited:
+        name, _, path = each.rpartition("=")
+        model = name or Path(path).name
+        given, damages = Given(Path(path), None if name else model), dict[str, float | None]()
+        if path.endswith(".parquet") and "damage" in pq.read_schema(path).names:  # known, as of the graph's candidates
+            rows_of = pq.read_table(path, columns=["key", "damage"]).to_pylist()
+            damages = {row["key"]: row["damage"] for row in rows_of}
+        for key in given.listed():
+            row = told.get(key, {})
+            task, instruction = str(row.get("task") or TASK), str(row.get("instruction") or "")
+            images, reason = (partial(sources, key), partial(given, key)), None if instruction else NO_INSTRUCTION
+            found.append(CandidateEdit(key, model, task, instruction, *images, damages.get(key), reason=reason))
+    return found
 
 
 def curate(
@@ -45,19 +107,14 @@ def curate(
         per_task: Keep at most so many of each task.
         near_bits: Edits that differ in at most so many of 64 bits are one; -1 for equal bytes only.
     """
-    from editjudge.cli import candidates
-    from editjudge.core.settings import known
-    from editjudge.engine.progress import bar
-    from editjudge.rewards import curation
-
     if bool(scorer) == bool(rater):
         raise UserError("give either --scorer or --rater")
     if share is not None and not 0 < share <= 1:
         raise UserError(f"--share {share:g}: above 0, at most 1")
     if pairs:
-        edits = candidates.of_pairs(pairs)
+        edits = of_pairs(pairs)
     elif source and edited and instructions:
-        edits = candidates.of_folders(source, edited, instructions)
+        edits = of_folders(source, edited, instructions)
     else:
         raise UserError("give either --pairs, or --source, --edited and --instructions")
     asked = [candidate for candidate in edits if candidate.reason is None]
@@ -67,10 +124,7 @@ def curate(
             raise UserError(f"--by {by}: {known(by, judge.dimensions)}")
         done += bar(len(asked), "edits scored", items=curation.scored(asked, judge, by))
     curation.write(out, *curation.select(done, curation.Quotas(top, share, per_task, per_prompt, near_bits)))
-    _tell(json.loads((out / "report.json").read_text()))
-
-
-def _tell(found: dict[str, Any]) -> None:
+    found = json.loads((out / "report.json").read_text())
     print(f"curate: {found['kept']} of {found['edits']} edits kept, {found['scored']} scored")
     for each in found["dropped"]:
         print(f"  {each['edits']} {each['reason']}")

@@ -15,7 +15,7 @@ from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.schemas import ContractError
-from editjudge.core.tables import RowError, TableError, jsonl
+from editjudge.core.tables import RowError, TableError, jsonl, opened
 from editjudge.editors.asked import out_of_five, with_score
 from editjudge.editors.galleries import pictures
 from editjudge.engine.progress import progress
@@ -47,6 +47,12 @@ FORM = form(dict.fromkeys((*TEXTS, "origin"), "string") | {"source_image": "imag
 EDITS = form(
     {"key": "string", "instruction": "string", "quality": "int64", "source_image": "image", "edited_image": "image"}
 )
+
+
+def _write(file: Path, rows: Iterator[records.Row], schema: pa.Schema) -> None:
+    with replacing(file) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as written:
+        for group in records.in_groups(rows):
+            written.write_table(pa.Table.from_pylist(group, schema=schema))
 
 
 def with_images(pairs: list[records.Row]) -> Iterator[records.Row]:
@@ -83,10 +89,7 @@ def export_pairs(*, out: Path) -> None:
     Args:
         out: A Parquet file; replaced if it exists.
     """
-    rows = with_images(records.read(PAIRS, "train_pairs"))
-    with replacing(out) as partial, pq.ParquetWriter(partial, FORM, compression="zstd") as file:
-        for group in records.in_groups(rows):
-            file.write_table(pa.Table.from_pylist(group, schema=FORM))
+    _write(out, with_images(records.read(PAIRS, "train_pairs")), FORM)
 
 
 @app.command(name="dataset")
@@ -101,16 +104,12 @@ def export_dataset(
     from datasets import Features, Image, List
     from datasets.table import table_cast
 
-    tables: dict[Path, pa.Schema] = {}
-    for file in files:
-        try:
-            tables[file] = pq.read_schema(file)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise FileError(f"{file}: {' '.join(str(error).split())}") from None
-        if not tables[file].equals(tables[files[0]]):
+    first, *others = [opened(file).schema_arrow for file in files]
+    for file, columns in zip(files[1:], others, strict=True):
+        if not columns.equals(first):
             raise FileError(f"{file}: not the columns of {files[0]}")
     shown: dict[str, Any] = {"image": Image(), "source_image": Image(), "edited_images": List(Image())}
-    features = Features.from_arrow_schema(tables[files[0]])
+    features = Features.from_arrow_schema(first)
     features.update({name: feature for name, feature in shown.items() if name in features})
     schema = features.arrow_schema
     for file in files:
@@ -123,28 +122,21 @@ def export_dataset(
 def conditioned(file: Path, bounds: tuple[float, float] | None) -> Iterator[records.Row]:
     """A selection's edits as an editor is trained with them: the instruction says the score, 1 to 5, in words.
 
-    bounds: the scores that are 1 and 5; None: the scorer's calibrated values are taken, 0..1. FileError: no selection,
-    or neither bounds nor calibrated values.
+    bounds: the scores that are 1 and 5; None: the scorer's calibrated values are taken, 0..1. TableError: no selection
+    of `editjudge curate`. FileError: neither bounds nor calibrated values.
     """
     columns = ["key", "instruction", "score", "calibrated", "source_image", "edited_image"]
-    try:
-        opened = pq.ParquetFile(file)
-        missing = [name for name in columns if name not in opened.schema_arrow.names]
-    except (OSError, pa.ArrowInvalid) as error:
-        raise FileError(f"{file}: {' '.join(str(error).split())}") from None
-    if missing:
-        raise FileError(f"{file}: no column {', '.join(missing)}: not a selection of `editjudge curate`")
-    for number in range(opened.num_row_groups):
-        for row in opened.read_row_group(number, columns=columns).to_pylist():
+    selection = opened(file, *columns)
+    for number in range(selection.num_row_groups):
+        for row in selection.read_row_group(number, columns=columns).to_pylist():
             value = row["calibrated"] if bounds is None else row["score"]
             if value is None:
                 raise FileError(
                     f"{file}: {row['key']} has no calibrated score: say --range LOW HIGH, in the scorer's unit"
                 )
             score = out_of_five(value, *(bounds or (0.0, 1.0)))
-            instruction = with_score(row["instruction"], score)
             shown = {name: row[name] for name in ("key", "source_image", "edited_image")}
-            yield shown | {"instruction": instruction, "quality": score}
+            yield shown | {"instruction": with_score(row["instruction"], score), "quality": score}
 
 
 @app.command(name="edits")
@@ -167,26 +159,15 @@ def export_edits(
     if bounds is not None and bounds[0] >= bounds[1]:
         raise FileError(f"--range {bounds[0]:g} {bounds[1]:g}: the first must be below the second")
     rows = conditioned(file, bounds)
-    if as_folder:
-        with replacing(out / "metadata.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
-            for number, row in enumerate(rows):
-                lines.write(json.dumps(_beside(out, number, row), ensure_ascii=False) + "\n")
+    if not as_folder:
+        _write(out / "data" / "train.parquet", rows, EDITS)
         return
-    target = replacing(out / "data" / "train.parquet")
-    with target as partial, pq.ParquetWriter(partial, EDITS, compression="zstd") as written:
-        for group in records.in_groups(rows):
-            written.write_table(pa.Table.from_pylist(group, schema=EDITS))
-
-
-def _beside(out: Path, number: int, row: records.Row) -> records.Row:
-    """A line of metadata.jsonl, its images written as they came."""
-    line = {name: row[name] for name in ("key", "instruction", "quality")}
-    for name in ("source_image", "edited_image"):
-        data = row[name]["bytes"]
-        path = f"{name}/{number:06d}.{grouped.ending(data)}"
-        write_bytes(out / path, data)
-        line[f"{name}_file_name"] = path
-    return line
+    with replacing(out / "metadata.jsonl") as partial, partial.open("w", encoding="utf-8") as lines:
+        for number, row in enumerate(rows):
+            line = {name: row[name] for name in ("key", "instruction", "quality")}
+            for name in ("source_image", "edited_image"):
+                line[f"{name}_file_name"] = _image(out, f"{name}/{number:06d}", row[name]["bytes"])
+            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 @app.command(name="annotations")
@@ -201,8 +182,7 @@ def export_annotations(
         no_images: Write only the JSON lines, without the images they point to.
     """
     for task in tasks or params.leaf(params.load(), "tasks"):
-        written: dict[tuple[str, str | None], str] = {}
-        instructions = {}
+        written, instructions = dict[tuple[str, str | None], str](), dict[str, str]()
         for row in records.iterate(Path(f"data/pools/{task}.parquet"), "pools"):
             instructions[row["key"]] = row["instruction"]
             written[row["key"], None] = _image(out, f"images/source/{row['key']}", row["image"], not no_images)
@@ -215,7 +195,7 @@ def export_annotations(
                 lines.write(grouped.dump(line))
 
 
-def _image(out: Path, path: str, data: bytes, write: bool) -> str:
+def _image(out: Path, path: str, data: bytes, write: bool = True) -> str:
     """The image's path in the folder, where it is written as it is, under the ending of its form."""
     named = f"{path}.{grouped.ending(data)}"
     if write:

@@ -4,7 +4,7 @@ Nothing that exists is overwritten unless --overwrite says so, and the file of -
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ from editjudge.engine.progress import progress
 METADATA = "metadata.jsonl"
 REFUSED = ("model", "key", "reason")
 GALLERY = Path("data/gallery")
-UNKNOWN = "unknown"
+UNKNOWN, NO_KEY = "unknown", "the key cannot be a file's name"
 WRITERS = {"png": pictures.export_png, "parquet": pictures.export_parquet}
 Models: TypeAlias = Annotated[list[str], Parameter(name="--model", help="Names of editing models.")]
 Overwrite: TypeAlias = Annotated[bool, Parameter(help="Overwrite what exists.")]
@@ -43,20 +43,6 @@ def check_free(path: Path, overwrite: bool, given: Path | None = None) -> None:
         raise GalleryError(f"{path} is what is merged into: it is never changed in place, name another file")
     if path.exists() and not overwrite:
         raise GalleryError(f"{path} is there already (--overwrite)")
-
-
-def lines_of(images: dict[str, dict[str, str]], lines: list[GalleryLine] | None) -> list[GalleryLine]:
-    """The lines with models' images, by model and key, in the place of those that they have there.
-
-    Without lines, new ones: keys in the order in which they first stand.
-    """
-    if lines is None:
-        lines = [
-            GalleryLine(key, {"key": key}) for key in dict.fromkeys(key for paths in images.values() for key in paths)
-        ]
-    for model, paths in images.items():
-        lines = gallery_lines.merge(lines, model, paths, replace=True)
-    return lines
 
 
 @app.command
@@ -91,7 +77,12 @@ def export(
         rows = tqdm(_rows(source, name), desc=f"images of {name}", unit="image")
         images[name] = dict(WRITERS[form](rows, name, out))
     if not images_only:
-        write_bytes(target, gallery_lines.dump(lines_of(images, lines)))
+        if lines is None:
+            keys = dict.fromkeys(key for paths in images.values() for key in paths)
+            lines = [GalleryLine(key, {"key": key}) for key in keys]
+        for name, paths in images.items():
+            lines = gallery_lines.merge(lines, name, paths, replace=True)
+        write_bytes(target, gallery_lines.dump(lines))
     _tell(f"{name}: {len(paths)} images" for name, paths in images.items())
 
 
@@ -166,39 +157,24 @@ def import_models(
     if len(set(names.values())) < len(names):
         raise GalleryError(f"{source}: two models have the same name once it is made a file's: {', '.join(names)}")
     check_free(out / METADATA, overwrite, source)
-    tasks, failed = tasks_of(lines, prompts), Counter[str]()
+    failed = Counter[str]()
+    found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
     with records.TableWriter(out / "refused.csv", REFUSED) as refused:
         for model_name, name in names.items():
             with records.RowWriter(out / f"{name}.parquet", "candidates") as written:
-                rows = imported(lines, model_name, tasks, gallery)
-                for row in progress(rows, len(lines), f"images of {model_name}"):
+                for line in progress(lines, len(lines), f"images of {model_name}"):
+                    path, task, is_name = line.image(model_name), line.values.get("task"), FILE_NAME.fullmatch(line.key)
+                    image = pictures.NO_IMAGE if path is None else pictures.at_path(gallery, path)
+                    if not (isinstance(task, str) and task and task.isprintable()):
+                        task = found.get(line.key, UNKNOWN)
+                    row = pictures.candidate(line.key, task, name, image if is_name else NO_KEY)
                     if row["reason"] is not None:
                         failed[model_name] += 1
-                        refused.add({"model": model_name, "key": row["key"], "reason": row["reason"]})
-                    if FILE_NAME.fullmatch(row["key"]):
+                        refused.add({"model": model_name, "key": line.key, "reason": row["reason"]})
+                    if is_name:
                         written.add(row)
     write_bytes(out / METADATA, source.read_bytes())
     _tell(f"{name}: {len(lines) - failed[name]} images, {failed[name]} without one" for name in wanted)
-
-
-def tasks_of(lines: Sequence[GalleryLine], prompts: Path) -> dict[str, str]:
-    """Each key's task: as the line has it, if it is printable, else as the arena's prompts have it, else `unknown`."""
-    found = {row["key"]: row["task"] for row in records.iterate(prompts, "gedit_bench")} if prompts.is_file() else {}
-    named = {line.key: line.values.get("task") for line in lines}
-    return {
-        key: task if isinstance(task, str) and task and task.isprintable() else found.get(key, UNKNOWN)
-        for key, task in named.items()
-    }
-
-
-def imported(lines: Iterable[GalleryLine], model: str, tasks: dict[str, str], folder: Path) -> Iterator[records.Row]:
-    """The model's edit of each line. What is missing, broken or outside the folder is a failed one with its reason."""
-    for line in lines:
-        path = line.image(model)
-        found = pictures.NO_IMAGE if path is None else pictures.at_path(folder, path)
-        if not FILE_NAME.fullmatch(line.key):
-            found = "the key cannot be a file's name"
-        yield pictures.candidate(line.key, tasks[line.key], plain(model), found)
 
 
 @app.command(name="write")

@@ -1,16 +1,24 @@
-"""`editjudge publish`."""
+"""`editjudge publish`, `provenance` and `seed`: what travels with git, finished records with it, and where it is from.
 
+Finished records are the measures and the judges' replies in work/, a Parquet file for each item; no images. A record
+has the fingerprint of all it depends on, its code too, so an outdated one is never used.
+"""
+
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
-from editjudge.cli import provenance, seed
-from editjudge.cli.provenance import git
 from editjudge.core import params
 from editjudge.core.errors import FileError, UserError
+from editjudge.core.files import replacing, work
+from editjudge.engine.resume import RecordCache
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -18,6 +26,11 @@ if TYPE_CHECKING:
 FOLDER, STORE = "published", "store"
 CARDS = Path("docs/cards")
 MOST_BYTES = 15_000_000  # of published/, which every clone has
+LOCK = Path("dvc.lock")
+OBJECTS = (Path("published/files/md5"), Path(".dvc/cache/files/md5"))
+RECORDS = Path("published/resume")
+STAGES = ("annotate", "judge")
+FORM = pa.schema([("key", pa.string()), ("meta", pa.string())])
 CARD = """---
 license: apache-2.0
 tags:
@@ -50,11 +63,6 @@ def outputs(repo: "Repo", stages: Sequence[str]) -> list[Any]:
     return [out for names, out in every if not stages or names & set(stages)]
 
 
-def objects(outs: Iterable[Any]) -> set[str]:
-    """The MD5s of the outputs' objects, those of the files in folders too."""
-    return {found.value for out in outs for infos in out.get_used_objs().values() for found in infos}
-
-
 def push(repo: "Repo", remote: str, stages: Sequence[str]) -> None:
     """Pushes to a remote and looks there for every object. PublishError names what is not there."""
     from dvc.exceptions import DvcException
@@ -73,13 +81,13 @@ def fill(repo: "Repo", stages: Sequence[str]) -> int:
     """Gives published/ the stages' objects and takes all others away; its bytes. PublishError: there are too many."""
     outs = outputs(repo, stages)
     sizes = {out.def_path: out.meta.size or 0 for out in outs}
-    sizes[str(seed.FOLDER)] = sum(file.stat().st_size for file in seed.files())
+    sizes[str(RECORDS)] = sum(file.stat().st_size for file in record_files())
     if (size := sum(sizes.values())) > MOST_BYTES:
         largest = max(sizes, key=lambda path: sizes[path])
         raise PublishError(f"published/ would have {size:,} bytes, most are {MOST_BYTES:,}; the largest is {largest}")
     push(repo, FOLDER, stages)
-    wanted = objects(outs)
-    for file in set(Path(FOLDER).rglob("*")) - set(seed.files()):
+    wanted = {found.value for out in outs for infos in out.get_used_objs().values() for found in infos}
+    for file in set(Path(FOLDER).rglob("*")) - set(record_files()):
         if file.is_file() and file.parent.name + file.name not in wanted:
             file.unlink()
     return size
@@ -95,18 +103,18 @@ def flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
 
 
 def intervals(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each judge's accuracy, or each model's rating by each judge, with its interval."""
+    """Each judge's accuracy, or each model's rating by each judge, with its interval, which a separated board lacks."""
+
+    def shown(figure: str, found: dict[str, Any], how: str) -> str:
+        ends = "" if found["low"] is None else f" ({found['low']:{how}} to {found['high']:{how}})"
+        return f"{found[figure]:{how}}{ends}"
+
     for judge in values.get("judges", ()):
         if found := judge.get("accuracy"):
-            yield f"accuracy, {judge['judge']}", f"{found['accuracy']:.3f}{ends(found, '.3f')}"
+            yield f"accuracy, {judge['judge']}", shown("accuracy", found, ".3f")
         for model in judge.get("models", ()):
             of = f" in {judge['dimension']}" if "dimension" in judge else ""
-            yield f"rating of {model['model']} by {judge['judge']}{of}", f"{model['rating']:.0f}{ends(model, '.0f')}"
-
-
-def ends(found: dict[str, Any], how: str) -> str:
-    """The interval in brackets; nothing where there is none, as on a board that is separated."""
-    return "" if found["low"] is None else f" ({found['low']:{how}} to {found['high']:{how}})"
+            yield f"rating of {model['model']} by {judge['judge']}{of}", shown("rating", model, ".0f")
 
 
 def card(name: str, artifact: dict[str, Any], origin: dict[str, Any]) -> str:
@@ -120,18 +128,6 @@ def card(name: str, artifact: dict[str, Any], origin: dict[str, Any]) -> str:
     figures = "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
     text = yaml.safe_dump(origin, sort_keys=False, width=120, allow_unicode=True)
     return CARD.format(name=name, desc=artifact["desc"], path=artifact["path"], figures=figures, origin=text)
-
-
-def origin_of(artifact: dict[str, Any]) -> dict[str, Any]:
-    """The provenance of an artifact; of a folder of several outputs which commit and stage made each."""
-    path = Path(artifact["path"])
-    try:
-        return provenance.of(path)
-    except FileError:
-        if not path.is_dir():
-            raise
-    found = [provenance.of(file) for file in sorted(path.iterdir())]
-    return {each["file"]: {name: each[name] for name in ("commit", "stage", "md5")} for each in found}
 
 
 def publish(*stages: str, version: str | None = None) -> None:
@@ -154,7 +150,7 @@ def publish(*stages: str, version: str | None = None) -> None:
         raise PublishError(f"{len(changed.splitlines())} files are changed and not committed: {changed.split()[1]}")
     if version and (taken := git("tag", "--list", f"*@{version}")):
         raise PublishError(f"{taken.split()[0]} is registered already")
-    seed.write_records()
+    write_records()
     with Repo() as repo:
         size = fill(repo, stages)
         store = repo.config["remote"].get(STORE)
@@ -162,20 +158,144 @@ def publish(*stages: str, version: str | None = None) -> None:
             push(repo, STORE, ())
     CARDS.mkdir(parents=True, exist_ok=True)
     for name, artifact in artifacts.items():
-        (CARDS / f"{name}.md").write_text(card(name, artifact, origin_of(artifact)))
+        path = Path(artifact["path"])
+        try:
+            made = origin(path)
+        except FileError:  # a folder of several outputs: which commit and stage made each
+            if not path.is_dir():
+                raise
+            each = [origin(file) for file in sorted(path.iterdir())]
+            made = {own["file"]: {field: own[field] for field in ("commit", "stage", "md5")} for own in each}
+        (CARDS / f"{name}.md").write_text(card(name, artifact, made))
     git("add", "--force", "--all", FOLDER, str(CARDS))
     where = f"published/ has {size:,} bytes, {STORE} {'has everything' if writable else 'was not written'}"
     print(f"publish: {where}; {len(artifacts)} cards in {CARDS}")
     if version:
-        register(artifacts, version)
+        from gto import api
+
+        if git("diff", "--cached", "--name-only"):
+            git("commit", "--quiet", "--message", f"Publish {version}")
+        for name in artifacts:
+            api.register(".", name, "HEAD", version=version)
+        print(f"publish: registered {', '.join(f'{name}@{version}' for name in artifacts)}; git push --follow-tags")
 
 
-def register(artifacts: Iterable[str], version: str) -> None:
-    """Commits what is staged and registers each artifact under the version."""
-    from gto import api
+def md5(path: Path) -> str:
+    """As in dvc.lock: of a file's bytes; of a folder's list of files, with `.dir` behind. FileError: no such path."""
+    if path.is_dir():
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        listed = [{"md5": md5(file), "relpath": name} for name, file in files]
+        return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+    if not path.is_file():
+        raise FileError(f"{path} not found: no such file or folder")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
-    if git("diff", "--cached", "--name-only"):
-        git("commit", "--quiet", "--message", f"Publish {version}")
-    for name in artifacts:
-        api.register(".", name, "HEAD", version=version)
-    print(f"publish: registered {', '.join(f'{name}@{version}' for name in artifacts)}; git push --follow-tags")
+
+def folders_with(digest: str) -> Iterator[str]:
+    """The MD5s of the folders, published or in the cache, in which a file with this MD5 lies."""
+    for listing in (file for objects in OBJECTS for file in sorted(objects.glob("??/*.dir"))):
+        if any(entry["md5"] == digest for entry in json.loads(listing.read_bytes())):
+            yield listing.parent.name + listing.name
+
+
+def git(*words: str) -> str:
+    """What git says. FileError with its last words where it fails."""
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FileError(f"git {words[0]}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    return done.stdout.strip()
+
+
+def described(lock: str, digest: str) -> dict[str, Any] | None:
+    """What a dvc.lock says of the bytes with this MD5; None where no stage of it wrote them."""
+    stages = yaml.load(lock, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
+    outs = [(out["md5"], (name, out["path"])) for name, stage in stages.items() for out in stage.get("outs", ())]
+    made = dict(reversed(outs))  # of the same bytes, the first stage
+    if digest not in made:
+        return None
+    name, path = made[digest]
+    stage, inputs = stages[name], {}
+    for dep in stage.get("deps", ()):
+        by = f" of {made[dep['md5']][0]}" if dep["md5"] in made else ""
+        inputs[dep["path"]] = f"{dep['md5']}{by}"
+    given = {key: value for values in stage.get("params", {}).values() for key, value in values.items()}
+    return {"path": path, "md5": digest, "stage": name, "command": stage["cmd"], "params": given, "inputs": inputs}
+
+
+def origin(path: Path) -> dict[str, Any]:
+    """The provenance of a file or a folder. FileError where no commit's dvc.lock has its bytes."""
+    digest = md5(path)
+    for each in (digest, *folders_with(digest)):
+        commits = git("log", "--reverse", "--format=%H %cs", f"-S{each}", "--", str(LOCK)).splitlines()
+        if commits:
+            text = git("show", f"{commits[0].split()[0]}:./{LOCK}")
+        else:
+            text = LOCK.read_text() if LOCK.exists() else ""
+        if each in text and (found := described(text, each)):
+            first = commits[0] if commits else "none yet: dvc.lock is not committed"
+            return {"file": str(path), "commit": first, **found}
+    raise FileError(f"{path}: no commit's dvc.lock has its bytes (MD5 {digest}): changed since, or not made here")
+
+
+def provenance(file: Path) -> None:
+    """Say which commit and stage a published file comes from, with its command, params and inputs, as YAML.
+
+    A file is known by its bytes, wherever it lies and whatever it is called. The commit is the first whose dvc.lock has
+    them.
+
+    Args:
+        file: A file or a folder.
+    """
+    params.load(LOCK)
+    print(yaml.safe_dump(origin(file), sort_keys=False, width=120, allow_unicode=True), end="")
+
+
+def record_files() -> list[Path]:
+    """The folder's files, by stage and name."""
+    return sorted(path for stage in STAGES for path in (RECORDS / stage).glob("*.parquet"))
+
+
+def write_records() -> int:
+    """Writes the records of work/ to the folder and removes all others; how many it has then."""
+    count, written = 0, set()
+    for file in sorted(file for stage in STAGES for file in work(stage).glob("*.sqlite")):
+        with RecordCache(file) as cache:
+            rows = [{"key": key, "meta": json.dumps(meta)} for key, (meta, data) in cache.all() if data is None]
+        if rows:
+            out = RECORDS / file.parent.name / f"{file.stem}.parquet"
+            with replacing(out) as temporary:
+                pq.write_table(pa.Table.from_pylist(rows, FORM), temporary, compression="zstd", compression_level=19)
+            count += len(rows)
+            written.add(out)
+    for file in set(record_files()) - written:
+        file.unlink()
+    return count
+
+
+def read_records() -> int:
+    """Adds the folder's records to work/; how many there are. FileError: a file that has none."""
+    count = 0
+    for file in record_files():
+        try:
+            rows = pq.read_table(file, schema=FORM).to_pylist()
+            records = [(row["key"], dict(json.loads(row["meta"])), None) for row in rows]
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise FileError(f"{file}: no resume state: {' '.join(str(error).split())}") from error
+        place = work(file.parent.name, f"{file.stem}.sqlite")
+        with RecordCache(place) as cache:
+            cache.add(records)
+        count += len(records)
+    return count
+
+
+def seed(*, write: bool = False) -> None:
+    """Add the records of published/resume to work/: who pulls and adds one editor computes that editor only.
+
+    `make pull` does it.
+
+    Args:
+        write: From work/ to published/resume instead; `make publish` does it.
+    """
+    count = write_records() if write else read_records()
+    print(f"seed: {count} records are in {RECORDS if write else work()}")

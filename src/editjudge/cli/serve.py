@@ -1,18 +1,19 @@
 """`editjudge serve`."""
 
-from typing import Any
+from typing import Any, TypeVar
 
-from editjudge.cli.options import Params
+from editjudge.cli.printing import Params
 from editjudge.core import hub
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read, section
-from editjudge.core.shipped import settings_file
 from editjudge.judges.scorers.opening import open_scorer
 from editjudge.judges.settings import ChatJudgeSetting, read_setting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
+
+T = TypeVar("T")
 
 
 def serve(
@@ -43,18 +44,23 @@ def serve(
     """
     if sum(each is not None for each in (judge, model, scorer)) != 1:
         raise UserError("give one of --judge, --model and --scorer")
-    values = settings.load(settings_file(params))
+    values = settings.load_own(params)
     of_scorers = {"host": host, "batch_size": batch_size, "allow_pickle": allow_pickle or None}
     if scorer is not None:
         if engine:
             raise UserError("--engine is for judges: a scorer runs in this process")
-        serve_scorer(values, scorer, of_scorers | {"port": port})
+        from editjudge.rewards import rewards  # it loads the web server
+
+        how = changed(values, "reward_service", RewardSetting, of_scorers | {"port": port})
+        entry, free = settings.leaf(values, f"scorers.{scorer}"), launch.free_port(how.host, how.port)
+        _ = how.key, how.folder  # both are read now: what is wrong with them is told before the scorer is loaded
+        rewards.run(rewards.RewardService(open_scorer(f"scorers.{scorer}", entry), scorer, how), free)
         return
     for option, value in of_scorers.items():
         if value is not None:
             raise UserError(f"--{option.replace('_', '-')} is for --scorer: set it in `serve` of the settings")
-    checkpoint = checkpoint_of(values, judge, model)
-    with launch.running(checkpoint, changed(values, engine=engine, port=port)) as server:
+    serving = changed(values, "serve", launch.Serving, {"engine": engine, "port": port})
+    with launch.running(checkpoint_of(values, judge, model), serving) as server:
         print(f"{server.url} serves {server.model}; log: {server.log}", flush=True)
         code = server.process.wait()
     raise launch.ServingError(f"the server ended with code {code}{launch.tail(server.log)}")
@@ -76,24 +82,7 @@ def checkpoint_of(values: dict[str, Any], judge: str | None, model: str | None) 
     return launch.Checkpoint(folder, own.dtype, own.batch_size, own.lora)
 
 
-def changed(values: dict[str, Any], **given: Any) -> launch.Serving:
-    """The section `serve` with other values where they are given. ParamsError as `section`."""
-    return read("serve", launch.Serving, vars(section(values, "serve", launch.Serving)) | _known(given))
-
-
-def serve_scorer(values: dict[str, Any], scorer: str, given: dict[str, Any]) -> None:
-    """Serves a scorer in this process. ParamsError, FileError; ServingError: its port is taken."""
-    from editjudge.rewards import rewards  # it loads the web server
-
-    own = vars(section(values, "reward_service", RewardSetting))
-    how = read("reward_service", RewardSetting, own | _known(given))
-    entry, port, _ = (
-        settings.leaf(values, f"scorers.{scorer}"),
-        launch.free_port(how.host, how.port),
-        (how.key, how.folder),
-    )
-    rewards.run(rewards.RewardService(open_scorer(f"scorers.{scorer}", entry), scorer, how), port)
-
-
-def _known(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def changed(values: dict[str, Any], name: str, kind: type[T], given: dict[str, Any]) -> T:
+    """A section with other values where they are given. ParamsError as `section`."""
+    known = {field: value for field, value in given.items() if value is not None}
+    return read(name, kind, vars(section(values, name, kind)) | known)

@@ -1,8 +1,31 @@
-"""`editjudge check`, `plan` and `graph`: all of params.yaml, and the lists of dvc.yaml that come from it."""
+"""`editjudge check`, `plan`, `graph`, `profile`, `add-editor` and `thresholds`: params.yaml, and what comes of it.
 
+A profile is a file of profiles/, a merge patch (RFC 7386) over params.yaml: its values replace those there, and null
+removes an entry. `over` names a profile that is applied before it. An editing model that params.yaml does not have
+starts as its entry in configs/editors.yaml.
+"""
+
+import json
 import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from editjudge.cli.printing import table
 from editjudge.core import params
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import known
+from editjudge.labels import thresholds as moving
+from editjudge.stages.graph import lists, plan
+from editjudge.stages.graph.check import mistakes
+
+PARAMS, PROFILES = Path("params.yaml"), Path("profiles")
+TABLE = Path("configs/editors.yaml")
+OVER = "over"
+SHOWN = ("task", "area", "measure", "threshold", "z", "pairs", "share_pairs", "known", "share_right")
 
 
 def check() -> None:
@@ -11,8 +34,6 @@ def check() -> None:
     Looks also at environment variables with keys, at dvc.lock, which must not have lost stages that git's HEAD has, and
     at the lists of dvc.yaml. Loads nothing: whether a model fits, its stage says. Status 1 if something is wrong.
     """
-    from editjudge.stages.graph.check import mistakes
-
     found = mistakes()
     print("\n".join(found) if found else "params.yaml and the recipes: nothing is wrong")
     sys.exit(1 if found else 0)
@@ -20,8 +41,6 @@ def check() -> None:
 
 def plan_needs() -> None:
     """Say what params.yaml needs, without a network: downloads, licences, keys, servers, memory, hours and money."""
-    from editjudge.stages.graph import plan
-
     print(plan.text(params.load()))
 
 
@@ -31,9 +50,117 @@ def graph(*, write: bool = False) -> None:
     Args:
         write: Update them (`make graph`).
     """
-    from editjudge.stages.graph import lists
-
     stale = lists.put_right(write)
     word = "updated" if write else "out of date, run `make graph`"
     print(f"dvc.yaml: {word}: {', '.join(stale)}" if stale else "dvc.yaml: all lists are right")
     sys.exit(1 if stale and not write else 0)
+
+
+def _read(path: Path) -> CommentedMap:
+    if not path.is_file():
+        raise ParamsError(f"{path} not found: run from the root of the repository")
+    return YAML().load(path.read_text())
+
+
+def _write(values: CommentedMap) -> None:
+    """params.yaml with its comments."""
+    text = YAML()
+    text.width = 200
+    with PARAMS.open("w") as out:
+        text.dump(values, out)
+
+
+def patches(name: str) -> Iterator[Mapping[str, Any]]:
+    """The patches of a profile, in the order in which they are applied. ParamsError for an unknown name."""
+    file = PROFILES / f"{name}.yaml"
+    if not file.is_file():
+        names = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+        raise ParamsError(f"there is no profile {name!r}; {known(name, names)}")
+    patch = dict(_read(file))
+    if over := patch.pop(OVER, None):
+        yield from patches(over)
+    yield patch
+
+
+def apply(values: CommentedMap, name: str) -> None:
+    """Changes the parameters in place."""
+    ready = _read(TABLE)
+    for patch in patches(name):
+        new = set(patch.get("editors") or {}) - set(values["editors"])
+        merge(values["editors"], {editor: ready[editor] for editor in ready if editor in new})
+        merge(values, patch)
+
+
+def merge(values: CommentedMap, patch: Mapping[str, Any]) -> None:
+    """RFC 7386, in place. What the patch has by an alias is copied: params.yaml has none.
+
+    New keys stand first: a comment behind the last one is the next section's.
+    """
+    place = 0
+    for key, new in patch.items():
+        if new is None:
+            values.pop(key, None)
+            continue
+        if key not in values:
+            values.insert(place, key, None)
+            place += 1
+        if isinstance(new, Mapping):
+            if not isinstance(values[key], CommentedMap):
+                values[key] = CommentedMap()
+            merge(values[key], new)
+        else:
+            values[key] = list(new) if isinstance(new, list) else new
+
+
+def profile(name: str, *, dry: bool = False) -> None:
+    """Put a profile, such as paper, into params.yaml, and update dvc.yaml.
+
+    Args:
+        name: A file of profiles/, without its ending.
+        dry: Change nothing; say what the profile needs before anything runs: downloads, licences, keys, servers,
+            memory, hours and money.
+    """
+    values = _read(PARAMS)
+    apply(values, name)
+    if dry:
+        print(plan.text(json.loads(json.dumps(values))))
+        return
+    _write(values)
+    lists.put_right(write=True)
+    print(f"params.yaml and dvc.yaml have the profile {name}. Now: make check, then dvc repro")
+
+
+def add_editor(*names: str) -> None:
+    """Put ready editing models into params.yaml, before those that are there. The file's comments stay.
+
+    Args:
+        names: Entries of configs/editors.yaml.
+    """
+    if not names:
+        raise ParamsError(f"name entries of {TABLE}")
+    values, ready = _read(PARAMS), _read(TABLE)
+    if not isinstance(values, CommentedMap) or not isinstance(entered := values.get("editors"), CommentedMap):
+        raise ParamsError(f"{PARAMS} has no section editors")
+    for name in names:
+        if name not in ready:
+            raise ParamsError(f"{TABLE} has no entry {name}; it has {', '.join(ready)}")
+        if name in entered:
+            raise ParamsError(f"editors.{name} is in {PARAMS} already")
+    merge(entered, {name: ready[name] for name in names})
+    _write(values)
+    print(f"{PARAMS} has {', '.join(names)}. Now: make graph && dvc repro")
+
+
+def thresholds(*, out: Path, task: list[str] | None = None, plot: Path | None = None) -> None:
+    """Say what other thresholds of z would do to the training pairs, to choose your own.
+
+    Reads data/annotations. Each threshold is set to the quantiles of z in turn, all others staying as in params.yaml:
+    how many pairs there are, and how many of them name the truly less damaged side, if that is known.
+
+    Args:
+        out: The table, as CSV.
+        task: Tasks of params.yaml; all without it.
+        plot: A picture of it: PNG, PDF or SVG.
+    """
+    rows = moving.run(out, task or [], plot)
+    table(SHOWN, [[row[name] for name in SHOWN] for row in rows], digits=3)

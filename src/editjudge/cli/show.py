@@ -1,6 +1,32 @@
-"""`editjudge show`."""
+"""`editjudge show`, and the page of `editjudge compare --html`: edits with what the models see of them."""
 
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+from editjudge import api
+from editjudge.cli.printing import Box
+from editjudge.core import params, records
+from editjudge.core.errors import FileError
+from editjudge.core.files import work, write_bytes
+from editjudge.core.params import ParamsError
+from editjudge.core.records import Row
+from editjudge.core.settings import known, section
+from editjudge.engine import resume
+from editjudge.engine.progress import progress
+from editjudge.grounding.grounded import Grounded
+from editjudge.grounding.grounding import ground
+from editjudge.grounding.settings import GroundingSetting
+from editjudge.measures.annotation import batch, direct, seen, slot_settings
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.report import gallery, page
+from editjudge.report.files import Files
+from editjudge.report.pictures import PageImages
+from editjudge.report.settings import ReportSetting
+from editjudge.report.single import one_pair
+from editjudge.stages import report
 
 
 def show(*, task: str, key: list[str] | None = None, limit: int = 12, out: Path | None = None) -> None:
@@ -15,11 +41,86 @@ def show(*, task: str, key: list[str] | None = None, limit: int = 12, out: Path 
         limit: How many of them.
         out: Folder of the page.
     """
-    from editjudge.cli.prompts_page import page_of
-    from editjudge.core import params
-    from editjudge.core.files import work, write_bytes
-
     folder = out or work("gallery", task)
     text = page_of(params.load(), task, key or [], limit, folder / "images")
     write_bytes(folder / "index.html", text.encode())
     print(f"show: {folder / 'index.html'}")
+
+
+def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, folder: Path) -> str:
+    """The page of the prompts with these keys, or of the first `limit` ones of the pool; its images go to `folder`.
+
+    Raises ParamsError for an unknown task or key, FileError and ContractError for data that is not there.
+    """
+    if task not in params.leaf(values, "tasks"):
+        raise ParamsError(f"tasks: {task!r} is none; {known(task, values['tasks'])}")
+    pool = Path(f"data/pools/{task}.parquet")
+    wanted = (row for row in records.iterate(pool, "pools") if not keys or row["key"] in keys)
+    rows = {row["key"]: row for row in islice(wanted, None if keys else limit)}
+    if absent := set(keys) - set(rows):
+        raise ParamsError(f"{pool} has no key {', '.join(sorted(absent))}")
+    files, recipe = Files(), report.rules_of(values, task)[0]
+    every, told = report.training(values, task, report.training_pairs(files), files)
+    if missing := [path for path in files.missing if path != report.TRAIN_PAIRS]:
+        raise FileError(f"{missing[0]} not found: run `dvc repro annotate@{task}`")
+    prompts = [prompt for prompt in every if prompt.key in rows]
+    stored = [Path(f"data/candidates/{model}/{task}.parquet") for model in values["editors"]]
+    edits = [row for file in stored for row in records.iterate(file, "candidates") if row["key"] in rows]
+    with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:  # replies are kept there
+        where = ground(list(rows.values()), edits, recipe, section(values, "grounding", GroundingSetting), cache).found
+    setting = section(values, "measures", SlotSetting)
+    recipe, asking = slot_settings.configured(recipe, setting), direct.asking_of(setting)
+    pictures = PageImages(folder, section(values, "report", ReportSetting).image_side)
+    by_key = records.grouped(edits, "key")
+    for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
+        own, row = by_key.get(prompt.key, []), rows[prompt.key]
+        prompt.show(row["instruction"], row["image"], row["regions"], pictures)
+        for edit in own:
+            report.show_edit(prompt, edit, pictures)
+        shown = {edit["model"]: (edit["image"], where[prompt.key, edit["model"]]) for edit in own if edit["image"]}
+        first = next((at for _, at in shown.values()), Grounded())
+        given = tuple(batch.Altered(image, at.edited, at.attributes) for image, at in shown.values())
+        asked = batch.Original(row["image"], first.source, recipe, given, first.masks)
+        prompt.layers, looked = seen.seen(asked, asking)
+        for model, found in zip(shown, looked, strict=True):
+            edit = prompt.edits[model]
+            if isinstance(found, str):
+                edit["reason"] = edit["reason"] or found
+            else:
+                edit["layers"], edit["difference"] = found[0], pictures.add(found[1])
+        names = list(prompt.edits)  # where there are no pairs, one stands for them, so that the edits are shown
+        alone = {"key": prompt.key, "a": names[0], "b": names[-1], "truth": None, "winner": None, "why": None}
+        prompt.pairs = prompt.pairs or [alone]
+    data = {"tasks": {task: told}, "images": pictures.rows} | gallery.as_json(prompts)
+    return page.render(f"Edits of {task.replace('_', ' ')}", data)
+
+
+def page_of_pair(
+    files: Sequence[Path],
+    instruction: str,
+    found: Mapping[str, api.Comparison],
+    figures: Mapping[str, tuple[float | None, float | None]],
+    recipe: Recipe,
+    boxes: Sequence[Box],
+    values: dict[str, Any],
+) -> str:
+    """The page of two compared edits, with its images inside.
+
+    files: source, A and B. found: by judge. figures: the values of A and B by `area.measure`. recipe: its models are
+    asked what they see. values: of params.yaml.
+    """
+    setting, images = api.slot_setting_of(values), [file.read_bytes() for file in files]
+    prompt = direct.prompt_of(images[0], images[1:], slot_settings.configured(recipe, setting), tuple(boxes))
+    source, edits = seen.seen(prompt, direct.asking_of(setting))
+    layers, differences = zip(*(each if isinstance(each, tuple) else ({}, None) for each in edits), strict=True)
+    verdicts = [
+        {"judge": name, "winner": both.winner, "p_a": both.p_a, "reason": both.reason}
+        | {"forward": both.forward.winner, "backward": both.backward.winner}
+        for name, both in found.items()
+    ]
+    measured: list[Row] = []
+    for name, sides in figures.items():
+        area, _, measure = name.rpartition(".")
+        measured += [{"area": area, "measure": measure, "direction": api.DIRECTIONS[measure], "values": sides}]
+    names = files[1].name, files[2].name
+    return one_pair(instruction, images, names, verdicts, measured, [source or {"boxes": boxes}, *layers], differences)

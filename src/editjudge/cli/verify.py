@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -48,37 +48,22 @@ def hashes(stage: Mapping[str, Any], kind: str) -> dict[str, str]:
     return {entry["path"]: entry["md5"] for entry in stage.get(kind, ())}
 
 
-def origins(committed: Lock, now: Lock) -> dict[str, list[str]]:
-    """Where differences begin: stages with the files that they wrote otherwise from the same deps, in the lock's order.
-
-    A stage that ran from other deps only follows; one that is in one lock alone is a difference by itself.
-    """
-    found = {}
-    for name in {**committed, **now}:
-        before, after = committed.get(name, {}), now.get(name, {})
-        if before and after and hashes(before, "deps") != hashes(after, "deps"):
-            continue
-        was, is_ = hashes(before, "outs"), hashes(after, "outs")
-        if files := [path for path in {**was, **is_} if was.get(path) != is_.get(path)]:
-            found[name] = files
-    return found
-
-
-def following(committed: Lock, now: Lock) -> list[str]:
-    """The stages that ran from other deps than committed."""
-    both = [name for name in committed if name in now]
-    return [name for name in both if hashes(committed[name], "deps") != hashes(now[name], "deps")]
-
-
 def report(committed: Lock, now: Lock, changed: list[str]) -> tuple[str, bool]:
-    """What to tell, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed."""
-    begin, follow = origins(committed, now), following(committed, now)
-    if not begin and not follow and not changed:
-        return f"verify: {len(now)} stages gave what is committed, to the byte", True
-    lines = [f"verify: {name} differs: {', '.join(files)}" for name, files in begin.items()]
+    """What to tell, and whether all is as committed. changed: files of metrics/ and plots/ that git sees as changed.
+
+    Differences begin at stages that wrote files otherwise from the same deps, or that one lock alone has. A stage that
+    ran from other deps only follows.
+    """
+    both = [name for name in committed if name in now]
+    follow = [name for name in both if hashes(committed[name], "deps") != hashes(now[name], "deps")]
+    lines = []
+    for name in (name for name in {**committed, **now} if name not in follow):
+        was, is_ = (hashes(lock.get(name, {}), "outs") for lock in (committed, now))
+        if files := [path for path in {**was, **is_} if was.get(path) != is_.get(path)]:
+            lines.append(f"verify: {name} differs: {', '.join(files)}")
     lines += [f"verify: {len(follow)} stages follow: {', '.join(follow)}"] if follow else []
     lines += [f"verify: {len(changed)} metrics and plots differ: {', '.join(changed)}"] if changed else []
-    return "\n".join(lines), False
+    return "\n".join(lines) or f"verify: {len(now)} stages gave what is committed, to the byte", not lines
 
 
 def copy(root: Path, folder: Path) -> None:
@@ -95,25 +80,17 @@ def copy(root: Path, folder: Path) -> None:
 def small_copy(root: Path, folder: Path) -> None:
     """Such a copy with few tasks and small numbers."""
     copy(root, folder)
-    _edit(folder / "params.yaml", _reduce)
-    command = [sys.executable, "-m", "editjudge", "graph", "--write"]
-    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
-
-
-def _edit(file: Path, change: Callable[[Any], None]) -> None:
     text = YAML()
-    values = text.load(file.read_text())
-    change(values)
-    with file.open("w") as out:
-        text.dump(values, out)
-
-
-def _reduce(values: dict[str, Any]) -> None:
+    values = text.load((folder / "params.yaml").read_text())
     for task in [task for task in values["tasks"] if task not in SMALL_TASKS]:
         del values["tasks"][task], values["train_pairs"]["thresholds"][task]
     for key, value in SMALL_NUMBERS.items():
         *sections, leaf = key.split(".")
         reduce(getitem, sections, values)[leaf] = value
+    with (folder / "params.yaml").open("w") as out:
+        text.dump(values, out)
+    command = [sys.executable, "-m", "editjudge", "graph", "--write"]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.DEVNULL, check=True)
 
 
 def results(lock: Lock) -> dict[str, str]:
@@ -133,25 +110,6 @@ def small_report(committed: Mapping[str, str], now: Lock) -> tuple[str, bool]:
     return f"verify: {first} is the first stage that differs; {len(files)} files in all: {', '.join(files)}", False
 
 
-def _small(write: bool) -> tuple[str, bool]:
-    with tempfile.TemporaryDirectory() as name:
-        small_copy(Path(), Path(name))
-        subprocess.run(["dvc", "repro"], cwd=name, check=True)
-        lock = yaml.safe_load(Path(name, "dvc.lock").read_text())["stages"]
-    if write:
-        SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
-    return small_report(json.loads(SMALL_RESULTS.read_text()), lock)
-
-
-def _whole(run: bool) -> tuple[str, bool]:
-    if run:
-        subprocess.run(["dvc", "repro"], check=True)
-    committed = yaml.safe_load(_git("show", "HEAD:dvc.lock"))["stages"]
-    now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
-    status = _git("status", "--porcelain", "--", "metrics", "plots").splitlines()
-    return report(committed, now, [line[3:] for line in status])
-
-
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout
 
@@ -167,7 +125,21 @@ def verify(*, compare_only: bool = False, small: bool = False, write: bool = Fal
         write: With --small, make its results those to commit.
     """
     try:
-        text, same = _small(write) if small else _whole(run=not compare_only)
+        if small:
+            with tempfile.TemporaryDirectory() as name:
+                small_copy(Path(), Path(name))
+                subprocess.run(["dvc", "repro"], cwd=name, check=True)
+                lock = yaml.safe_load(Path(name, "dvc.lock").read_text())["stages"]
+            if write:
+                SMALL_RESULTS.write_text(json.dumps(results(lock), indent=2) + "\n")
+            text, same = small_report(json.loads(SMALL_RESULTS.read_text()), lock)
+        else:
+            if not compare_only:
+                subprocess.run(["dvc", "repro"], check=True)
+            committed = yaml.safe_load(_git("show", "HEAD:dvc.lock"))["stages"]
+            status = _git("status", "--porcelain", "--", "metrics", "plots").splitlines()
+            now = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
+            text, same = report(committed, now, [line[3:] for line in status])
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
     print(text)

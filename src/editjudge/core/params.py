@@ -1,4 +1,4 @@
-"""Reads params.yaml. Its sections are read by `settings.section`, as the dataclasses of the rooms that use them."""
+"""Reads params.yaml, whose sections `settings.section` reads; and files of the repository that a wheel carries too."""
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
@@ -9,6 +9,10 @@ import yaml
 
 from editjudge.core.errors import UserError
 
+PACKAGE = Path(__file__).parents[1]
+FOLDER = PACKAGE / "shipped"  # only in a wheel: setup.py copies there what stands at the top level in git
+ROOT = FOLDER if FOLDER.is_dir() else PACKAGE.parents[1]
+PARAMS, PIPELINES, CONTRACTS = ROOT / "params.yaml", ROOT / "pipelines", ROOT / "stages"
 DEEPEST, MOST = 50, 1_000_000  # lists in each other, values
 
 
@@ -36,6 +40,15 @@ def load(path: Path = Path("params.yaml")) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ParamsError(f"{path}: a mapping is expected at the top")
     return values
+
+
+def load_own(given: Path | None = None) -> dict[str, Any]:
+    """The settings of a program outside of the graph, as `load`.
+
+    They are in `given`, else in params.yaml of the current folder, else in the file that comes with the package.
+    """
+    own = Path("params.yaml")
+    return load(given or (own if own.is_file() else PARAMS))
 
 
 def _check_form(path: Path, events: Iterable[Any]) -> None:

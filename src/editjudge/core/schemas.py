@@ -9,7 +9,7 @@ import jsonschema
 import pyarrow as pa
 
 from editjudge.core.errors import UserError
-from editjudge.core.shipped import CONTRACTS
+from editjudge.core.params import CONTRACTS
 
 ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 SHOWN = 80

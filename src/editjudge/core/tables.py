@@ -118,6 +118,18 @@ def json_value(file: Path) -> Any:
         raise TableError(f"{file}: not readable as JSON: {error}") from error
 
 
+def opened(file: Path, *needed: str) -> pq.ParquetFile:
+    """A Parquet file that has these columns. Raises TableError."""
+    try:
+        table = pq.ParquetFile(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise TableError(f"{file}: {' '.join(str(error).split())}") from None
+    names = table.schema_arrow.names
+    if missing := [name for name in needed if name not in names]:
+        raise TableError(f"{file}: no column {', '.join(missing)}; it has {', '.join(names)}")
+    return table
+
+
 def parquet(file: Path, fields: tuple[str, ...] = (), wanted: Wanted = lambda _: True) -> Iterator[Values]:
     """The rows with the columns of `fields` that there are; none: all.
 

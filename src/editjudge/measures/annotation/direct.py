@@ -7,10 +7,9 @@ import numpy as np
 
 from editjudge.core import images
 from editjudge.core.masks import mask_png
-from editjudge.core.params import ParamsError
+from editjudge.core.params import PIPELINES, ParamsError
 from editjudge.core.regions import mask_box
 from editjudge.core.settings import known
-from editjudge.core.shipped import PIPELINES
 from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.features import FeatureStore
 from editjudge.measures.annotation.looking import Asking

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from editjudge.core import prompts
 from editjudge.core.lined_yaml import Lined, read_lined
-from editjudge.core.shipped import PIPELINES
+from editjudge.core.params import PIPELINES
 from editjudge.measures.names import KINDS
 
 Where: TypeAlias = Literal["source", "edited", "both"]

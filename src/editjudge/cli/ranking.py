@@ -1,0 +1,273 @@
+"""`editjudge rank`, `suite`, `benchmark` and `drift`: models and judges, by files of answers and by VLMs."""
+
+import json as json_format
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import editjudge
+from editjudge.benchmarks import drift as comparison
+from editjudge.benchmarks import people as people_said
+from editjudge.benchmarks.preferences import answers
+from editjudge.benchmarks.preferences import forms as preferences
+from editjudge.benchmarks.suites import forms as suites
+from editjudge.benchmarks.suites import suite_rating, suite_report
+from editjudge.cli.printing import Params, complain, table
+from editjudge.core import params as settings
+from editjudge.core import records
+from editjudge.core.errors import FileError, UserError
+from editjudge.core.settings import known, read
+from editjudge.core.tables import TableError
+from editjudge.editors.galleries import pictures, suite_gallery
+from editjudge.engine import unfinished
+from editjudge.models.endpoint.spending import cost_rows
+from editjudge.statistics import boards
+from editjudge.statistics.ranking import agreement_with
+
+RANKED = ("rank", "model", "rating", "low", "high", "matches")
+DRIFTED = ("rater", "dimension", "edits", "old", "new", "change", "low", "high", "changed", "same_reply")
+REASONS = 5  # that are told of a model
+
+
+def rank(
+    *matches: Path,
+    prior: str = "weak",
+    weighting: str = "balanced",
+    ties: str = "davidson",
+    replicates: int = 2000,
+    seed: int = 0,
+    anchor: str | None = None,
+    anchor_rating: float = 1000.0,
+    exclude: list[str] | None = None,
+    by: list[Literal["dimension", "task"]] | None = None,
+    judge: str | None = None,
+    models: Path | None = None,
+    out: list[Path] | None = None,
+    against: Path | None = None,
+    column: str = "rating",
+    json: Path | None = None,
+) -> None:
+    """Rank editing models from match files.
+
+    A file (.jsonl, .csv or .parquet) is a dimension, named after it. Ratings have 95 % intervals over whole prompts.
+
+    Args:
+        matches: Match files.
+        prior: How strongly abilities are drawn to each other: weak, or published.
+        weighting: Of the dimensions: balanced, or by_matches.
+        ties: A model with ties (davidson), or ties as half wins (halves, Bradley-Terry).
+        replicates: For the intervals of ranks; 0 for no intervals.
+        seed: Of the replicates.
+        anchor: The model whose rating is --anchor-rating.
+        anchor_rating: Rating of the anchor.
+        exclude: Models whose matches are left out.
+        by: Make boards of each dimension or task alone, too.
+        judge: Whose matches to take, if the files have several judges.
+        models: A file with all models, one a line, to resolve unclear keys.
+        out: Write the board alone, as .md, .csv or .json.
+        against: A published board (CSV); print how far this one agrees with it.
+        column: Of that board: the figure of which more is better.
+        json: Write all figures to this file.
+    """
+    listed = None if models is None else set(filter(None, models.read_text(encoding="utf-8-sig").splitlines()))
+    found = editjudge.rank(
+        *matches, prior=prior, weighting=weighting, ties=ties, replicates=replicates, seed=seed, anchor=anchor,
+        anchor_rating=anchor_rating, exclude=exclude or (), judge=judge, models=listed, by=by or (),
+    )  # fmt: skip
+    board: dict[str, Any] = dict(found.details)
+    for file in out or ():
+        boards.write(file, board | {"dimensions": board.get("by_dimension", [])})
+    table(RANKED, [[row[name] for name in RANKED] for row in found.models], digits=1)
+    print(f"{found.matches} matches, {found.ties} ties, {found.unscored} unscored")
+    if against:
+        board["agreement"] = agreed = agreement_with(board, against, column)
+        print(f"agreement with {against}: " + ", ".join(f"{name} {value}" for name, value in agreed.items()))
+    if json:
+        records.write_json(json, board)
+    for sentence in found.warnings:
+        complain("rank", sentence)
+
+
+def suite(
+    *,
+    suite: suites.Form,
+    cases: Path,
+    gallery: list[Path] | None = None,
+    images: Path | None = None,
+    rater: list[str] | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key_env: str | None = None,
+    runs: int = 1,
+    people: Path | None = None,
+    out: Path = Path("suite"),
+    params: Params = None,
+) -> None:
+    """Rank editing models on a suite of single edits, such as ImgEdit-Bench, with any VLM.
+
+    Replies are kept in work/, so that the same command asks nothing again. The results are ratings.parquet with every
+    reply, metrics.json, the board, gallery.csv with what a gallery lacks, and refused.csv with rows that are no cases.
+
+    Args:
+        suite: The published form of the cases.
+        cases: The published table, or its folder.
+        gallery: A folder of KEY.png for each editing model, which it gives its name.
+        images: Folder of the photos; beside the table without it.
+        rater: Names in `raters` of the settings.
+        model: Or a VLM behind an OpenAI-compatible endpoint,
+        base_url: its address,
+        api_key_env: and the environment variable with its key.
+        runs: Ratings of each edit by --model, averaged.
+        people: People's yes and no, of dialogues (CSV).
+        out: Folder of the results.
+    """
+    texts = {name: None if path is None else str(path) for name, path in (("images", images), ("people", people))}
+    setting = read("--cases", suites.SuiteSetting, {"form": suite, "path": str(cases)} | texts)
+    if rater:
+        entries = settings.leaf(settings.load_own(params), "raters")
+        if absent := [name for name in rater if name not in entries]:
+            raise settings.ParamsError(f"raters has no {absent[0]!r}; {known(absent[0], list(entries))}")
+        given = {name: entries[name] for name in rater}
+    elif model and base_url:
+        rubrics = suites.SUITES[suite].rubrics or "imgedit"
+        entry = {"backend": "endpoint", "model": model, "base_url": base_url, "runs": runs, "rubrics": rubrics}
+        entry |= {"temperature": 1.0} if runs > 1 else {}
+        given = {"vlm": entry | ({"api_key_env": api_key_env} if api_key_env else {})}
+    elif people:
+        given = dict[str, Any]()
+    else:
+        raise UserError("who rates? --rater of the settings, or --model and --base-url of an endpoint")
+    raters = suite_rating.chosen(suite, setting, given)
+    with TemporaryDirectory(prefix="suite-") as folder:
+        kept, refused = _cases(suite, setting, Path(folder), out)
+        if not gallery and not people:
+            raise UserError("whose edits? --gallery, a folder for each model")
+        edits = _galleries(gallery or (), kept, Path(folder), out)
+        rows, accounts = suite_rating.rate(kept, edits, raters)
+    said = None
+    if setting.people:
+        said = people_said.report(people_said.read(Path(setting.people), [case["dialogue"] for case in kept]))
+    told = suite_report.summary(setting.form, rows)
+    counts = {"form": setting.form, "cases": len(kept), "refused": refused}
+    found = {"suite": counts, "raters": told, "people": said, "cost": cost_rows(accounts)}
+    records.write(out / "ratings.parquet", rows, "ratings")
+    records.write_json(out / "metrics.json", found)
+    suite_report.write(out, suite_report.board_rows(setting.form, told, said))
+    rated = [(each["rater"], its) for each in told for its in each["models"]]
+    for name, its in rated:
+        if its["unscored"]:
+            why = "; ".join(f"{each['ratings']} {each['reason']}" for each in its["reasons"][:REASONS])
+            which = f"{its['unscored']} of {its['ratings']} ratings by {name}"
+            complain("suite", f"{its['model']}: unscored are {which}: {why}")
+    gaps = [account.gap(f"raters.{name}") for name, account in accounts.items()]
+    if lacking := "; ".join(gap.told() for gap in gaps if gap.kinds.total()):
+        lacking += ": the same command asks for them again"
+        if not any(its["scored"] for _, its in rated):
+            raise unfinished.Unfinished(f"{lacking}. {out} has no score")
+        complain("suite", lacking)
+    print((out / f"board{next(iter(boards.WRITERS))}").read_text(), end="")
+
+
+def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: Path) -> tuple[list[records.Row], int]:
+    """The cases, their images left in a file of the folder; refused.csv gets the rows that are none: how many."""
+    refused, path = list[records.Row](), folder / "cases.parquet"
+    with records.RowWriter(path, "suites") as cases, records.TableWriter(out / "refused.csv", suites.REFUSED) as bad:
+        for row in suites.cases(form, setting):
+            if "reason" in row:
+                refused.append(row)
+                bad.add(row)
+            else:
+                cases.add(row)
+    for row in refused[: suite_gallery.SHOWN]:
+        complain("suite", f"{row['file']}: row {row['row']}: {row['reason']}")
+    if refused:
+        complain("suite", f"{len(refused)} rows are no cases: {out / 'refused.csv'}")
+    if not (kept := suite_rating.stored_cases(path)):
+        raise TableError(f"{setting.path}: no row can be used as a case: {refused[0]['reason'] if refused else ''}")
+    return kept, len(refused)
+
+
+def _galleries(
+    galleries: Sequence[Path], cases: Sequence[records.Row], folder: Path, out: Path
+) -> dict[str, suite_rating.Edits]:
+    """Each model's edits, their images left in files of the folder; gallery.csv gets what is missing. GalleryError."""
+    edits = dict[str, suite_rating.Edits]()
+    with records.TableWriter(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
+        for gallery in galleries:
+            model = gallery.stem if gallery.is_file() else gallery.absolute().name
+            report, file = suite_gallery.GalleryReport(), folder / f"{len(edits)}.parquet"
+            if model in edits:
+                raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
+            pictures.check_name(model, "model")
+            records.write(file, suite_gallery.read(gallery, cases, model, report), "candidates")
+            edits[model] = suite_rating.stored_edits(file)
+            for row in report.rows():
+                lacking.add({"model": model, **row})
+            for line in report.lines():
+                complain("suite", f"{model}: {line}")
+    return edits
+
+
+def benchmark(
+    *files: Path,
+    on: str | None = None,
+    form: str | None = None,
+    path: Path | None = None,
+    json: Path | None = None,
+    params: Params = None,
+) -> None:
+    """Measure a judge by answers it has given to a benchmark, without the graph.
+
+    A file (JSON lines, CSV or Parquet) is a judge, named after it. Its rows answer the benchmark's items by `key`, with
+    `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being better; or
+    they score single edits by `prompt`, `model` and `score`. An answer that is null, missing or Failed is unscored, and
+    counted.
+
+    Args:
+        files: Files of answers.
+        on: A name in `benchmarks` of the settings.
+        form: Or the benchmark's published form, with --path.
+        path: The benchmark's file or folder.
+        json: Write all figures to this file.
+    """
+    if not files or bool(on) == bool(form) or bool(form) != bool(path):
+        raise UserError("give files of answers, and either --on, or --form and --path")
+    if on:
+        setting = settings.leaf(settings.load_own(params), f"benchmarks.{on}")
+    elif form in preferences.FORMS:
+        setting = {"form": form, "path": str(path)}
+    else:
+        raise UserError(f"--form {form}: known: {', '.join(preferences.FORMS)}")
+    found = answers.figures(str(on or form), setting, files)
+    for judge in found["judges"]:
+        seen = judge["accuracy"]
+        print(f"{judge['judge']}: {seen['scored']} of {seen['n']} scored, {seen['unparsed']} unscored")
+        rows = [[row[name] for name in ("name", "value", "low", "high")] for row in judge["published"]]
+        table(("figure", "value", "low", "high"), rows)
+    if json:
+        records.write_json(json, json_format.loads(json_format.dumps(found)))
+
+
+def drift(old: Path, new: Path, *, json: Path | None = None) -> None:
+    """Compare two files of ratings of the same edits, such as of two months: has the judge changed?
+
+    Prints for each rater and dimension the mean change (new less old) with its 95 % interval over photos, and the share
+    of edits whose score changed. An interval without 0 is drift.
+
+    Args:
+        old: The earlier ratings.parquet.
+        new: The later one.
+        json: Write all figures to this file.
+    """
+    found = comparison.compare(*(records.read(file, "ratings") for file in (old, new)))
+    if not found:
+        raise FileError(f"{old} and {new} have no rater in common")
+    if json:
+        records.write_json(json, found)
+    table(DRIFTED, [[row.get(name) for name in DRIFTED] for row in found], digits=3)
+    days = [
+        [f"{row[f'{when}_judge']} ({row[f'{when}_asked'] or 'no day'})" for when in ("old", "new")] for row in found
+    ]
+    for line in dict.fromkeys(f"{row['rater']}: {a}, then {b}" for row, (a, b) in zip(found, days, strict=True)):
+        print(line)
