@@ -44,7 +44,6 @@ NO_RESULT = {
     "engine/unfinished": "says what is missing",
     "engine/workers": "starts processes; how many there are changes no result",
     "models/endpoint/client": "sends calls; what is sent is in a record's name",
-    "models/endpoint/settings": "addresses, keys, waits and tries",
     "models/chat/settings": "fields of every kind of chat model; those that matter are in a record's name",
     "judges/scorers/settings": "fields of scorers, which are in a record's name",
     "grounding/settings": "fields of parsers and grounders; those that matter are in a record's name",

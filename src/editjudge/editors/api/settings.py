@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.settings import FORBID, Amount, Count, Flag, Real, Text, Wrong
 from editjudge.editors.asked import Ask
-from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
+from editjudge.models.chat.settings import NO_KEY, Address, Seconds, Tries, key_from
 
 Plain: TypeAlias = str | bool | int | float
 # Fields of a request that no entry may give: an edit's own, and what would change the form of the answer.

@@ -3,11 +3,13 @@
 Judges, raters, parsers, grounders and captioners have a model. docs/judges.md has a table of the fields.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
@@ -24,16 +26,39 @@ from editjudge.core.settings import (
     read,
     read_kind,
 )
-from editjudge.models.endpoint.settings import NO_KEY, Address, Seconds, Tries, key_from
 from editjudge.models.endpoint.spending import Budget, Price
 
 NONE = "none"  # no adapter
+NO_KEY = "none"  # the name of the environment variable of an endpoint that wants no key
+
+
+def key_from(variable: str, model: str) -> str | None:
+    """The API key in an environment variable; None where none is wanted. ParamsError where it is wanted and not set."""
+    if variable == NO_KEY:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ParamsError(f"no API key for {model}: set the environment variable {variable}")
+    return key
+
+
+def _check_url(base_url: str) -> str:
+    wrong = ValueError("must be like http://127.0.0.1:8000/v1, without a key in it")
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError:  # brackets without an address, or a port above 65535
+        raise wrong from None
+    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+        raise wrong
+    return base_url
+
+
+Address: TypeAlias = Annotated[Text, AfterValidator(_check_url)]
+Seconds: TypeAlias = Annotated[Real, Field(ge=0.001, le=86_400)]
+Tries: TypeAlias = Annotated[Positive, Field(le=100)]
 NewTokens: TypeAlias = Annotated[Positive, Field(le=1_000_000)]
-
-
-def _check_pixels(setting: Any) -> None:
-    if 0 < setting.max_pixels < setting.min_pixels:
-        raise Wrong("min_pixels", f"is {setting.min_pixels}, above max_pixels, {setting.max_pixels}")
+BatchSize: TypeAlias = Annotated[Positive, Field(le=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -42,7 +67,8 @@ class ChatModelSetting:
 
     temperature: above 0 replies are sampled. passes: replies to each question, of which the majority decides; more than
     one need a temperature. reply_tries: replies to a question until one can be read; the second and later ones are
-    sampled. seed: of the first pass; the next ones count on.
+    sampled. seed: of the first pass; the next ones count on. min_pixels, max_pixels: images are resized to between
+    these; 0: the checkpoint's, or no limit for what is sent over HTTP.
     """
 
     model: Text
@@ -52,12 +78,16 @@ class ChatModelSetting:
     seed: Count = 0
     price: Price = field(default_factory=Price)
     budget: Budget = field(default_factory=Budget)
+    min_pixels: Count = 0
+    max_pixels: Count = 0
 
     def __post_init__(self) -> None:
         if self.passes > 1 and self.temperature == 0:
             raise Wrong("temperature", f"must be above 0 for {self.passes} passes: they would all be equal")
         if self.budget.money and self.price == Price():
             raise Wrong("price", "is missing: a budget of money needs it")
+        if 0 < self.max_pixels < self.min_pixels:
+            raise Wrong("min_pixels", f"is {self.min_pixels}, above max_pixels, {self.max_pixels}")
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -71,7 +101,7 @@ class LocalSetting(ChatModelSetting):
     model: ModelName
     adapter: FileName = NONE
     dtype: Literal["float32", "bfloat16"] = "float32"
-    batch_size: Annotated[Positive, Field(le=10_000)] = 32
+    batch_size: BatchSize = 32
     workers: Count = 1
 
     @property
@@ -82,15 +112,9 @@ class LocalSetting(ChatModelSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class TransformersSetting(LocalSetting):
-    """A model in this process. min_pixels, max_pixels: images are resized to between these; 0: the checkpoint's."""
+    """A model in this process."""
 
     backend: Literal["transformers"] = "transformers"
-    min_pixels: Count = 0
-    max_pixels: Count = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -100,7 +124,6 @@ class HttpSetting(ChatModelSetting):
     logprobs: how many likeliest tokens are asked for, where confidence is read; 0: none. max_new_tokens: that a reply
     may take, thinking included; 0: what the prompt needs. max_in_flight: requests at a time. per_minute: requests; 0:
     no limit. timeout: seconds of one try, until the whole reply has come. tries: of a question that is not answered.
-    min_pixels, max_pixels: images outside are resized, others are sent as they are stored; 0: no limit.
     """
 
     logprobs: Annotated[Count, Field(le=20)] = 20
@@ -111,12 +134,7 @@ class HttpSetting(ChatModelSetting):
     timeout: Seconds = 120.0
     connect_timeout: Seconds = 10.0
     tries: Tries = 6
-    min_pixels: Count = 0
     max_pixels: Count = 1_310_720
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_pixels(self)
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -170,7 +188,7 @@ class ParserSetting(EndpointSetting):
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class VlmSetting(ParserSetting):
-    """One that is shown an image. min_pixels, max_pixels: images outside of them are resized, 0: none."""
+    """One that is shown an image."""
 
     max_new_tokens: NewTokens = 1024
 
@@ -180,7 +198,7 @@ class LocalParserSetting(TransformersSetting):
     """A model on this machine, a folder or hub id, that is asked as one behind an endpoint is."""
 
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    batch_size: Annotated[Positive, Field(le=10_000)] = 8
+    batch_size: BatchSize = 8
     passes: Literal[1] = 1
     reply_tries: Tries = 3
     max_new_tokens: NewTokens = 512

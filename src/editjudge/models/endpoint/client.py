@@ -9,6 +9,7 @@ an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a
 import asyncio
 import base64
 import email.utils
+import random
 import re
 import time
 from collections import Counter
@@ -16,14 +17,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from aiolimiter import AsyncLimiter
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from editjudge.core.errors import UserError
 
@@ -31,6 +31,7 @@ AGAIN = (408, 409, 425, 429)  # statuses that may pass, beside all from 500 on
 HOPELESS = {401: "the key is refused", 404: "unknown model or path"}
 QUOTA = "insufficient_quota"  # a 429 that does not pass
 LONGEST_WAIT = 300.0  # seconds that an endpoint may ask to wait (Retry-After)
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # most seconds between tries, which double from try to try
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUOTED = 300  # characters of an endpoint's words in a reason
 HIDDEN = "[key]"
@@ -56,6 +57,14 @@ class CallFailed(Exception):
         self.kind, self.reason, self.requests = kind, reason, requests
 
 
+class TryFailed(CallFailed):
+    """A try that may be repeated. wait: seconds that the endpoint asks for."""
+
+    def __init__(self, kind: str, reason: str, wait: float = 0.0) -> None:
+        super().__init__(kind, reason)
+        self.wait = wait
+
+
 class Refused(CallFailed):
     """The endpoint refuses what was sent; status and text: its answer."""
 
@@ -66,14 +75,6 @@ class Refused(CallFailed):
     def everyones(self) -> bool:
         """Whether every other request would be refused alike, as long as none has been answered: it is the key."""
         return self.status == FORBIDDEN or bool(OF_THE_KEY.search(self.text))
-
-
-class TryFailed(Exception):
-    """A try that may be repeated. kind: status or what happened; wait: seconds that the endpoint asks for."""
-
-    def __init__(self, kind: str, reason: str, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.kind, self.reason, self.wait = kind, reason, wait
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,6 @@ class Endpoint:
         self.line, self.retries = line, retries
         self._slots = asyncio.Semaphore(line.max_in_flight)
         self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
-        self._backoff = wait_random_exponential(multiplier=0.5, max=60)
-        self._again = AsyncRetrying(
-            retry=retry_if_exception_type(TryFailed),
-            stop=stop_after_attempt(line.tries),
-            wait=self._wait,
-            before_sleep=self._count,
-            reraise=True,
-        )
 
     async def __aenter__(self) -> Self:
         headers = {"Accept": "application/json"}
@@ -158,73 +151,56 @@ class Endpoint:
         """
         start, tries = time.monotonic(), 0
         url = f"{self.line.base_url.rstrip('/')}/{path}"
-
-        async def once() -> T:
-            nonlocal tries
+        while True:
             if self._pace is not None:
                 await self._pace.acquire()
             async with self._slots:
                 body = await write()
                 tries += 1
                 try:
-                    return read(self._sound(url, *await self._send(url, body)))
-                except (TryFailed, CallFailed) as failure:
+                    return CallAnswer(read(await self._send(url, body)), tries, time.monotonic() - start)
+                except CallFailed as failure:
                     failed(failure.kind)
-                    raise
+                    failure.requests = tries
+                    if not isinstance(failure, TryFailed):
+                        raise
+                    kind, wait = failure.kind, failure.wait
+                    if tries == self.line.tries:
+                        raise CallFailed(kind, self._hidden(f"{failure.reason} (try {tries})"), tries) from None
+            self.retries[kind] += 1
+            backoff = random.uniform(0, min(FIRST_BACKOFF * 2 ** (tries - 1), LONGEST_BACKOFF))
+            await asyncio.sleep(wait + backoff * (0.1 if wait else 1.0))
 
-        try:
-            value: T = await self._again(once)
-        except TryFailed as last:
-            raise CallFailed(last.kind, self._hidden(f"{last.reason} (try {tries})"), tries) from None
-        except CallFailed as failure:
-            failure.requests = tries
-            raise
-        return CallAnswer(value, tries, time.monotonic() - start)
-
-    async def _send(self, url: str, body: Body) -> tuple[int, bytes, str | None]:
-        """Status, body and Retry-After of the answer."""
+    async def _send(self, url: str, body: Body) -> bytes:
+        """The body of an answer with status 200, without the key; raises what any other one means."""
         headers = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
+        most, raw = self.line.most_bytes, bytearray()
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
-                return response.status, await self._body(response), response.headers.get("Retry-After")
+                async for part in response.content.iter_any():
+                    raw += part
+                    if len(raw) > most:
+                        raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
         except TimeoutError:
             raise TryFailed("timeout", f"no answer within {self.line.timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise TryFailed("connection", f"no connection: {error}"[:QUOTED]) from None
-
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        most, data = self.line.most_bytes, bytearray()
-        async for part in response.content.iter_any():
-            data += part
-            if len(data) > most:
-                raise CallFailed(TOO_LARGE, f"the answer is larger than {most / 1e6:.1f} MB")
-        return bytes(data)
-
-    def _hidden(self, text: str) -> str:
-        return masked(text.encode(), self.line.key).decode() if self.line.key else text
-
-    def _sound(self, url: str, status: int, raw: bytes, wait: str | None) -> bytes:
-        """The body of a response with status 200, without the key; raises what any other one means."""
+        status, key = response.status, self.line.key or ""
         if status == 200:
-            key = self.line.key or ""
-            return masked(raw, key) if len(key) >= REAL else raw
+            return masked(bytes(raw), key) if len(key) >= REAL else bytes(raw)
         text = self._hidden(" ".join(raw.decode(errors="replace").split()))
         if status in HOPELESS or status < 400 or (status == 429 and QUOTA in text):
             why = HOPELESS.get(status, "no quota is left" if status == 429 else "unexpected answer")
             raise EndpointError(f"{url} answers {status}, {why}: {text[:QUOTED]}")
         if status not in AGAIN and status < 500:
             raise Refused(status, text)
-        seconds = retry_after(wait)
+        seconds = retry_after(response.headers.get("Retry-After"))
         if seconds > LONGEST_WAIT:
             raise CallFailed(str(status), f"the endpoint asks to wait {seconds:.0f} s ({status}): {text[:QUOTED]}")
         raise TryFailed(str(status), f"the endpoint answers {status}: {text[:QUOTED]}", seconds)
 
-    def _wait(self, state: RetryCallState) -> float:
-        asked: float = cast(Any, state.outcome).exception().wait
-        return asked + self._backoff(state) * (0.1 if asked else 1.0)
-
-    def _count(self, state: RetryCallState) -> None:
-        self.retries[cast(Any, state.outcome).exception().kind] += 1
+    def _hidden(self, text: str) -> str:
+        return masked(text.encode(), self.line.key).decode() if self.line.key else text
 
 
 def masked(raw: bytes, key: str) -> bytes:

@@ -56,7 +56,9 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
 
 
 class DataUrls:
-    """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them."""
+    """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them (and those
+    that are being made).
+    """
 
     def __init__(self, limits: PixelLimits, kept: int = KEPT) -> None:
         self.limits, self.kept, self.encoded = limits, kept, 0
@@ -74,18 +76,11 @@ class DataUrls:
             in_thread = len(data) >= LARGE
             url = await asyncio.to_thread(data_url, data, self.limits) if in_thread else data_url(data, self.limits)
             made.set_result(url)
+            self._size += len(url)
         except images.ImageError as error:
             made.set_exception(error)
-        else:
-            self._drop(len(made.result()))
+        for old, known in list(self._urls.items()) if self._size > self.kept else ():
+            if self._size > self.kept and known.done() and known.exception() is None:
+                self._size -= len(known.result())
+                del self._urls[old]
         return made.result()
-
-    def _drop(self, added: int) -> None:
-        """Forgets the images not used for longest, but none that is being made."""
-        self._size += added
-        for data, made in list(self._urls.items()):
-            if self._size <= self.kept:
-                return
-            if made.done() and made.exception() is None:
-                self._size -= len(made.result())
-                del self._urls[data]

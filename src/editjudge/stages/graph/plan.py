@@ -19,7 +19,7 @@ from editjudge.judges.viescore import SCALES
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.models.endpoint.settings import NO_KEY
+from editjudge.models.chat.settings import NO_KEY
 
 FACTS = params.load(Path(__file__).with_suffix(".yaml"))
 UNKNOWN, TOKEN = "unknown", "HF_TOKEN"
