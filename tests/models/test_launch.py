@@ -98,7 +98,7 @@ def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: 
     }
     assert server.process.returncode == -signal.SIGTERM
     assert server.log == Path(f"work/serve/judge-{port}.log")
-    assert "--mm-processor-kwargs" not in launch.vllm_command(checkpoint, how, 1)
+    assert "--mm-processor-kwargs" not in launch.command(checkpoint, how, 1)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_an_adapter_is_served_without_being_merged(
     assert json.loads(flags["--mm-processor-kwargs"])["size"]["longest_edge"] == 4096, "as it was trained"
     (adapter / "adapter_config.json").write_text(json.dumps({"r": 1024, "lora_alpha": 16}))
     with pytest.raises(ServingError, match="has rank 1024, and vLLM takes 512 at most: merge it"):
-        launch.vllm_command(replace(checkpoint, adapter=str(adapter)), how, 1)
+        launch.command(replace(checkpoint, adapter=str(adapter)), how, 1)
 
 
 def test_copies_on_chosen_gpus_leave_room_for_others(
@@ -176,7 +176,7 @@ def test_vllm_knows_every_flag(how: Serving, checkpoint: Checkpoint, adapter: Pa
     locked = (ROOT / "configs/vllm.lock").read_text().splitlines()
     assert listed[0].replace(" ", "==") in locked, "the list is of the version that is installed"
     pixels = replace(how, min_pixels=262_144, max_pixels=1_310_720, data_parallel=8)
-    words = launch.vllm_command(replace(checkpoint, adapter=str(adapter)), pixels, 1)[2:]
+    words = launch.command(replace(checkpoint, adapter=str(adapter)), pixels, 1)[2:]
     assert {word for word in words if word.startswith("--")} <= set(listed)
     if ENGINE.is_file():
         script = [ENGINE.with_name("python"), ROOT / "tests/helpers/vllm_flags.py"]

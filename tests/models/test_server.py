@@ -18,7 +18,7 @@ from judging import compare
 from pydantic import ValidationError
 from served_app import Served
 
-from editjudge.engine import limits
+from editjudge.engine import serving
 from editjudge.judges import prompt
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
@@ -27,7 +27,7 @@ from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.serve import server
-from editjudge.models.serve.chat_request import MOST_PARTS, Body, read_request
+from editjudge.models.serve.server import MOST_PARTS, Body, read_request
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "models/tiny_base"
@@ -37,7 +37,7 @@ class Running(Served):
     """A served checkpoint, and the batches that it answered."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = server.Server(chat_model.load(folder), "judge", server.ServerLimits(16, 48_000, 3))
+        self.server = server.Server(chat_model.load(folder), "judge", 16, 48_000, 3)
         self.batches: list[int] = []
         answer = self.server.answer
         self.server.answer = lambda batch: self.batches.append(len(batch)) or answer(batch)  # type: ignore[method-assign,func-returns-value]
@@ -192,8 +192,8 @@ def test_other_paths_methods_and_sizes(trained: Running, monkeypatch: pytest.Mon
     assert httpx2.get(f"{trained.url}/nothing").json()["error"]["message"] == "Not Found"
     assert httpx2.get(f"{trained.url}/chat/completions").status_code == 405
     assert httpx2.get(f"{trained.url}/models").json()["data"][0]["id"] == "judge"
-    code, reply = post(trained, b" " * (limits.MAX_BODY + 1))
-    assert (code, reply["error"]["message"]) == (413, f"the request has more than {limits.MAX_BODY} bytes")
+    code, reply = post(trained, b" " * (serving.MAX_BODY + 1))
+    assert (code, reply["error"]["message"]) == (413, f"the request has more than {serving.MAX_BODY} bytes")
 
 
 def test_one_bad_request_of_a_batch_is_refused_alone(trained: Running, questions: list[Question]) -> None:
@@ -303,16 +303,16 @@ def test_requests_are_read_off_the_event_loop(trained: Running, monkeypatch: pyt
 
 def test_decoded_images_have_limited_room(png: Callable[..., bytes]) -> None:
     small = png(0, 30, 20)
-    assert limits.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
+    assert serving.decoded_size([small, small, png(1, 10, 10), b"no image"]) == 3 * (30 * 20 + 10 * 10)
     most: list[int] = []
 
-    async def work(room: limits.Room, size: int) -> None:
+    async def work(room: serving.Room, size: int) -> None:
         async with room.of(size):
             most.append(room.held)
             await asyncio.sleep(0)
 
     async def many() -> int:
-        room = limits.Room(100)
+        room = serving.Room(100)
         await asyncio.gather(*(work(room, size) for size in (60, 30, 40, 250, 10, 100, 90)))
         return room.held
 

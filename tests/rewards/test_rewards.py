@@ -26,7 +26,7 @@ from pixel_scorer import SETTING, PixelScorer, Running, until
 from editjudge.core import params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read, section
-from editjudge.engine import limits
+from editjudge.engine import serving
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.rewards import reward_client
 from editjudge.rewards.reward_settings import RewardSetting
@@ -258,7 +258,7 @@ async def posted_by_aiohttp(address: str, body: Any) -> int:
 
 
 def test_who_sends_too_slowly_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "BODY_SECONDS", 0.2)
     with Running() as running, socket.create_connection(("127.0.0.1", running.port), 10) as client:
         client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{")
         answer = b"".join(iter(lambda: client.recv(4096), b""))

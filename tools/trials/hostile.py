@@ -34,7 +34,7 @@ from editjudge.editors.galleries.pictures import at_path, by_key
 from editjudge.judges.protocol import Score
 from editjudge.models.chat.chat_model import TOP, Reply
 from editjudge.models.serve.launch import free_port, healthy
-from editjudge.models.serve.server import Server, ServerLimits
+from editjudge.models.serve.server import Server
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 from editjudge.sources.pictures import local
@@ -201,7 +201,7 @@ class Model:
 
 
 def chat_app() -> Starlette:
-    return Server(cast(Any, Model()), "judge", ServerLimits(16, 4096, 3)).app()
+    return Server(cast(Any, Model()), "judge", 16, 4096, 3).app()
 
 
 def reward_app() -> Starlette:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
 
 from editjudge.core.keys import FILE_NAME
-from editjudge.engine.limits import Rejected, invalid
+from editjudge.engine.serving import Rejected, invalid
 from editjudge.judges.protocol import Edit, Score, Unscored
 
 Bytes: TypeAlias = Annotated[bytes, Strict()]

@@ -26,8 +26,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from editjudge.core.params import ParamsError
-from editjudge.engine.batching import Batcher
-from editjudge.engine.limits import BODY_SECONDS, MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
+from editjudge.engine.serving import (
+    BODY_SECONDS,
+    MAX_DECODED,
+    Batcher,
+    Rejected,
+    Room,
+    decoded_size,
+    read_body,
+    rejected,
+)
 from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, RewardRequest, Served, form_of, sound

@@ -30,7 +30,7 @@ from editjudge.engine.workers import end_with_parent
 from editjudge.models.weights.adapter import image_sizes, read_config
 
 LAST_LINES = 15
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes for the largest one
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can reserve for an adapter
 # vLLM fetches no weights and reports nothing.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -114,19 +114,31 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
-    command = COMMANDS[how.engine](checkpoint, how, port)
+    words = command(checkpoint, how, port)
     log = work("serve", f"{Path(checkpoint.model).resolve().name}-{port}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with ended_by_sigterm(), log.open("wb") as out:
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        ends = partial(end_with_parent, signal.SIGTERM)  # which servers clean up after
-        told: dict[str, Any] = {"env": environment(how), "start_new_session": True, "preexec_fn": ends}
-        process = subprocess.Popen(command, **streams, **told)
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment(how),
+            start_new_session=True,
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # which servers clean up after
+        )
         try:
             wait_until_healthy(process, how, port, log)
             yield Running(f"http://{how.host}:{port}/v1", checkpoint.adapter or checkpoint.model, process, log)
-        finally:
-            stop(process, how.stop_seconds)
+        finally:  # SIGTERM to the server and its children; after a while, or if interrupted, SIGKILL to what is left
+            try:
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, signal.SIGTERM)
+                    process.wait(how.stop_seconds)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def environment(how: Serving) -> dict[str, str]:
@@ -154,69 +166,46 @@ def environment(how: Serving) -> dict[str, str]:
     return told
 
 
-def vllm_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
-    """`vllm serve` with the reference's flags.
+def command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
+    """`vllm serve` with the reference's flags, or the embedded server in an interpreter of its own.
 
-    A checkpoint's own sampling defaults are left aside: what a request does not say is then what the API says.
+    A checkpoint's own sampling defaults are left aside by vLLM: what a request does not say is then what the API says.
+    The embedded server takes the image sizes of the checkpoint.
     """
-    program = shutil.which(how.program)
-    if program is None:
-        raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
-    flags: dict[str, Any] = {
-        "host": how.host,
-        "port": port,
-        "served-model-name": checkpoint.model,
-        "tensor-parallel-size": how.tensor_parallel,
-        "data-parallel-size": how.data_parallel,
-        "gpu-memory-utilization": how.gpu_memory_utilization,
-        "max-model-len": how.max_model_len,
-        "max-num-seqs": how.max_num_seqs,
-        "dtype": checkpoint.dtype,
-        "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
-        "generation-config": "vllm",
-    }
-    size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels} if how.max_pixels else None
-    if checkpoint.adapter is not None:
-        folder = Path(checkpoint.adapter)
-        flags["lora-modules"] = json.dumps({"name": checkpoint.adapter, "path": str(folder.resolve())})
-        flags["max-lora-rank"] = max_lora_rank(folder)
-        size = size or image_sizes(folder)
-    if size:
-        flags["mm-processor-kwargs"] = json.dumps({"size": size})
-    lora = [] if checkpoint.adapter is None else ["--enable-lora"]
-    return [program, "serve", checkpoint.model, *words(flags), *lora, *how.arguments]
-
-
-def max_lora_rank(adapter: Path) -> int:
-    """The least rank that vLLM can reserve for an adapter. ServingError: it has a larger one than vLLM takes."""
-    config = read_config(adapter)
-    rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
-    if rank > LORA_RANKS[-1]:
-        raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
-    return next(each for each in LORA_RANKS if each >= rank)
-
-
-def embedded_command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
-    """The embedded server, in an interpreter of its own. It takes the image sizes of the checkpoint."""
-    flags = {
-        "model": checkpoint.model,
-        "name": checkpoint.adapter or checkpoint.model,
-        "host": how.host,
-        "port": port,
-        "dtype": checkpoint.dtype,
-        "batch-size": checkpoint.batch_size,
-        "max-model-len": how.max_model_len,
-        "images": how.images,
-    }
-    flags |= {} if checkpoint.adapter is None else {"adapter": checkpoint.adapter}
-    return [sys.executable, "-m", "editjudge.models.serve.server", *words(flags), *how.arguments]
-
-
-def words(flags: dict[str, Any]) -> list[str]:
-    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-
-
-COMMANDS = {"vllm": vllm_command, "transformers": embedded_command}
+    flags: dict[str, Any] = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
+    flags["max-model-len"] = how.max_model_len
+    adapter = checkpoint.adapter
+    if how.engine == "transformers":
+        begin = [sys.executable, "-m", "editjudge.models.serve.server"]
+        flags |= {"model": checkpoint.model, "name": adapter or checkpoint.model}
+        flags |= {"batch-size": checkpoint.batch_size, "images": how.images}
+        flags |= {} if adapter is None else {"adapter": adapter}
+    else:
+        program = shutil.which(how.program)
+        if program is None:
+            raise ServingError(f"serve.program: no {how.program}: run `make vllm`; or set serve.engine to transformers")
+        begin = [program, "serve", checkpoint.model, *(["--enable-lora"] if adapter else [])]
+        flags |= {
+            "served-model-name": checkpoint.model,
+            "tensor-parallel-size": how.tensor_parallel,
+            "data-parallel-size": how.data_parallel,
+            "gpu-memory-utilization": how.gpu_memory_utilization,
+            "max-num-seqs": how.max_num_seqs,
+            "limit-mm-per-prompt": json.dumps({"image": how.images, "video": 0}),
+            "generation-config": "vllm",
+        }
+        size = {"shortest_edge": how.min_pixels, "longest_edge": how.max_pixels} if how.max_pixels else None
+        if adapter is not None:
+            config = read_config(Path(adapter))
+            rank = max([config["r"], *(config.get("rank_pattern") or {}).values()])
+            if rank > LORA_RANKS[-1]:
+                raise ServingError(f"{adapter} has rank {rank}, and vLLM takes {LORA_RANKS[-1]} at most: merge it")
+            flags["lora-modules"] = json.dumps({"name": adapter, "path": str(Path(adapter).resolve())})
+            flags["max-lora-rank"] = next(each for each in LORA_RANKS if each >= rank)
+            size = size or image_sizes(Path(adapter))
+        if size:
+            flags["mm-processor-kwargs"] = json.dumps({"size": size})
+    return [*begin, *(word for name, value in flags.items() for word in (f"--{name}", str(value))), *how.arguments]
 
 
 def free_port(host: str, port: int) -> int:
@@ -255,19 +244,6 @@ def tail(log: Path) -> str:
     """The last lines of a server's log, to stand behind an error."""
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
     return f"; the end of {log}:\n" + "\n".join(lines)
-
-
-def stop(process: subprocess.Popen, seconds: float) -> None:
-    """SIGTERM to the server and its children; after `seconds`, or if interrupted, SIGKILL to what is left."""
-    try:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager

@@ -1,21 +1,24 @@
 """The embedded server: a checkpoint behind the OpenAI-compatible chat API, on the CPU or a GPU, through transformers.
 
-`python -m editjudge.models.serve.server --model DIR --port P`; `serving.served` starts and stops it. Requests that come
-together are answered in one batch, which shares what they have in common (see chat_model). It fetches nothing.
+`python -m editjudge.models.serve.server --model DIR --port P`; `launch.running` starts and stops it. Requests that come
+together are answered in one batch, which shares what they have in common (see chat_model). It fetches nothing, and
+refuses what it does not know.
 """
 
 import argparse
+import base64
+import binascii
 import re
 import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import uvicorn
+from pydantic import BaseModel, Field, Strict, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -24,40 +27,104 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from editjudge.core import images
-from editjudge.engine.batching import Batcher
-from editjudge.engine.limits import MAX_DECODED, Rejected, Room, decoded_size, read_body, rejected
-from editjudge.models.chat.chat_model import Chat, ChatModel, Reply, decode, load
+from editjudge.engine.serving import MAX_DECODED, Batcher, Rejected, Room, decoded_size, invalid, read_body, rejected
+from editjudge.models.chat.chat_model import TOP, Chat, ChatModel, Reply, decode, load
 from editjudge.models.chat.checkpoint import DTYPES
-from editjudge.models.serve.chat_request import Body, ChatRequest, read_request
 
 MAX_WAITING = 1024  # requests; more are sent away
+MOST_PARTS = 256  # messages of a request, and parts of a message
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Tokens: TypeAlias = Annotated[int, Field(ge=1)]
+Prepared: TypeAlias = tuple[Chat, Mapping[bytes, np.ndarray]]  # a chat with its decoded images
 
 
-@dataclass(frozen=True)
-class ServerLimits:
-    """batch_size: requests answered together. max_model_len: tokens of a chat and its reply. images: a request."""
-
-    batch_size: int
-    max_model_len: int
-    images: int
+class TextPart(BaseModel, extra="forbid"):
+    type: Literal["text"]
+    text: str
 
 
-class Prepared(NamedTuple):
-    """A chat with its decoded images."""
+class Address(BaseModel, extra="forbid"):
+    url: str
+    detail: str = "auto"
 
-    chat: Chat
-    pixels: Mapping[bytes, np.ndarray]
+
+class ImagePart(BaseModel, extra="forbid"):
+    type: Literal["image_url"]
+    image_url: Address
+
+
+Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class Message(BaseModel, extra="forbid"):
+    role: Literal["system", "user", "assistant"]
+    content: str | Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
+
+
+class ResponseFormat(BaseModel, extra="forbid"):
+    type: Literal["text"]
+
+
+class Body(BaseModel, extra="forbid"):
+    """The fields of a request that are known; whole numbers may be written as floats."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+    temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[Number, Field(gt=0, le=1)] = 1.0
+    seed: int | None = None
+    max_tokens: Tokens = 512
+    max_completion_tokens: Tokens | None = None
+    logprobs: Annotated[bool, Strict()] = False
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP)] | None = None
+    n: Annotated[int, Field(ge=1, le=1)] = 1
+    stream: Literal[False] = False
+    response_format: ResponseFormat | None = None
+    user: str | None = None
+
+
+def read_request(body: bytes, most_images: int) -> tuple[Body, list[dict[str, Any]], tuple[bytes, ...]]:
+    """The fields of a request in JSON; its messages as a chat template takes them, with `{"type": "image"}` in the
+    places of the images; the images, encoded, which come as data URLs. Rejected names what is wrong.
+    """
+    try:
+        given = Body.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid(error) from None
+    if given.top_logprobs is not None and not given.logprobs:
+        raise Rejected(400, "top_logprobs needs logprobs", "top_logprobs")
+    messages, encoded = [], []
+    for message in given.messages:
+        text, content = message.content, []
+        for part in [TextPart(type="text", text=text)] if isinstance(text, str) else text:
+            if isinstance(part, TextPart):
+                content.append(part.model_dump())
+                continue
+            content.append({"type": "image"})
+            head, _, data = part.image_url.url.partition(",")
+            if not head.startswith("data:image/") or not head.endswith(";base64"):
+                raise Rejected(400, "images must be data:image/...;base64 URLs; nothing is fetched", "messages")
+            try:
+                encoded.append(base64.b64decode(data, validate=True))
+            except (binascii.Error, ValueError) as error:
+                raise Rejected(400, f"an image is not base64: {error}", "messages") from None
+        messages.append({"role": message.role, "content": content})
+    if len(encoded) > most_images:
+        raise Rejected(400, f"{len(encoded)} images, more than the limit of {most_images}", "messages")
+    return given, messages, tuple(encoded)
 
 
 class Server:
-    """The endpoints. name: what requests call the model."""
+    """The endpoints. name: what requests call the model. batch_size: requests that are answered together.
+    max_model_len: tokens of a chat and its reply. images: of a request, at most.
+    """
 
-    def __init__(self, model: ChatModel, name: str, limits: ServerLimits) -> None:
-        self.model, self.name, self.limits = model, name, limits
+    def __init__(self, model: ChatModel, name: str, batch_size: int, max_model_len: int, images: int) -> None:
+        self.model, self.name, self.batch_size, self.images = model, name, batch_size, images
         special = [token.content for token in model.processor.tokenizer.added_tokens_decoder.values() if token.special]
         self.special = re.compile("|".join(map(re.escape, special)))
         longest = cast(Any, model.model.config.text_config).max_position_embeddings
-        self.max_model_len = min(limits.max_model_len, longest)
+        self.max_model_len = min(max_model_len, longest)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -73,7 +140,7 @@ class Server:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.room = Room(MAX_DECODED)
-        self.batcher: Batcher[Prepared, Reply] = Batcher(self.answer, self.limits.batch_size, MAX_WAITING)
+        self.batcher: Batcher[Prepared, Reply] = Batcher(self.answer, self.batch_size, MAX_WAITING)
         async with self.batcher.running():
             yield
 
@@ -85,26 +152,25 @@ class Server:
         return JSONResponse({"object": "list", "data": [card]})
 
     async def complete(self, request: Request) -> JSONResponse:
-        wanted = await run_in_threadpool(read_request, await read_body(request), self.limits.images)
-        if wanted.given.model != self.name:
-            message = f"the model {wanted.given.model!r:.200} does not exist; served is {self.name!r}"
+        given, messages, encoded = await run_in_threadpool(read_request, await read_body(request), self.images)
+        if given.model != self.name:
+            message = f"the model {given.model!r:.200} does not exist; served is {self.name!r}"
             raise Rejected(404, message, "model", "model_not_found")
-        async with self.room.of(decoded_size(wanted.images)):
-            asked = await run_in_threadpool(self.prepare, wanted)
+        async with self.room.of(decoded_size(encoded)):
+            asked = await run_in_threadpool(self.prepare, given, messages, encoded)
             reply = await self.batcher.ask(asked, request)
-        return JSONResponse(self.completion(wanted.given, reply))
+        return JSONResponse(self.completion(given, reply))
 
-    def prepare(self, wanted: ChatRequest) -> Prepared:
+    def prepare(self, given: Body, messages: Sequence[Mapping[str, Any]], encoded: tuple[bytes, ...]) -> Prepared:
         """The chat as the checkpoint's template renders it. Rejected (400): an image that cannot be shown."""
-        text = self.model.render([self.plain(message) for message in wanted.messages])
-        if text.count(self.model.processor.image_token) != len(wanted.images):
+        text = self.model.render([self.plain(message) for message in messages])
+        if text.count(self.model.processor.image_token) != len(encoded):
             raise Rejected(400, "the checkpoint's chat template does not show all images of these messages", "messages")
-        given = wanted.given
         seed = secrets.randbits(64) if given.seed is None else given.seed % 2**64
         new_tokens = given.max_completion_tokens or given.max_tokens
-        chat = Chat(text, wanted.images, new_tokens, given.temperature, given.top_p, seed)
+        chat = Chat(text, encoded, new_tokens, given.temperature, given.top_p, seed)
         try:
-            return Prepared(chat, {data: decode(data) for data in set(wanted.images)})
+            return chat, {data: decode(data) for data in set(encoded)}
         except images.ImageError as error:
             raise Rejected(400, f"an image cannot be used: {error}", "messages") from None
 
@@ -118,25 +184,31 @@ class Server:
 
     def answer(self, batch: Sequence[Prepared]) -> list[Reply | Rejected]:
         """The replies; too long chats are refused, and the others answered."""
-        refusals = [self.refused(asked) for asked in batch]
-        fitting = [asked for asked, refused in zip(batch, refusals, strict=True) if refused is None]
-        pixels = {data: image for asked in fitting for data, image in asked.pixels.items()}
-        replies = iter(self.model.reply([asked.chat for asked in fitting], pixels))
-        return [refused or next(replies) for refused in refusals]
-
-    def refused(self, asked: Prepared) -> Rejected | None:
-        length, new = self.model.length(asked.chat, asked.pixels), asked.chat.max_new_tokens
-        if length + new <= self.max_model_len:
-            return None
-        message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
-        return Rejected(400, message, "messages", "context_length_exceeded")
+        answers: list[Reply | Rejected | None] = []
+        for chat, pixels in batch:
+            length, new = self.model.length(chat, pixels), chat.max_new_tokens
+            message = f"{length} tokens in the messages and {new} for the reply are more than {self.max_model_len}"
+            fits = length + new <= self.max_model_len
+            answers.append(None if fits else Rejected(400, message, "messages", "context_length_exceeded"))
+        fitting = [asked for asked, refused in zip(batch, answers, strict=True) if refused is None]
+        shown = {data: image for _, pixels in fitting for data, image in pixels.items()}
+        replies = iter(self.model.reply([chat for chat, _ in fitting], shown))
+        return [refused or next(replies) for refused in answers]
 
     def completion(self, given: Body, reply: Reply) -> dict[str, Any]:
+        """With the reply's tokens, their natural log-probabilities, and the likeliest ones at each place, if wanted."""
+        places = zip(reply.tokens, reply.logprobs.tolist(), reply.top_ids.tolist(), reply.top.tolist(), strict=True)
+        top = slice(given.top_logprobs or 0)
+        logprobs = [
+            self.token(token, logprob)
+            | {"top_logprobs": [self.token(*each) for each in zip(ids[top], likeliest[top], strict=True)]}
+            for token, logprob, ids, likeliest in (places if given.logprobs else ())
+        ]
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": reply.text},
             "finish_reason": "stop" if reply.finished else "length",
-            "logprobs": {"content": self.logprobs(reply, given.top_logprobs or 0)} if given.logprobs else None,
+            "logprobs": {"content": logprobs} if given.logprobs else None,
         }
         tokens = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
         return {
@@ -147,15 +219,6 @@ class Server:
             "choices": [choice],
             "usage": tokens | {"total_tokens": sum(tokens.values())},
         }
-
-    def logprobs(self, reply: Reply, top: int) -> list[dict[str, Any]]:
-        """The reply's tokens with their natural log-probabilities, and those of the `top` likeliest at each place."""
-        places = zip(reply.tokens, reply.logprobs.tolist(), reply.top_ids.tolist(), reply.top.tolist(), strict=True)
-        return [
-            self.token(token, logprob)
-            | {"top_logprobs": [self.token(*each) for each in zip(ids[:top], likeliest[:top], strict=True)]}
-            for token, logprob, ids, likeliest in places
-        ]
 
     def token(self, token: int, logprob: float) -> dict[str, Any]:
         """A token may hold part of a character, which only its bytes can say."""
@@ -183,8 +246,8 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=48_000)
     parser.add_argument("--images", type=int, default=3, help="most images of a request")
     given = parser.parse_args()
-    limits = ServerLimits(given.batch_size, given.max_model_len, given.images)
-    server = Server(load(given.model, given.dtype, given.adapter), given.name or given.model, limits)
+    model = load(given.model, given.dtype, given.adapter)
+    server = Server(model, given.name or given.model, given.batch_size, given.max_model_len, given.images)
     uvicorn.run(server.app(), host=given.host, port=given.port, access_log=False, timeout_graceful_shutdown=5)
 
 

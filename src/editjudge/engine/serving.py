@@ -1,9 +1,11 @@
-"""What a server takes and holds at a time, and how it refuses the rest."""
+"""What a server takes and holds at a time, how it refuses the rest, and answers what waits in one batch."""
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from typing import Generic, TypeVar
 
 from PIL import Image
 from pydantic import ValidationError
@@ -15,6 +17,9 @@ from editjudge.core import images
 MAX_BODY = 128 * 2**20  # bytes of a request
 BODY_SECONDS = 120.0  # for a request's body: who sends it more slowly holds a place no longer
 MAX_DECODED = 2**30  # bytes of images that are decoded at a time, but for those of a single request
+GATHERING = 0.005  # seconds in which a batch gathers what is asked
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 class Rejected(Exception):
@@ -87,3 +92,65 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     except ClientDisconnect:
         raise Rejected(499, "the client has hung up") from None
     return bytes(body)
+
+
+class Batcher(Generic[Asked, Answer]):
+    """Gathers what is asked and has it answered in batches, one after the other, in a thread of their own."""
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[Asked]], Sequence[Answer | Rejected]],
+        batch_size: int,
+        most_waiting: int,
+        gathering: float = GATHERING,
+    ) -> None:
+        self.answer, self.batch_size, self.gathering = answer, batch_size, gathering
+        self.waiting: asyncio.Queue[tuple[Asked, Request, asyncio.Future[Answer | Rejected]]]
+        self.waiting = asyncio.Queue(most_waiting)
+        self.thread = ThreadPoolExecutor(1)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answers within the block."""
+        task = asyncio.create_task(self._run())
+        yield
+        task.cancel()
+        self.thread.shutdown()
+
+    async def ask(self, asked: Asked, request: Request) -> Answer:
+        """Raises Rejected where too many wait, and where it is the answer."""
+        if self.waiting.full():
+            raise Rejected(429, f"{self.waiting.maxsize} requests are waiting")
+        future: asyncio.Future[Answer | Rejected] = asyncio.get_running_loop().create_future()
+        self.waiting.put_nowait((asked, request, future))
+        answer = await future
+        if isinstance(answer, Rejected):
+            raise answer
+        return answer
+
+    async def _run(self) -> None:
+        """Answers until it is cancelled. What goes wrong in a batch is the answer to its requests, and to no others."""
+        while True:
+            gathered = [await self.waiting.get()]
+            if self.waiting.qsize() + 1 < self.batch_size:
+                await asyncio.sleep(self.gathering)
+            while len(gathered) < self.batch_size and not self.waiting.empty():
+                gathered.append(self.waiting.get_nowait())
+            batch = []
+            for asked, request, future in gathered:
+                if not future.done() and await request.is_disconnected():
+                    future.set_result(Rejected(499, "the client has hung up"))
+                if not future.done():
+                    batch.append((asked, future))
+            if not batch:
+                continue
+            run = asyncio.get_running_loop().run_in_executor
+            done = run(self.thread, self.answer, [asked for asked, _ in batch])
+            await asyncio.wait([done])
+            for number, (_, future) in enumerate(batch):
+                if future.done():  # whose asker was cancelled
+                    continue
+                if (error := done.exception()) is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(done.result()[number])
