@@ -16,7 +16,7 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from editjudge.core import images
-from editjudge.editors.procedural import edits as procedural
+from editjudge.editors import procedural
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style

@@ -20,7 +20,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from editjudge.core import images
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[1]

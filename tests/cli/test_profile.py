@@ -19,7 +19,7 @@ from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import section
 from editjudge.editors import settings as editors
-from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.settings import DiffusersSetting
 from editjudge.stages.graph import plan
 from editjudge.stages.graph.check import wrong
 from editjudge.training.settings import TrainJudgeSetting

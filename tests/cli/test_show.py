@@ -13,7 +13,7 @@ import yaml
 
 from editjudge.core import images, records
 from editjudge.core.params import ParamsError
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.labels import tiers
 from editjudge.measures.annotation import batch, direct, seen, slot_settings
 from editjudge.measures.annotation.picture import SeenImage

@@ -6,8 +6,8 @@ import grimp
 import pytest
 
 from editjudge.core import code
-from editjudge.editors import making, outcomes
-from editjudge.editors.procedural.editor import ProceduralEditor
+from editjudge.editors import making, protocol
+from editjudge.editors.procedural import ProceduralEditor
 from editjudge.grounding import detecting
 from editjudge.judges.scorers import features, opening
 from editjudge.measures.annotation import batch
@@ -30,9 +30,9 @@ ROOTS = {
     "a detector": [detecting.DETECTORS],
     "a predictor of aesthetics": [photo_models.LAION],
     "regions": [locating.__name__],
-    "an embedded editor": [ProceduralEditor.__module__, outcomes.__name__],
-    "a diffusers editor": [making.DIFFUSERS, outcomes.__name__],
-    "an editor behind an API": [making.API, outcomes.__name__],
+    "an embedded editor": [ProceduralEditor.__module__, protocol.__name__],
+    "a diffusers editor": [making.DIFFUSERS, protocol.__name__],
+    "an editor behind an API": [making.API, protocol.__name__],
     "a judge's training": [train_judge.__name__],
     "a scorer's training": [train_scorer.__name__],
 }

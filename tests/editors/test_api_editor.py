@@ -17,11 +17,9 @@ from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.editors.api import reply
-from editjudge.editors.api.editor import DOWN, ApiEditor
-from editjudge.editors.api.purse import Purse
-from editjudge.editors.api.settings import ApiSetting, ImageBudget
-from editjudge.editors.outcomes import Outcome
-from editjudge.editors.request import EditFailed, Request
+from editjudge.editors.api.editor import DOWN, ApiEditor, Purse
+from editjudge.editors.protocol import EditFailed, Outcome, Request
+from editjudge.editors.settings import ApiSetting, ImageBudget
 from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
 
 KEY = "sk-secret-0123456789"
@@ -292,32 +290,3 @@ def test_words_of_refusals() -> None:
     assert (plain.kind, "content_policy_violation" in str(plain)) == ("refused", True)
     assert reply.refusal(Refused(413, "<html>too large</html>")).kind == "413"
     assert reply.read(b'{"data": [{"b64_json": "data:image/png;base64,QUJD"}]}') == b"ABC"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"base_url": "ftp://x/v1"}, "base_url must be like"),
-        ({"base_url": "http://u:p@x/v1"}, "without a key in it"),
-        ({"data": {"prompt": "x"}}, "editors.a.data.prompt cannot be given"),
-        ({"benchmark": {"n": 4}}, "editors.a.benchmark.n cannot be given"),
-        ({"benchmark": {"size": [1]}}, "editors.a.benchmark.size must be a text"),
-        ({"budget": {"money": 3.0}}, "editors.a.price is missing"),
-        ({"api_key": KEY}, "editors.a.api_key is unknown"),
-    ],
-)
-def test_settings_that_are_wrong_are_named(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ParamsError, match=words) as error:
-        setting("http://127.0.0.1:9/v1", **changes)
-    assert KEY not in str(error.value)
-
-
-def test_only_what_decides_an_image_names_it() -> None:
-    url = "http://127.0.0.1:9/v1"
-    plain = setting(url, data={"size": "auto"})
-    running = {"per_minute": 3, "max_in_flight": 9, "timeout": 9.0, "tries": 2, "price": 0.1, "budget": {"images": 5},
-               "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5}  # fmt: skip
-    assert setting(url, **running | {"data": {"size": "auto"}}).decides("data") == plain.decides("data")
-    assert setting(url, data={"size": "auto"}, benchmark={"size": "1x1"}).decides("data") == plain.decides("data")
-    for change in ({"model": "n"}, {"data": {"size": "1x1"}}, {"send_seed": True}):
-        assert setting(url, **{"data": {"size": "auto"}} | change).decides("data") != plain.decides("data")

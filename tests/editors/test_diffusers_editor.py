@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 import tiny_pipelines
 import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
@@ -20,10 +24,10 @@ from transformers import PreTrainedTokenizerBase
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.editors.diffusers.editor import DiffusersEditor
+from editjudge.editors.diffusers.editor import DiffusersEditor, call_arguments, check, size_of_edit
 from editjudge.editors.diffusers.mends import mark_picture_tokens, quoted_parts
-from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.settings import DiffusersSetting, Resolution
 
 KONTEXT, FLUX2, QWEN, PIX2PIX, LONGCAT = (
     "FluxKontextPipeline", "Flux2Pipeline", "QwenImageEditPipeline", "StableDiffusionInstructPix2PixPipeline",
@@ -39,11 +43,15 @@ write {“a/b”} %s\t\\n on it — 把杯子变成红色 🐱‍👤 ../../etc/
  """
 LONG = " cup" * 2500
 
+TABLE = yaml.safe_load((Path(__file__).parents[2] / "configs/editors.yaml").read_text())
+READY = {name: entry for name, entry in TABLE.items() if entry["kind"] == "diffusers"}
+SIDES = st.integers(16, 9000)
 Load = Callable[..., DiffusersEditor]
+Entry = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def fresh(entry: Callable[..., dict[str, Any]]) -> Load:
+def fresh(entry: Entry) -> Load:
     """fresh(pipeline class, **fields): its tiny model, loaded anew with other fields."""
 
     def load(pipeline_class: str, /, **fields: Any) -> DiffusersEditor:
@@ -302,3 +310,98 @@ def test_a_model_is_loaded_in_the_settings_precision_and_spread_over_its_gpus(
         with pytest.raises(OSError, match="no GPUs"):
             fresh(FLUX2, gpus_per_worker=gpus)
         assert told["device_map"] == spread
+
+
+@pytest.mark.parametrize("name", list(READY))
+def test_every_ready_entry_fits_its_pipeline(name: str) -> None:
+    entry = READY[name]
+    assert issubclass(getattr(diffusers, entry["pipeline"]), diffusers.DiffusionPipeline)
+    known = call_arguments(entry["pipeline"])
+    assert {*entry["data"], *entry["benchmark"], "image", "prompt", "generator", "output_type"} <= set(known)
+
+
+def looked_up(entry: dict[str, Any]) -> None:
+    check("editors.x", read("editors.x", DiffusersSetting, entry))
+
+
+NOWHERE = r"\.model: .* neither a folder with a model_index\.json nor"
+STEP1X = r"needs the pipeline class Step1XEditPipelineV1P2.*fork.*kind: api"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, None),
+        ({"pipeline": "FluxKontextInpaintPipeline"}, None),
+        (
+            {"benchmark": {"image_guidance_scale": 1.5}},
+            r"image_guidance_scale is no argument of FluxKontext",
+        ),
+        ({"model": "/none"}, NOWHERE),
+        ({"model": "owner/no-such-model"}, NOWHERE),
+        ({"model": "owner/no-such-model", "pipeline": KONTEXT}, NOWHERE),
+        ({"pipeline": "Flux9Pipeline"}, r"\.pipeline: .* needs the pipeline class Flux9Pipeline"),
+        ({"model": "stepfun-ai/Step1X-Edit-v1p2"}, STEP1X),
+        ({"model": "stepfun-ai/Step1X-Edit-v1p2-preview"}, STEP1X),
+        ({"lora": {"model": "/tmp", "file": "turbo.safetensors"}}, r"\.lora\.file: /tmp has no turbo\.safetensors"),
+    ],
+)
+def test_what_cannot_be_run_is_named_before_any_weight_is_loaded(
+    fields: dict[str, Any], says: str | None, entry: Entry
+) -> None:
+    if says is None:
+        looked_up(entry(KONTEXT, **fields))
+        return
+    with pytest.raises(ParamsError, match=rf"editors\.x.*{says}"):
+        looked_up(entry(KONTEXT, **fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "neither a folder"),
+        ("{", "neither a folder"),
+        ("[]", "not a JSON object"),
+        ('{"_class_name": ["mine", "Pipeline"]}', "code of its own"),
+        ("{}", "code of its own"),
+        ('{"_class_name": "Flux9Pipeline"}', r"Flux9Pipeline, which diffusers 0\.\d+\.\d+ does not have"),
+        ('{"_class_name": "FluxTransformer2DModel"}', "FluxTransformer2DModel, which diffusers"),
+        ('{"_class_name": "Step1XEditPipelineV1P2"}', STEP1X),
+    ],
+)
+def test_model_index_that_cannot_be_used(text: str | None, says: str, entry: Entry, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "model_index.json").write_text(text)
+    with pytest.raises(ParamsError, match=rf"editors\.x\.model: .*{says}"):
+        looked_up(entry(KONTEXT, model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "source", "size"),
+    [
+        ("pipeline", (640, 480), None),
+        ("area", (1024, 1024), (1024, 1024)),
+        ("area", (512, 512), (1024, 1024)),
+        ("area", (4000, 1000), (2048, 512)),
+        ("at_most", (640, 480), (640, 480)),
+        ("at_most", (1000, 750), (992, 736)),
+        ("at_most", (2048, 2048), (1024, 1024)),
+    ],
+)
+def test_size_of_an_edit(rule: Any, source: tuple[int, int], size: tuple[int, int] | None) -> None:
+    assert size_of_edit(Resolution(rule=rule, pixels=1024 * 1024, multiple=16), *source) == size
+
+
+@given(SIDES, SIDES, st.sampled_from(["area", "at_most"]), st.sampled_from([8, 16, 32, 64]))
+def test_sizes_are_multiples_within_the_pixels_and_of_the_source_s_shape(
+    width: int, height: int, rule: Any, multiple: int
+) -> None:
+    pixels = 1024 * 1024
+    wide, high = size_of_edit(Resolution(rule=rule, pixels=pixels, multiple=multiple), width, height) or (0, 0)
+    assert wide > 0 < high
+    assert wide % multiple == high % multiple == 0
+    scale = math.sqrt(pixels / (width * height))
+    scale = scale if rule == "area" else min(scale, 1.0)
+    assert abs(wide - width * scale) <= multiple
+    assert abs(high - height * scale) <= multiple
+    assert wide * high <= pixels or multiple in (wide, high)

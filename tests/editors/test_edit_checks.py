@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.editors import checks
-from editjudge.editors.request import EditFailed
+from editjudge.editors import protocol as checks
+from editjudge.editors.protocol import EditFailed
 
 SOURCE = np.full((768, 1024, 3), 200, np.uint8)
 

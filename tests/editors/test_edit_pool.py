@@ -17,8 +17,7 @@ from PIL import Image
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.editors import making
-from editjudge.editors.outcomes import Outcome
-from editjudge.editors.request import Request
+from editjudge.editors.protocol import Outcome, Request
 from editjudge.engine import pool
 
 
@@ -166,7 +165,7 @@ import sys
 from pathlib import Path
 import bad_editors
 from editjudge.editors import making
-from editjudge.editors.request import Request
+from editjudge.editors.protocol import Request
 
 def requests(mood):
     image = Path(sys.argv[1]).read_bytes()

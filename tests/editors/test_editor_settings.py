@@ -1,32 +1,38 @@
-"""The table of editing models: what an entry may say, and what a change of it makes anew."""
+"""The table of editing models: what an entry may say, what is refused, and what a change of it makes anew."""
 
+import sys
 from dataclasses import fields, replace
+from subprocess import run
 from typing import Any
 
 import pytest
+import yaml
 
 from editjudge.core import params
 from editjudge.editors import making, settings
-from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.procedural.settings import ProceduralSetting
+from editjudge.editors.protocol import out_of_five, with_score
+from editjudge.editors.settings import ApiSetting, DiffusersSetting, ProceduralSetting
 from editjudge.stages.graph import lists as graph
 
+KEY = "sk-secret-0123456789"
 LEAKY = {"kind": "leaky", "amount": 1.5, "seed": 14}
 KONTEXT = {"kind": "diffusers", "model": "black-forest-labs/FLUX.1-Kontext-dev", "seed": 1}
 KONTEXT |= {"data": {"num_inference_steps": 28}, "benchmark": {"num_inference_steps": 50}}
 API = {"kind": "api", "base_url": "https://api.example.com/v1", "model": "painter", "seed": 1}
 ENTRIES = {"leaky": LEAKY, "kontext": KONTEXT, "painter": API}
+TABLE = yaml.safe_load((graph.ROOT / "configs/editors.yaml").read_text())
+READY = {name: entry for name, entry in TABLE.items() if entry["kind"] == "diffusers"}
 
 
-def read(entry: Any, **others: Any) -> settings.Setting:
+def read(entry: Any, **others: Any) -> Any:
     return settings.read({"editors": {"m": entry} | others}, "m")
 
 
-def test_each_kind_has_its_setting() -> None:
+def test_each_kind_has_its_setting_and_its_code() -> None:
     assert read(LEAKY) == ProceduralSetting(kind="leaky", amount=1.5, seed=14)
     assert isinstance(read(KONTEXT), DiffusersSetting)
     assert isinstance(read(API), ApiSetting)
+    assert len({making.code(read(entry)) for entry in ENTRIES.values()}) == 3
 
 
 def test_the_committed_table_can_be_read() -> None:
@@ -34,22 +40,58 @@ def test_the_committed_table_can_be_read() -> None:
     assert all(settings.read(values, model) for model in values["editors"])
 
 
+def test_every_ready_entry_is_read_and_has_the_published_steps() -> None:
+    found = {name: settings.read({"editors": READY}, name) for name in READY}
+    assert all(setting.pipeline != "auto" for setting in found.values())
+    uses = ("data", "benchmark")
+    steps = {name: tuple(getattr(each, use)["num_inference_steps"] for use in uses) for name, each in found.items()}
+    assert steps == {
+        "qwen_image_edit": (28, 50), "qwen_image_edit_2509": (28, 40), "qwen_image_edit_2511": (28, 40),
+        "firered_image_edit_1_1": (50, 50), "flux1_kontext_dev": (28, 50), "flux2_dev": (50, 50),
+        "flux2_dev_turbo": (8, 8), "flux2_klein_9b": (4, 4), "flux2_klein_4b": (4, 4), "longcat_image_edit": (50, 50),
+        "glm_image": (50, 50), "instruct_pix2pix": (100, 100),
+    }  # fmt: skip
+    turbo = READY["flux2_dev_turbo"]["data"]
+    assert len(turbo["sigmas"]) == turbo["num_inference_steps"]
+    assert turbo["sigmas"] == sorted(turbo["sigmas"], reverse=True)
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (LEAKY | {"kind": "perfect"}, r"editors\.m\.kind is 'perfect'; known: precise, .*diffusers, api"),
-        ({"amount": 1.0}, r"editors\.m\.kind is None"),
-        ("leaky", r"editors\.m must have fields of its own"),
-        (None, r"editors\.m must have fields of its own"),
-        (LEAKY | {"kind": ["leaky"]}, r"editors\.m\.kind is \['leaky'\]"),
-        (LEAKY | {"amount": -1.0}, r"editors\.m\.amount must be at least 0"),
-        (LEAKY | {"strength": 1}, r"editors\.m\.strength is unknown"),
-        ({"kind": "box", "amount": 1.0}, r"editors\.m\.seed is missing"),
+        (LEAKY | {"kind": "perfect"}, r"\.kind is 'perfect'; known: precise, .*diffusers, api"),
+        ({"amount": 1.0}, r"\.kind is None"),
+        ("leaky", " must have fields of its own"),
+        (None, " must have fields of its own"),
+        (LEAKY | {"kind": ["leaky"]}, r"\.kind is \['leaky'\]"),
+        (LEAKY | {"amount": -1.0}, r"\.amount must be at least 0"),
+        (LEAKY | {"strength": 1}, r"\.strength is unknown"),
+        (LEAKY | {"ask": 5}, r"\.ask is unknown"),
+        ({"kind": "box", "amount": 1.0}, r"\.seed is missing"),
+        (KONTEXT | {"steps": 3}, r"\.steps is unknown; known: .*resolution"),
+        (KONTEXT | {"data": None}, r"\.data must have fields"),
+        (KONTEXT | {"data": {"prompt": "cat"}}, r"\.data\.prompt cannot be given"),
+        (KONTEXT | {"benchmark": {"height": 64}}, r"\.benchmark\.height cannot be given"),
+        (KONTEXT | {"data": {"sigmas": {"a": 1}}}, r"\.data\.sigmas must be a text, a number, .*, or a list of them"),
+        (KONTEXT | {"data": {"sigmas": [1.0, "b"]}}, r"\.data\.sigmas must be a text, a number"),
+        (KONTEXT | {"resolution": {"pixels": 0}}, r"\.resolution\.pixels must be at least 4096"),
+        (KONTEXT | {"lora": {"model": "a/b"}}, r"\.lora\.file is missing"),
+        (KONTEXT | {"lora": {"model": "a/b", "file": "x.bin"}}, r"\.lora\.file must be a \.safetensors file"),
+        (KONTEXT | {"offload": "model", "gpus_per_worker": 2}, r"\.offload must be none where gpus_per_worker"),
+        (API | {"base_url": "ftp://x/v1"}, r"\.base_url must be like"),
+        (API | {"base_url": "http://u:p@x/v1"}, "without a key in it"),
+        (API | {"data": {"prompt": "x"}}, r"\.data\.prompt cannot be given"),
+        (API | {"benchmark": {"n": 4}}, r"\.benchmark\.n cannot be given"),
+        (API | {"benchmark": {"size": [1]}}, r"\.benchmark\.size must be a text, a number, true or false, not"),
+        (API | {"budget": {"money": 3.0}}, r"\.price is missing"),
+        (API | {"api_key": KEY}, r"\.api_key is unknown"),
+        (API | {"ask": 6}, r"\.ask must be at most 5"),
     ],
 )
 def test_a_wrong_entry_is_an_error_that_names_the_field(entry: Any, words: str) -> None:
-    with pytest.raises(params.ParamsError, match=words):
+    with pytest.raises(params.ParamsError, match=rf"editors\.m.*{words}") as error:
         read(entry)
+    assert KEY not in str(error.value)
 
 
 def test_a_broken_entry_stops_no_other_model() -> None:
@@ -68,14 +110,31 @@ def test_a_model_name_with_dots_is_found_and_one_that_is_not_there_is_named() ->
         settings.read({"editors": {}}, "none")
 
 
-def test_how_the_work_is_done_makes_no_image_anew() -> None:
-    leaky, kontext = read(LEAKY), read(KONTEXT)
-    assert settings.decides(replace(leaky, workers=4, timeout=9.0), "data") == settings.decides(leaky, "data")
-    assert settings.decides(replace(leaky, amount=2.0), "data") != settings.decides(leaky, "data")
-    elsewhere = replace(kontext, gpus_per_worker=2, timeout=9.0)
-    assert settings.decides(replace(kontext, offload="model"), "data") == settings.decides(kontext, "data")
-    assert settings.decides(elsewhere, "data") == settings.decides(kontext, "data")
-    assert settings.decides(replace(kontext, dtype="float16"), "data") != settings.decides(kontext, "data")
+RUNNING = {
+    "leaky": {"workers": 4, "timeout": 9.0},
+    "kontext": {"gpus_per_worker": 2, "timeout": 9.0},
+    "painter": {"per_minute": 3, "max_in_flight": 9, "timeout": 9.0, "tries": 2, "price": 0.1, "budget": {"images": 5},
+                "api_key_env": "K", "megabytes": 9.0, "base_url": "https://x/v1", "seed": 5},
+}  # fmt: skip
+DECIDING = [
+    ("leaky", {"amount": 2.0}), ("kontext", {"dtype": "float16"}), ("kontext", {"ask": 5}), ("painter", {"model": "n"}),
+    ("painter", {"data": {"size": "1x1"}}), ("painter", {"send_seed": True}), ("painter", {"ask": 5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_how_the_work_is_done_makes_no_image_anew(name: str) -> None:
+    plain = settings.decides(read(ENTRIES[name]), "data")
+    assert settings.decides(read(ENTRIES[name] | RUNNING[name]), "data") == plain
+    assert "ask" not in plain
+    known = {field.name for kind in (ProceduralSetting, DiffusersSetting, ApiSetting) for field in fields(kind)}
+    assert known >= settings.RUNNING
+
+
+@pytest.mark.parametrize(("name", "change"), DECIDING)
+def test_what_decides_an_image_makes_it_anew(name: str, change: dict[str, Any]) -> None:
+    plain, changed = read(ENTRIES[name]), read(ENTRIES[name] | change)
+    assert settings.decides(changed, "data") != settings.decides(plain, "data")
 
 
 @pytest.mark.parametrize("name", ["kontext", "painter"])
@@ -86,10 +145,24 @@ def test_other_arguments_for_the_benchmark_leave_the_data_as_it_is(name: str) ->
     assert settings.decides(after, "benchmark") != settings.decides(before, "benchmark")
 
 
-def test_the_fields_that_make_nothing_anew_exist() -> None:
-    known = {field.name for kind in (ProceduralSetting, DiffusersSetting) for field in fields(kind)}
-    assert known >= settings.RUNNING
+def test_reading_needs_neither_torch_nor_diffusers() -> None:
+    code = "import sys, editjudge.editors.settings; print({'torch', 'diffusers', 'aiohttp'} & set(sys.modules))"
+    assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"
 
 
-def test_the_code_of_each_kind_is_its_own() -> None:
-    assert len({making.code(read(entry)) for entry in ENTRIES.values()}) == 3
+@pytest.mark.parametrize("end", ["", ".", " ", ". "])
+def test_the_quality_stands_behind_the_instruction_as_a_sentence(end: str) -> None:
+    assert with_score(f"Make it red{end}", 5) == "Make it red. The image quality is 5 out of five."
+    assert with_score("Why not blue?", 1) == "Why not blue? The image quality is 1 out of five."
+    assert with_score(f"Make it red{end}", None) == f"Make it red{end}"
+    for score in (0, 6):
+        with pytest.raises(ValueError, match="1 to 5 expected"):
+            with_score("x", score)
+
+
+def test_a_score_between_the_bounds_is_the_nearest_of_five() -> None:
+    values = {-1: 1, 0: 1, 0.12: 1, 0.13: 2, 0.5: 3, 0.87: 4, 0.88: 5, 1: 5, 9: 5}
+    assert {value: out_of_five(value, 0, 1) for value in values} == values
+    assert out_of_five(-3.0, -4.0, -2.0) == 3
+    with pytest.raises(ValueError, match="not above"):
+        out_of_five(1, 2, 2)

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from editjudge.core import images, records
-from editjudge.editors.galleries.given import Given
 from editjudge.editors.galleries.metadata import GalleryError
+from editjudge.editors.galleries.pictures import Given
 from editjudge.stages import candidates
 
 TASK = "subject_remove"

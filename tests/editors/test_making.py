@@ -13,7 +13,7 @@ from edit_client import edit_server
 from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.editors import making, settings
-from editjudge.editors.diffusers.settings import DiffusersSetting
+from editjudge.editors.settings import DiffusersSetting
 from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished, check
 from editjudge.stages import candidates

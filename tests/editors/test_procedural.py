@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from editjudge.core import images
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.sources.builtin import scenes
 
 DAMAGING = ("leaky", "box", "regenerated", "shifted")

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from editjudge.editors import making
-from editjudge.editors.outcomes import Editor
-from editjudge.editors.procedural.settings import ProceduralSetting
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Editor, Request
+from editjudge.editors.settings import ProceduralSetting
 
 GREY = np.full((24, 32, 3), 128, np.uint8)
 FOREVER = 600

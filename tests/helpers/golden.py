@@ -34,7 +34,7 @@ from tiny_base import INSTRUCTIONS, SIZES
 from editjudge.benchmarks import report
 from editjudge.core import images, params, records
 from editjudge.core.settings import read, section
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer

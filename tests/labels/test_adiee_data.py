@@ -11,7 +11,7 @@ from tiny_towers import clip_folder
 from editjudge.core import images, records, schemas
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.labels import adiee_data
 from editjudge.labels.data_settings import LabelSource
 from editjudge.sources.builtin import scenes

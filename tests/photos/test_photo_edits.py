@@ -12,7 +12,7 @@ from editjudge.core import regions as boxes
 from editjudge.core.reading import Record
 from editjudge.core.settings import read as read_setting
 from editjudge.core.tables import RowError
-from editjudge.editors.procedural import edits as procedural
+from editjudge.editors import procedural
 from editjudge.photos import edits
 from editjudge.photos.settings import Instructions
 from editjudge.sources import formats, importing, photo_records

@@ -18,7 +18,7 @@ from pixel_scorer import PixelScorer
 import editjudge
 from editjudge.core import images, records
 from editjudge.core.errors import UserError
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.judges.protocol import Score
 from editjudge.rewards import curation as curate
 from editjudge.rewards.curation import CandidateEdit, Quotas

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from editjudge.core import records, schemas
-from editjudge.editors import making, outcomes, settings
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors import making, protocol, settings
+from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.engine import resume
 from editjudge.sources.builtin import scenes
 from editjudge.stages import candidates, candidates_report
@@ -74,7 +74,7 @@ def _check_images(folder: Path) -> None:
     with resume.RecordCache(folder / killing.CACHE) as cache:
         for prompt in killing.prompts()[::5]:
             name = candidates.name_of(prompt, killing.MODEL, killing.SETTING, code)
-            assert cache.data(name) == outcomes.attempt(editor.edit, requested(prompt, killing.MODEL)).image
+            assert cache.data(name) == protocol.attempt(editor.edit, requested(prompt, killing.MODEL)).image
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_a_prompt_that_stands_twice_is_made_once(pairs: list[dict], tmp_path: Pa
     assert first["image"]
 
 
-def moody(log: Path, model: str, setting: settings.Setting, device: str) -> outcomes.Editor:
+def moody(log: Path, model: str, setting: settings.Setting, device: str) -> protocol.Editor:
     import bad_editors
 
     bad_editors.GREY = np.full((48, 48, 3), 128, np.uint8)

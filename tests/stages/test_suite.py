@@ -16,7 +16,7 @@ from editjudge.core import images, params, records
 from editjudge.core.params import ParamsError
 from editjudge.core.tables import TableError
 from editjudge.editors import making
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.stages import candidates, import_gallery, rate, suite
 
 ROOT = Path(__file__).parents[2]

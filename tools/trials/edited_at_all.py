@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from editjudge.core import images, params, regions
-from editjudge.editors.procedural import edits
+from editjudge.editors import procedural as edits
 from editjudge.measures import pixel
 from editjudge.measures.annotation import picture
 from editjudge.measures.annotation.recipe import load_recipe

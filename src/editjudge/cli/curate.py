@@ -14,7 +14,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.records import StoredImage
 from editjudge.core.settings import known
 from editjudge.core.tables import opened
-from editjudge.editors.galleries.given import Given
+from editjudge.editors.galleries.pictures import Given
 from editjudge.engine.progress import bar
 from editjudge.rewards import curation
 from editjudge.rewards.curation import CandidateEdit

@@ -16,8 +16,8 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
 from editjudge.core.schemas import ContractError
 from editjudge.core.tables import RowError, TableError, jsonl, opened
-from editjudge.editors.asked import out_of_five, with_score
 from editjudge.editors.galleries import pictures
+from editjudge.editors.protocol import out_of_five, with_score
 from editjudge.engine.progress import progress
 from editjudge.measures.annotation import grouped
 from editjudge.training.samples import PictureFiles, file_of, names_of

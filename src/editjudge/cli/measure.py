@@ -16,7 +16,7 @@ from editjudge.core.masks import of_rows
 from editjudge.core.records import Row, in_groups
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
-from editjudge.editors.galleries.given import Given
+from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
 from editjudge.measures.annotation import batch, direct, slot_settings
 from editjudge.measures.annotation.recipe import Recipe

@@ -8,14 +8,10 @@ from typing import Any
 
 from editjudge.core.code import identity
 from editjudge.core.params import ParamsError
-from editjudge.editors import outcomes
-from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.outcomes import Editor, Keep, Outcome
-from editjudge.editors.procedural.editor import ProceduralEditor
-from editjudge.editors.procedural.settings import ProceduralSetting
-from editjudge.editors.request import Request, Requests
-from editjudge.editors.settings import Making
+from editjudge.editors import protocol
+from editjudge.editors.procedural import ProceduralEditor
+from editjudge.editors.protocol import Editor, Keep, Outcome, Request, Requests
+from editjudge.editors.settings import ApiSetting, DiffusersSetting, Making, ProceduralSetting
 from editjudge.engine import pool, progress
 from editjudge.engine.workers import cores, processes
 
@@ -26,7 +22,7 @@ def code(setting: Making) -> str:
     """The version of the code that an image depends on. Of an API's, which cost money, what is sent and checked."""
     own = DIFFUSERS if isinstance(setting, DiffusersSetting) else API
     own = ProceduralEditor.__module__ if isinstance(setting, ProceduralSetting) else own
-    return identity(own, outcomes.__name__)
+    return identity(own, protocol.__name__)
 
 
 def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, keep: Keep) -> dict[str, Any]:
@@ -34,8 +30,8 @@ def make(model: str, setting: Making, rounds: Iterable[Requests], count: int, ke
 
     The requests of a round, which are read as they are made, begin when those before have ended; all have at most
     `count` edits, each with a name. `keep` is called with each name and its outcome, in this process and as soon as it
-    is there. Raises ParamsError for a setting that cannot work here,
-    WorkerBroken, and EndpointError for an API that takes no request.
+    is there. Raises ParamsError for a setting that cannot work here, WorkerBroken, and EndpointError for an API that
+    takes no request.
     """
     start, failures = time.monotonic(), 0
     with progress.bar(count, f"candidates of {model}", "image") as bar:
@@ -69,11 +65,12 @@ def run_pool(
     load_editor: Callable[[str], Editor], places: Sequence[pool.Gpus], requests: Requests, keep: Keep, timeout: float
 ) -> int:
     """`engine.pool.run` with an editor in each worker."""
-    return pool.run(functools.partial(_begin, load_editor), places, requests, keep, outcomes.failure, timeout)
+    fail = functools.partial(Outcome, None, None)
+    return pool.run(functools.partial(_begin, load_editor), places, requests, keep, fail, timeout)
 
 
 def _begin(load_editor: Callable[[str], Editor], device: str) -> Callable[[Request], Outcome]:
-    return functools.partial(outcomes.attempt, load_editor(device).edit)
+    return functools.partial(protocol.attempt, load_editor(device).edit)
 
 
 def load(model: str, setting: ProceduralSetting | DiffusersSetting, device: str) -> Editor:
@@ -98,10 +95,9 @@ def _checked(where: str, setting: DiffusersSetting) -> list[str]:
     on them, and should end. ParamsError: diffusers cannot run the model."""
     import torch
 
-    from editjudge.editors.diffusers.check import check
+    from editjudge.editors.diffusers.editor import check
 
     check(where, setting)
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = named.split(",") if named else [str(number) for number in range(count)]
-    return names[:count]
+    return (named.split(",") if named else list(map(str, range(count))))[:count]

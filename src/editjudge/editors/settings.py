@@ -1,25 +1,195 @@
-"""The table `editors` of params.yaml: an entry for each editing model, of a class that its `kind` chooses."""
+"""The table `editors` of params.yaml: an entry for each editing model, of a class that its `kind` chooses.
+
+configs/editors.yaml has an entry for each model that is known to work. Read without torch, diffusers or aiohttp.
+"""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.dataclasses import dataclass
 
 from editjudge.core import params
 from editjudge.core.keys import FILE_NAME
+from editjudge.core.settings import FORBID, Amount, Count, FileName, Flag, ModelName, Real, Text, Whole, Wrong
 from editjudge.core.settings import read as read_setting
-from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.asked import with_score
-from editjudge.editors.diffusers.settings import DiffusersSetting
-from editjudge.editors.folder import FolderSetting
-from editjudge.editors.procedural.settings import ProceduralSetting
+from editjudge.models.chat.settings import NO_KEY, Address, Seconds, Tries, key_from
+
+AS_PUBLISHED = "auto"  # in place of the name of a pipeline's class: the one that the model's own files name
+# Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
+RUNNING = frozenset(
+    {"workers", "timeout", "gpus_per_worker", "offload", "base_url", "api_key_env", "per_minute", "max_in_flight",
+     "connect_timeout", "tries", "megabytes", "price", "budget"}
+)  # fmt: skip
+Seed: TypeAlias = Annotated[Count, Field(le=2**63 - 1)]
+Ask: TypeAlias = Annotated[Whole, Field(ge=1, le=5)]
+
+
+def _plain(why: str, lists: bool, *ours: str) -> AfterValidator:
+    """Checks arguments that an entry gives: none of `ours`, for the reason `why`, and plain values (`lists`, too)."""
+
+    def check(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name, value in given.items():
+            if name in ours:
+                raise Wrong(name, f"cannot be given: {why}")
+            of_one_kind = any(
+                isinstance(value, list) and all(isinstance(each, kind) for each in value) for kind in (str, int | float)
+            )
+            if not (isinstance(value, str | int | float) or (lists and of_one_kind)):
+                plain = f"a text, a number, true or false{', or a list of them' if lists else ''}"
+                raise Wrong(name, f"must be {plain}, not {value!r}")
+        return given
+
+    return AfterValidator(check)
+
+
+# What no entry may give: an edit's own arguments, and what would change the form of the answer.
+PipelineArguments: TypeAlias = Annotated[
+    Mapping[Text, Any],
+    _plain("it comes from the record or from `resolution`", True, "prompt", "prompt_2", "image", "generator", "width",
+           "height", "max_area", "output_type", "return_dict", "num_images_per_prompt"),
+]  # fmt: skip
+ApiArguments: TypeAlias = Annotated[
+    Mapping[Text, Any],
+    _plain("every request has its own, and asks for one image", False, "image", "image[]", "mask", "prompt", "model",
+           "n", "stream", "partial_images", "seed"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ProceduralSetting:
+    """An embedded editor. kind: how it works (`procedural`). amount: the damage it aims at, mean ΔE outside the edit,
+    0 or more. workers: processes; 0: one on each core. timeout: seconds that one edit may take.
+    """
+
+    kind: Literal["precise", "box", "leaky", "regenerated", "shifted", "unedited"]
+    amount: Amount = 0.0
+    seed: Count
+    workers: Count = 0
+    timeout: Annotated[Real, Field(ge=0.1)] = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Resolution:
+    """The size, in pixels, that a source is resized to before it is edited, which is also the size of the edit.
+
+    rule: pipeline (the source stays as it is and the pipeline chooses the edit's size), area (the source's aspect
+    ratio at `pixels` pixels) or at_most (the source's own size, brought down to `pixels` where it is larger). Sides of
+    area and at_most are multiples of `multiple`, rounded down: never more pixels.
+    """
+
+    rule: Literal["pipeline", "area", "at_most"] = "pipeline"
+    pixels: Annotated[Count, Field(ge=4096, le=64_000_000)] = 1_048_576
+    multiple: Annotated[Count, Field(ge=1, le=512)] = 16
+
+
+def _file(name: str) -> str:
+    if not name.endswith(".safetensors"):
+        raise ValueError(f"must be a .safetensors file, not {name!r}: pickled weights are not loaded")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class Lora:
+    """A LoRA on top of the model. model: a local folder or a hub id. file: its weights there, .safetensors.
+
+    weight: how strongly it acts, 1.0 being as trained.
+    """
+
+    model: Text
+    file: Annotated[Text, AfterValidator(_file)]
+    weight: Annotated[Real, Field(ge=-10, le=10)] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class DiffusersSetting:
+    """An editing model that diffusers runs. The comments of configs/editors.yaml say what the fields mean."""
+
+    kind: Literal["diffusers"] = "diffusers"
+    model: ModelName
+    seed: Seed
+    data: PipelineArguments
+    benchmark: PipelineArguments
+    pipeline: Text = AS_PUBLISHED
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    resolution: Resolution = field(default_factory=Resolution)
+    lora: Lora | None = None
+    offload: Literal["none", "model", "sequential"] = "none"
+    gpus_per_worker: Annotated[Count, Field(ge=1, le=64)] = 1
+    timeout: Annotated[Real, Field(ge=0.1)] = 3600.0
+    ask: Ask | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus_per_worker > 1 and self.offload != "none":
+            raise Wrong("offload", "must be none where gpus_per_worker is more than 1: the model is spread")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ImageBudget:
+    """The most that one run may ask for; 0: no limit. images: requests that may cost something, one image each.
+
+    money: at the entry's price an image.
+    """
+
+    images: Count = 0
+    money: Amount = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ApiSetting:
+    """An editing model behind an OpenAI-compatible images/edits endpoint.
+
+    base_url, model: such as https://api.openai.com/v1 and gpt-image-1.5. api_key_env: the environment variable with the
+    key. data, benchmark: more fields of a request for the pools and for the arena, such as size and quality. send_seed:
+    whether each request has its record's seed. per_minute: requests; 0: no limit. timeout, connect_timeout: seconds of
+    one try. megabytes: of an image that comes. price: money an image. ask: 1 to 5, the quality that is asked for in
+    words, of an editor trained with them.
+    """
+
+    kind: Literal["api"] = "api"
+    base_url: Address
+    model: Text
+    seed: Seed
+    api_key_env: Text = NO_KEY
+    data: ApiArguments = field(default_factory=dict)
+    benchmark: ApiArguments = field(default_factory=dict)
+    send_seed: Flag = False
+    per_minute: Count = 0
+    max_in_flight: Annotated[Count, Field(ge=1, le=1000)] = 4
+    timeout: Seconds = 300.0
+    connect_timeout: Seconds = 10.0
+    tries: Tries = 6
+    megabytes: Annotated[Real, Field(ge=0.001, le=1000)] = 32.0
+    price: Amount = 0.0
+    budget: ImageBudget = field(default_factory=ImageBudget)
+    ask: Ask | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget.money and not self.price:
+            raise Wrong("price", "is missing: a budget of money needs it")
+
+    def key(self) -> str | None:
+        """The API key, from the environment; None where none is wanted. ParamsError where it is wanted and not set."""
+        return key_from(self.api_key_env, self.model)
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class FolderSetting:
+    """Edits that were made elsewhere: the images are taken as they are, for pools and arena alike.
+
+    path: a folder of images named by key, a gallery, or a table, see galleries.given. model: its name there, where it
+    has images of several.
+    """
+
+    kind: Literal["folder"] = "folder"
+    path: FileName
+    model: Text | None = None
+
 
 Making: TypeAlias = ProceduralSetting | DiffusersSetting | ApiSetting
 Setting: TypeAlias = Making | FolderSetting
 PROCEDURAL = get_args(get_type_hints(ProceduralSetting)["kind"])
-# Fields that say how the work is done and not what comes out: a change of theirs makes no image anew.
-RUNNING = frozenset({"workers", "timeout", "gpus_per_worker", "offload"})
 
 
 def with_kinds(entries: Any) -> Any:
@@ -49,16 +219,9 @@ def read(values: Mapping[str, Any], model: str) -> Setting:
 
 def decides(setting: Making, use: Literal["data", "benchmark"]) -> dict[str, Any]:
     """What an image for this use depends on in the setting."""
-    if isinstance(setting, ApiSetting):
-        return setting.decides(use)
     left_out = RUNNING | {"benchmark" if use == "data" else "data"}
-    if isinstance(setting, DiffusersSetting) and setting.ask is None:
+    if isinstance(setting, ApiSetting) and not setting.send_seed:
+        left_out |= {"seed"}
+    if getattr(setting, "ask", None) is None:
         left_out |= {"ask"}  # images that were made before there was such a field stay
     return {name: value for name, value in asdict(setting).items() if name not in left_out}
-
-
-def told(setting: Making, instruction: str) -> str:
-    """The instruction as the model is given it: with the quality that `ask` wants, where there is one."""
-    if isinstance(setting, ProceduralSetting) or setting.ask is None:
-        return instruction
-    return with_score(instruction, setting.ask)

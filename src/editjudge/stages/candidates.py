@@ -19,12 +19,10 @@ from editjudge.core import images, params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.editors import making, settings
-from editjudge.editors.folder import FolderSetting
 from editjudge.editors.galleries import pictures
-from editjudge.editors.galleries.given import Given
-from editjudge.editors.outcomes import LASTING, Outcome
-from editjudge.editors.request import Request, Requests
-from editjudge.editors.settings import Making
+from editjudge.editors.galleries.pictures import Given
+from editjudge.editors.protocol import LASTING, Outcome, Request, Requests, with_score
+from editjudge.editors.settings import FolderSetting, Making
 from editjudge.engine import resume, unfinished
 
 REASONS = 20  # of the failures, the most frequent, that metrics list
@@ -138,7 +136,7 @@ def edit_all(
             if name in wanted:
                 wanted.remove(name)
                 row, seed = prompt.row, seed_of(setting.seed, model, prompt.row["key"])
-                instruction = settings.told(setting, row["instruction"])
+                instruction = with_score(row["instruction"], getattr(setting, "ask", None))
                 yield name, Request(row["key"], instruction, row["image"], row["edit"], prompt.use, seed)
 
     def rounds() -> Iterator[Requests]:

@@ -13,7 +13,7 @@ from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.editors.galleries import pictures, suite_gallery
-from editjudge.editors.galleries.given import Given
+from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import progress
 from editjudge.stages.graph.arena import ImportedSetting
 

@@ -17,7 +17,7 @@ from editjudge.core import images, params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.editors.procedural import edits as procedural
+from editjudge.editors import procedural
 from editjudge.engine import resume
 from editjudge.engine.workers import spread
 from editjudge.measures.annotation import batch, slot_settings, slots

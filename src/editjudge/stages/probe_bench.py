@@ -10,7 +10,7 @@ from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.winner import SIDES
-from editjudge.editors.procedural import edits as procedural
+from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.sources.builtin import scenes
 from editjudge.sources.builtin.settings import ProbeBenchSetting

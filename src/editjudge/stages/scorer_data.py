@@ -19,7 +19,7 @@ import numpy as np
 from editjudge.core import images, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read, section
-from editjudge.editors.procedural import edits as procedural
+from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.labels import adiee_data, editreward_data, ratings_data, rows, scored
 from editjudge.labels import rules as tier_rules

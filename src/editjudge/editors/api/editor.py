@@ -1,6 +1,7 @@
 """An editing model behind an OpenAI-compatible images/edits endpoint, asked for many edits at a time."""
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -16,15 +17,14 @@ from editjudge.core import images
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
-from editjudge.editors.api.purse import Purse
-from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.outcomes import Keep, Outcome, attempt, failed
-from editjudge.editors.request import Edited, EditFailed, Request, Requests
+from editjudge.editors.protocol import Edited, EditFailed, Keep, Outcome, Request, Requests, attempt
+from editjudge.editors.settings import ApiSetting, ImageBudget
 from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Connection, Endpoint, EndpointError, Refused
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
 DOWN = 20  # edits in a row that the endpoint did not answer, after which no more are asked for
 SEEDS = 2**31  # providers take seeds of 31 bits
+SLIP = 1e-9  # of sums of money, in images
 BASE64, FRAME = 4 / 3, 65_536  # what an answer takes for each byte of its image, and beside it
 BROKEN = "wrong_output"  # kind of an answer that is no image that can be used: it has been paid for, and is kept
 OF_THE_IMAGE = ("image too large", "not an image")  # reasons of the downloader that are not the network's
@@ -81,42 +81,35 @@ class ApiEditor:
         }
 
     async def _edit_many(self, requests: Requests, keep: Keep) -> None:
-        most = self.setting.max_in_flight
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            closing(downloads(self.setting, Path(folder))) as self.fetched,
-            ThreadPoolExecutor(most) as self.pool,
-        ):
-            async with Endpoint(self.line, self.retries) as self.endpoint, asyncio.TaskGroup() as group:
-                for _ in range(WAITING * most):
-                    group.create_task(self._work(requests, keep))
+        setting, most = self.setting, self.setting.max_in_flight
+        limits = DownloadLimits(most, setting.megabytes, setting.timeout, setting.tries, private_hosts=False)
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(most) as self.pool:
+            own = _place(setting.base_url)[1:]  # images by address come from public hosts, and from the endpoint's own
+            with closing(Downloads(Path(folder), limits, own=own)) as self.fetched:
+                async with Endpoint(self.line, self.retries) as self.endpoint, asyncio.TaskGroup() as group:
+                    for _ in range(WAITING * most):
+                        group.create_task(self._work(requests, keep))
 
     async def _work(self, requests: Requests, keep: Keep) -> None:
         for name, request in requests:
             try:
-                edited = await self._edit(request)
+                outcome = await self._edit(request)
             except EditFailed as failure:
-                self.outcomes[failure.kind] += 1
-                keep(name, failed(failure))
+                outcome = Outcome(None, kind=failure.kind, reason=str(failure))
             except EndpointError as error:  # those under way may still be answered, and have been paid for
                 self.closed = error
                 return
-            else:
-                self.outcomes["done"] += 1
-                keep(name, checked(edited, request))
+            self.outcomes[outcome.kind or "done"] += 1
+            keep(name, outcome)
 
-    async def _edit(self, request: Request) -> Edited:
+    async def _edit(self, request: Request) -> Outcome:
+        """Raises EditFailed, and EndpointError where the endpoint's first answer says that no other can be."""
         if self.failed_in_a_row >= DOWN:
             raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
         self.purse.check()
-        sent = await self._ask(request)
-        return await asyncio.get_running_loop().run_in_executor(self.pool, self._made, sent)
-
-    async def _ask(self, request: Request) -> bytes | str:
-        """The endpoint's answer. Raises EditFailed, and EndpointError where the first one says that no other can be."""
-        arguments = self.setting.arguments(request.use)
+        arguments = dict(getattr(self.setting, request.use))
         if self.setting.send_seed:
-            arguments = {**arguments, "seed": request.seed % SEEDS}
+            arguments["seed"] = request.seed % SEEDS
 
         async def write() -> aiohttp.FormData:
             if self.closed is not None:
@@ -132,41 +125,28 @@ class ApiEditor:
             raise self._failure(failure) from None
         self.purse.done()
         self.answered, self.failed_in_a_row = True, 0
-        return answer.value
+        edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer.value)
+        return attempt(lambda _: edited, request)
 
     def _failure(self, failure: CallFailed) -> EditFailed:
         if failure.kind == TOO_LARGE:
             return EditFailed(BROKEN, failure.reason)
-        failed = EditFailed(failure.kind, failure.reason)
-        if isinstance(failure, Refused):
-            failed = reply.refusal(failure)
-            if failed.kind != "refused" and not self.answered and failure.everyones():
-                raise EndpointError(failure.reason)
+        failed = reply.refusal(failure) if isinstance(failure, Refused) else EditFailed(failure.kind, failure.reason)
         if failed.kind == "refused":
             self.answered, self.failed_in_a_row = True, 0
-        else:
-            self.failed_in_a_row += 1
+            return failed
+        if isinstance(failure, Refused) and not self.answered and failure.everyones():
+            raise EndpointError(failure.reason)
+        self.failed_in_a_row += 1
         return failed
 
     def _made(self, sent: bytes | str) -> Edited:
-        """The image of an answer, in a thread of the pool. Raises EditFailed."""
+        """The image of an answer, or at the address in it, in a thread of the pool. Raises EditFailed."""
         data = sent if isinstance(sent, bytes) else fetch(self.fetched, sent, self.setting.base_url)
         try:
             return Edited(images.decode(data), None)
         except images.ImageError as error:
             raise EditFailed(BROKEN, f"the edited image: {error}") from error
-
-
-def checked(edited: Edited, request: Request) -> Outcome:
-    return attempt(lambda _: edited, request)
-
-
-def downloads(setting: ApiSetting, folder: Path) -> Downloads:
-    """Of images that the endpoint gives by address: from public hosts, and from its own."""
-    limits = DownloadLimits(
-        setting.max_in_flight, setting.megabytes, setting.timeout, setting.tries, private_hosts=False
-    )
-    return Downloads(folder, limits, own=_place(setting.base_url)[1:])
 
 
 def fetch(downloads: Downloads, url: str, base_url: str) -> bytes:
@@ -191,3 +171,42 @@ def _place(url: str) -> tuple[str, str, int]:
     """Scheme, host and port. Raises ValueError."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+class Purse:
+    """What one run may still spend. A request is paid for when it is sent; answered by an error, it costs nothing.
+
+    One without an answer (a timeout, a cut connection) may have been worked on, and has been paid for.
+    """
+
+    def __init__(self, budget: ImageBudget, price: float) -> None:
+        self.budget = budget
+        self.spent = self._under_way = 0  # requests; those under way are spent, too
+        self._most = budget.images or sys.maxsize
+        if budget.money:
+            self._most = min(self._most, int(budget.money / price + SLIP))
+        self._changed = asyncio.Event()
+
+    async def take(self) -> None:
+        """Pays for a request. Waits while one under way may turn out free; raises EditFailed (budget) if none can."""
+        while self.spent >= self._most:
+            self.check()
+            await self._changed.wait()
+        self.spent += 1
+        self._under_way += 1
+
+    def check(self) -> None:
+        """Raises EditFailed (budget) where nothing is left, and nothing under way may turn out free."""
+        if self.spent >= self._most and not self._under_way:
+            parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
+            raise EditFailed("budget", f"not asked for: the run's budget of {' or '.join(parts)} is spent")
+
+    def done(self) -> None:
+        self._under_way -= 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def failed(self, kind: str) -> None:
+        """A request under way failed; `kind` is its status where it was answered by an error."""
+        self.spent -= kind.isdigit() and kind != "200"
+        self.done()

@@ -4,12 +4,12 @@ import base64
 import io
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import aiohttp
 import orjson
 
-from editjudge.editors.api.settings import Plain
-from editjudge.editors.request import EditFailed
+from editjudge.editors.protocol import EditFailed
 from editjudge.models.endpoint.client import QUOTED, Refused, TryFailed
 
 KINDS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF"}
@@ -19,7 +19,7 @@ POLICY = re.compile(
 )
 
 
-def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Plain]) -> aiohttp.FormData:
+def multipart(image: bytes, prompt: str, model: str, arguments: Mapping[str, Any]) -> aiohttp.FormData:
     """A request for one edit, the image as it came. EditFailed (bad_source): it is no PNG, JPEG or WebP."""
     kind = next((kind for kind, magic in KINDS.items() if image.startswith(magic)), None)
     if kind is None:

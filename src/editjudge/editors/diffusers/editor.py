@@ -1,10 +1,13 @@
-"""An editing model run by its diffusers pipeline, one record at a time.
+"""An editing model run by its diffusers pipeline, one record at a time; `check` says beforehand whether it can be.
 
 The same record gives the same image whatever ran before it: the noise is drawn on the CPU from the record's own seed.
 Between kinds of GPU, and between versions of torch, images differ in their last bits.
 """
 
-from contextlib import ExitStack
+import inspect
+import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +15,98 @@ import diffusers
 import numpy as np
 import torch
 from diffusers.loaders.lora_base import LoraBaseMixin
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import GatedRepoError
 from PIL import Image
 
 from editjudge.core import hub, images
 from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
-from editjudge.editors.diffusers.check import call_arguments
 from editjudge.editors.diffusers.mends import mend, stand_ins, told_what_is_missing
-from editjudge.editors.diffusers.settings import AS_PUBLISHED, DiffusersSetting, Lora
-from editjudge.editors.request import Edited, EditFailed, Request
+from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.settings import AS_PUBLISHED, DiffusersSetting, Resolution
 
+INDEX = "model_index.json"
 LISTED = ("GlmImagePipeline",)  # these take a list of pictures only; all others take one
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+STEP1X = "Step1X-Edit"
+STEP1X_CLASS = "Step1XEditPipelineV1P2"
+STEP1X_ADVICE = (
+    f"Its authors keep {STEP1X_CLASS} in a fork (github.com/Peyton-Chen/diffusers, branch step1xedit_v1p2) that needs"
+    " an older transformers. Install that in an environment of its own, serve the model there behind an"
+    " OpenAI-compatible images/edits endpoint and enter it as `kind: api`, or make its images there and import them"
+    " into the gallery"
+)
+
+
+def check(where: str, setting: DiffusersSetting) -> None:
+    """Raises ParamsError, which names a field of the section `where` and what to do, if the model cannot be run.
+
+    Looked up before any weight is loaded: the model's model_index.json (in its folder or on the hub), its pipeline
+    class in diffusers, that this class takes the call arguments given for `data` and `benchmark`, and that a LoRA in a
+    local folder is there.
+    """
+    automatic = setting.pipeline == AS_PUBLISHED
+    name: Any = STEP1X_CLASS  # known without the hub, so that the advice comes first
+    if not (automatic and STEP1X in setting.model and not os.path.isdir(setting.model)):
+        published = _read_index(f"{where}.model", setting.model).get("_class_name")
+        name = published if automatic else setting.pipeline
+    if not isinstance(name, str):
+        raise ParamsError(f"{where}.model: {setting.model} names code of its own as its pipeline, which is never run")
+    found = getattr(diffusers, name) if name in dir(diffusers) else None
+    if not (inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)):
+        field = "model" if automatic else "pipeline"
+        advice = STEP1X_ADVICE if name.startswith("Step1X") else "Install the version that has it"
+        missing = f"needs the pipeline class {name}, which diffusers {diffusers.__version__} does not have"
+        raise ParamsError(f"{where}.{field}: {setting.model} {missing}. {advice}")
+    known = call_arguments(name)
+    for use in ("data", "benchmark"):
+        for argument in getattr(setting, use):
+            if argument not in known:
+                raise ParamsError(f"{where}.{use}.{argument} is no argument of {name}; it takes {', '.join(known)}")
+    lora = setting.lora
+    if lora is not None and os.path.isdir(lora.model) and not (Path(lora.model) / lora.file).is_file():
+        raise ParamsError(f"{where}.lora.file: {lora.model} has no {lora.file}")
+
+
+def _read_index(where: str, model: str) -> dict[str, Any]:
+    """The model's model_index.json, from its folder or the hub. ParamsError: it is not there or cannot be read."""
+    try:
+        if os.path.isdir(model):
+            path = Path(model) / INDEX
+        else:
+            name, revision = hub.pinned(model)
+            path = Path(hf_hub_download(name, INDEX, revision=revision))
+            hub.record(model, path.parent.name)
+        index = json.loads(path.read_text())
+    except GatedRepoError:
+        raise ParamsError(f"{where}: {hub.gated(model)}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ParamsError(
+            f"{where}: {model} is neither a folder with a {INDEX} nor a model of the hub that can be read from here "
+            f"({type(error).__name__}: {why}). Give the folder of a downloaded model, or allow the hub"
+        ) from error
+    if not isinstance(index, dict):
+        raise ParamsError(f"{where}: the {INDEX} of {model} is not a JSON object")
+    return index
+
+
+def call_arguments(pipeline: str) -> tuple[str, ...]:
+    """The arguments, by name, of a call of a pipeline class of diffusers."""
+    parameters = inspect.signature(getattr(diffusers, pipeline).__call__).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self")
+
+
+def size_of_edit(setting: Resolution, width: int, height: int) -> tuple[int, int] | None:
+    """The width and height at which a source of this width and height is edited; None: the pipeline chooses."""
+    if setting.rule == "pipeline":
+        return None
+    scale = math.sqrt(setting.pixels / (width * height))
+    scale = min(scale, 1.0) if setting.rule == "at_most" else scale
+    wide, high = (max(math.floor(side * scale / setting.multiple + 1e-6), 1) for side in (width, height))
+    return wide * setting.multiple, high * setting.multiple
 
 
 class DiffusersEditor:
@@ -37,9 +119,12 @@ class DiffusersEditor:
 
     def __init__(self, setting: DiffusersSetting, device: str) -> None:
         diffusers.utils.logging.set_verbosity_error()  # some pipelines warn at every call, with the instruction in it
-        self.setting = setting
-        self.pipe = _loaded(setting)
-        _place(self.pipe, setting, device)
+        self.setting, self.pipe = setting, _loaded(setting)
+        if setting.gpus_per_worker == 1:  # else it was spread over the GPUs while it was loaded
+            if setting.offload != "none" and device == "cpu":
+                raise ParamsError(f"offload: {setting.offload} needs a GPU")
+            place = {"none": "to", "model": "enable_model_cpu_offload", "sequential": "enable_sequential_cpu_offload"}
+            getattr(self.pipe, place[setting.offload])(device=device)
         self.pipe.set_progress_bar_config(disable=True)
         self.takes = frozenset(call_arguments(type(self.pipe).__name__))
 
@@ -50,97 +135,60 @@ class DiffusersEditor:
         that cannot be decoded, and whatever the pipeline raises.
         """
         source = Image.fromarray(images.decode(request.image))
-        size = self.setting.resolution.size(*source.size)
+        size = size_of_edit(self.setting.resolution, *source.size)
         shown = source if size in (None, source.size) else source.resize(size, Image.Resampling.LANCZOS)
-        with ExitStack() as if_it_fails:
-            if_it_fails.callback(self._recover)
-            output = self.pipe(**self._arguments(shown, size, request))
-            if_it_fails.pop_all()
-        return Edited(_picture(output), None)
-
-    def _arguments(self, image: Image.Image, size: tuple[int, int] | None, request: Request) -> dict[str, Any]:
-        """The pipeline's call. The record's own arguments come last: no setting replaces them."""
-        arguments = dict(self.setting.data if request.use == "data" else self.setting.benchmark)
+        arguments = dict(getattr(self.setting, request.use))
         if size is not None and "height" in self.takes:
             arguments |= {"width": size[0], "height": size[1]}
         if size is not None and "max_area" in self.takes:
             arguments["max_area"] = size[0] * size[1]  # else FLUX.1 Kontext scales the size to an area of its own
-        return arguments | {
-            "image": [image] if type(self.pipe).__name__ in LISTED else image,
+        arguments |= {  # last: no setting replaces the record's own
+            "image": [shown] if type(self.pipe).__name__ in LISTED else shown,
             "prompt": request.instruction,
             "generator": torch.Generator("cpu").manual_seed(request.seed),
             "output_type": "np",  # a PIL image would hide what is not finite as black
         }
-
-    def _recover(self) -> None:
-        """Brings offloaded parts back and frees cached memory, so that the next record finds the model as new."""
-        self.pipe.maybe_free_model_hooks()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        try:
+            output = self.pipe(**arguments)
+        except BaseException:  # offloaded parts come back, so that the next record finds the model as new
+            self.pipe.maybe_free_model_hooks()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            raise
+        if any(output.get("nsfw_content_detected") or ()):
+            raise EditFailed("safety_checker", "the pipeline's safety checker withheld the image")
+        image = output["images"][0]  # float, (H, W, 3), 0..1
+        if not np.isfinite(image).all():
+            raise EditFailed("not_finite", f"{int((~np.isfinite(image)).sum())} values of the image are not finite")
+        return Edited((image * 255).round().clip(0, 255).astype(np.uint8), None)
 
 
 def _loaded(setting: DiffusersSetting) -> Any:
-    named = setting.pipeline != AS_PUBLISHED
-    loader: Any = getattr(diffusers, setting.pipeline) if named else diffusers.DiffusionPipeline
-    folder = Path(setting.model)
+    """The pipeline, all weights of all its parts there and finite, with its LoRA. ParamsError and FileError."""
+    published: Any = diffusers.DiffusionPipeline
+    loader = published if setting.pipeline == AS_PUBLISHED else getattr(diffusers, setting.pipeline)
+    folder, spread = Path(setting.model), setting.gpus_per_worker > 1
     if not folder.is_dir():  # files of other formats than safetensors are left out
-        published: Any = diffusers.DiffusionPipeline
         name, revision = hub.pinned(setting.model)
         folder = Path(published.download(name, revision=revision, use_safetensors=True))
     check_indices(folder)
+    options: dict[str, Any] = {"dtype": DTYPES[setting.dtype], "device_map": "balanced" if spread else None}
     with told_what_is_missing() as missing:
-        pipe = loader.from_pretrained(
-            folder,
-            dtype=DTYPES[setting.dtype],
-            use_safetensors=True,
-            device_map="balanced" if setting.gpus_per_worker > 1 else None,
-            **stand_ins(folder),
-        )
-    _check_weights(folder, pipe, missing, setting.gpus_per_worker > 1)
-    mend(pipe)
-    if setting.lora is not None:
-        _add_lora(pipe, setting.lora)
-    return pipe
-
-
-def _check_weights(folder: Path, pipe: Any, missing: list[str], spread: bool) -> None:
-    """All weights of all parts are there and finite. FileError. spread: what no GPU holds is elsewhere meanwhile."""
+        pipe = loader.from_pretrained(folder, use_safetensors=True, **options, **stand_ins(folder))
     parts = {name: part for name, part in pipe.components.items() if isinstance(part, torch.nn.Module)}
     weights = {f"{name}.{each}": weight for name, part in parts.items() for each, weight in part.named_parameters()}
-    missing = missing + [name for name, weight in weights.items() if weight.is_meta and not spread]
+    # Of a model that is spread, what no GPU holds is elsewhere meanwhile.
+    missing += [name for name, weight in weights.items() if weight.is_meta and not spread]
     if missing:
         raise FileError(f"{folder} lacks {len(missing)} weights: {', '.join(sorted(missing)[:3])}")
     check_finite(folder, ((name, weight) for name, weight in weights.items() if not weight.is_meta))
-
-
-def _add_lora(pipe: Any, lora: Lora) -> None:
-    if not issubclass(type(pipe), LoraBaseMixin):
-        raise ParamsError(f"the LoRA {lora.model} cannot be added: {type(pipe).__name__} takes none")
-    folder = hub.find("lora.model", lora.model, [lora.file], "fal/FLUX.2-dev-Turbo")
-    pipe.load_lora_weights(folder, weight_name=lora.file, adapter_name="lora", use_safetensors=True)
-    if not any("lora" in names for names in pipe.get_list_adapters().values()):
-        raise ParamsError(f"the LoRA {lora.model}/{lora.file} has no weights for {type(pipe).__name__}")
-    pipe.set_adapters(["lora"], [lora.weight])
-
-
-def _place(pipe: Any, setting: DiffusersSetting, device: str) -> None:
-    if setting.gpus_per_worker > 1:
-        return  # spread over the GPUs while it was loaded
-    if setting.offload != "none" and device == "cpu":
-        raise ParamsError(f"offload: {setting.offload} needs a GPU")
-    if setting.offload == "model":
-        pipe.enable_model_cpu_offload(device=device)
-    elif setting.offload == "sequential":
-        pipe.enable_sequential_cpu_offload(device=device)
-    else:
-        pipe.to(device)
-
-
-def _picture(output: diffusers.utils.BaseOutput) -> np.ndarray:
-    """The one image of a pipeline's output (float, (1, H, W, 3), 0..1) as RGB, uint8, (H, W, 3)."""
-    if any(output.get("nsfw_content_detected") or ()):
-        raise EditFailed("safety_checker", "the pipeline's safety checker withheld the image")
-    image = output["images"][0]
-    if not np.isfinite(image).all():
-        raise EditFailed("not_finite", f"{int((~np.isfinite(image)).sum())} values of the image are not finite")
-    return (image * 255).round().clip(0, 255).astype(np.uint8)
+    mend(pipe)
+    if (lora := setting.lora) is not None:
+        if not issubclass(type(pipe), LoraBaseMixin):
+            raise ParamsError(f"the LoRA {lora.model} cannot be added: {type(pipe).__name__} takes none")
+        folder = hub.find("lora.model", lora.model, [lora.file], "fal/FLUX.2-dev-Turbo")
+        pipe.load_lora_weights(folder, weight_name=lora.file, adapter_name="lora", use_safetensors=True)
+        if not any("lora" in names for names in pipe.get_list_adapters().values()):
+            raise ParamsError(f"the LoRA {lora.model}/{lora.file} has no weights for {type(pipe).__name__}")
+        pipe.set_adapters(["lora"], [lora.weight])
+    return pipe

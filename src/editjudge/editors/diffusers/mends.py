@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def mend(pipe: Any) -> None:
         LONGCAT.split_quotation, LONGCAT.len = quoted_parts, length
     if isinstance(pipe, GlmImagePipeline):
         encoder = parts["vision_language_encoder"]
-        encoder.get_image_tokens = of_one_picture(encoder.get_image_tokens)
+        encoder.get_image_tokens = partial(of_one_picture, encoder.get_image_tokens)
 
 
 def mark_picture_tokens(
@@ -49,14 +50,12 @@ def mark_picture_tokens(
     return positional, {"mm_token_type_ids": marks} | named
 
 
-def of_one_picture(tokens: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def of_one_picture(
+    tokens: Callable[..., torch.Tensor], features: torch.Tensor, grid: torch.Tensor | None = None
+) -> torch.Tensor:
     """GLM-Image's `get_image_tokens`, which takes a list of pictures' features, for the one picture (C, h, w) of an
     edit, as which the pipeline hands them on: it joins the list along what used to be the pictures' axis."""
-
-    def picture_tokens(features: torch.Tensor, grid: torch.Tensor | None = None) -> torch.Tensor:
-        return tokens(features[None] if features.ndim == 3 else features, grid)
-
-    return picture_tokens
+    return tokens(features[None] if features.ndim == 3 else features, grid)
 
 
 def quoted_parts(instruction: str) -> list[tuple[str, bool]]:

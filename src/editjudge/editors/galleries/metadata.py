@@ -18,12 +18,11 @@ class GalleryError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class GalleryLine:
-    """One prompt and its edits. raw: the line as it is written; None for a new one. number: from 1."""
+    """One prompt and its edits. raw: the line as it is written; None for a new one."""
 
     key: str
     values: Mapping[str, Any]
     raw: bytes | None = field(default=None, compare=False)
-    number: int = field(default=0, compare=False)
 
     def candidates(self) -> list[dict[str, Any]]:
         """Its edits, in order."""
@@ -46,31 +45,33 @@ def parse(data: bytes, where: str) -> list[GalleryLine]:
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not raw.strip():
             continue
-        line = _line(raw, number, f"{where}: line {number}")
-        if line.key in seen:
-            raise GalleryError(f"{where}: line {number}: key {line.key!r} stands already in line {seen[line.key]}")
-        seen[line.key] = number
-        lines.append(line)
+        at = f"{where}: line {number}"
+        try:
+            values = json.loads(raw, object_pairs_hook=_distinct, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise GalleryError(f"{at}: not JSON: {error}") from error
+        if wrong := _wrong(values):
+            raise GalleryError(f"{at}: {wrong}")
+        key = values["key"]
+        if key in seen:
+            raise GalleryError(f"{at}: key {key!r} stands already in line {seen[key]}")
+        seen[key] = number
+        lines.append(GalleryLine(key, values, raw.rstrip(b"\r")))
     return lines
 
 
-def _line(raw: bytes, number: int, where: str) -> GalleryLine:
-    try:
-        values = json.loads(raw, object_pairs_hook=_distinct, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise GalleryError(f"{where}: not JSON: {error}") from error
+def _wrong(values: Any) -> str | None:
+    """Why this is no line of a gallery; None where it is one."""
     if not isinstance(values, dict) or not isinstance(values.get("key"), str):
-        raise GalleryError(f"{where}: an object with a key expected")
+        return "an object with a key expected"
     candidates = values.get("candidates", [])
     if not isinstance(candidates, list):
-        raise GalleryError(f"{where}: candidates must be a list")
+        return "candidates must be a list"
     for each in candidates:
         if not (isinstance(each, dict) and all(isinstance(each.get(name), str) for name in ("model", "image"))):
-            raise GalleryError(f"{where}: a candidate must have model and image as texts, not {each!r:.80}")
-    names = [each["model"] for each in candidates]
-    if len(set(names)) != len(names):
-        raise GalleryError(f"{where}: a model stands twice among the candidates")
-    return GalleryLine(values["key"], values, raw.rstrip(b"\r"), number)
+            return f"a candidate must have model and image as texts, not {each!r:.80}"
+    twice = len({each["model"] for each in candidates}) != len(candidates)
+    return "a model stands twice among the candidates" if twice else None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,10 +118,9 @@ def merge(
 
 
 def _with(line: GalleryLine, model: str, image: str) -> GalleryLine:
-    if line.image(model) == image:
+    if (before := line.image(model)) == image:
         return line
     candidates = [each | {"image": image} if is_model(each, model) else each for each in line.candidates()]
-    if line.image(model) is None:
-        candidates.append({"model": model, "image": image})
+    candidates += [{"model": model, "image": image}] if before is None else []
     values = {**line.values, "candidates": candidates}
-    return GalleryLine(line.key, values, _written(values, line.raw is None or line.raw.isascii()), line.number)
+    return GalleryLine(line.key, values, _written(values, line.raw is None or line.raw.isascii()))

@@ -11,7 +11,6 @@ from editjudge.core.files import write_bytes
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.records import Row
 from editjudge.editors.galleries import pictures
-from editjudge.editors.galleries.given import METADATA, Given
 
 SHOWN = 20  # names of each kind in a line
 
@@ -35,20 +34,21 @@ class GalleryReport:
                 found.append(f"{len(names)} {word}: {', '.join(names[:SHOWN])}{more}")
         return found
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> list[Row]:
         """All names: kind, name and reason."""
-        yield from ({"kind": "missing", "name": key, "reason": pictures.NO_IMAGE} for key in self.missing)
-        yield from ({"kind": "broken", "name": key, "reason": reason} for key, reason in self.broken.items())
-        yield from ({"kind": "extra", "name": name, "reason": "of no case"} for name in self.extra)
+        found = [("missing", key, pictures.NO_IMAGE) for key in self.missing]
+        found += [("broken", key, reason) for key, reason in self.broken.items()]
+        found += [("extra", name, "of no case") for name in self.extra]
+        return [dict(zip(("kind", "name", "reason"), each, strict=True)) for each in found]
 
 
 def read(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) -> Iterator[Row]:
     """A row of the contract candidates for each case; what is missing or broken has failed with its reason.
 
-    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `given`. GalleryError.
+    path: a folder in the published form, a gallery with its metadata.jsonl, or a table, see `pictures`. GalleryError.
     """
-    given = Given(path, model)
-    folder = path if path.is_dir() and not (path / METADATA).is_file() else None
+    given = pictures.Given(path, model)
+    folder = path if path.is_dir() and not (path / pictures.METADATA).is_file() else None
     known, files = set[str](), set[str]()
     for case in cases:
         known.add(case["key"])
@@ -62,17 +62,13 @@ def read(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) ->
         else:
             report.broken[case["key"]] = row["reason"]
         yield row
-    report.extra += _others(folder, known | files) if folder else sorted(set(given.listed()) - known)
-
-
-def _others(folder: Path, known: set[str]) -> list[str]:
-    """Files whose path without its ending is none of `known`, sorted."""
-    files = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    return sorted(
-        file.as_posix()
-        for file in files
-        if file.suffix not in pictures.ENDINGS or file.with_suffix("").as_posix() not in known
-    )
+    if folder is None:
+        report.extra += sorted(set(given.listed()) - known)
+        return
+    files |= known
+    others = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    own = {name + ending for name in files for ending in pictures.ENDINGS}
+    report.extra += sorted({file.as_posix() for file in others} - own)
 
 
 def write(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int:

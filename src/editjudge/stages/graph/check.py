@@ -23,8 +23,7 @@ from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Text, known, named, read_what_is_right
-from editjudge.editors.api.settings import ApiSetting
-from editjudge.editors.settings import Editors
+from editjudge.editors.settings import ApiSetting, Editors
 from editjudge.engine.unfinished import Shares
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics

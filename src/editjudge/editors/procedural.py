@@ -16,6 +16,9 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
+from editjudge.editors.protocol import Edited, EditFailed, Request
+from editjudge.editors.settings import ProceduralSetting
+from editjudge.engine import resume
 from editjudge.sources.builtin import operations
 
 PRESERVE_OBJECT = ("replace_background",)
@@ -60,33 +63,21 @@ def edit_image(source: np.ndarray, edit: dict[str, Any], kind: str, amount: floa
 
 
 def carry_out(source: np.ndarray, edit: dict[str, Any]) -> Scene:
-    mask = _object_mask(source, edit)
-    clean = _render(source, edit, mask)
-    return Scene(source, edit, mask, clean, _preserved(source, edit, mask))
-
-
-def _object_mask(source: np.ndarray, edit: dict[str, Any]) -> np.ndarray:
-    shape = source.shape[:2]
-    if edit["operation"] == "tone":
-        return np.ones(shape, bool)
-    if edit["operation"] == "add":
-        _, alpha = operations.donor(edit["donor"], edit["donor_region"])
-        return operations.added_mask(shape, tuple(edit["box"]), alpha)
-    mask = regions.polygon_mask(edit["polygon"], *shape)
-    if not mask.any():
-        raise ValueError("the polygon of the edit has no area in the image")
-    return mask
-
-
-def _preserved(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
-    operation = edit["operation"]
+    """The edit without damage. Raises ValueError: its polygon has no area in the image, or the operation is unknown."""
+    operation, shape = edit["operation"], source.shape[:2]
     if operation == "tone":
-        return np.ones_like(mask)
-    if operation in PRESERVE_OBJECT:
-        return mask
-    if operation == "resize":
-        mask = mask | operations.resized_mask(mask, edit["factor"])
-    return ~regions.dilate(mask, 2)
+        mask = np.ones(shape, bool)
+    elif operation == "add":
+        _, alpha = operations.donor(edit["donor"], edit["donor_region"])
+        mask = operations.added_mask(shape, tuple(edit["box"]), alpha)
+    else:
+        mask = regions.polygon_mask(edit["polygon"], *shape)
+        if not mask.any():
+            raise ValueError("the polygon of the edit has no area in the image")
+    clean = _render(source, edit, mask)
+    changed = mask | operations.resized_mask(mask, edit["factor"]) if operation == "resize" else mask
+    preserve = mask if operation in ("tone", *PRESERVE_OBJECT) else ~regions.dilate(changed, 2)
+    return Scene(source, edit, mask, clean, preserve)
 
 
 def _render(source: np.ndarray, edit: dict[str, Any], mask: np.ndarray) -> np.ndarray:
@@ -136,13 +127,17 @@ def _damaged_by(scene: Scene, damage: Damage, wanted: float, seed: int) -> Made:
 
 
 def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
-    """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it."""
+    """Edits the whole box: the object's box and a margin around it, or, where the object is kept, less than it.
+
+    Of a tone, which has no object: a box of `strength` of the image's area, at a random place.
+    """
     height, width = scene.mask.shape
     operation = scene.edit["operation"]
     if operation == "tone":
-        x0, y0, x1, y1 = _random_box(height, width, strength, rng)
+        h, w = max(int(height * strength**0.5), 1), max(int(width * strength**0.5), 1)
+        y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
         image = scene.clean.copy()
-        image[y0:y1, x0:x1] = operations.tone(scene.clean[y0:y1, x0:x1], scene.edit["tone_of_box"])
+        image[y : y + h, x : x + w] = operations.tone(image[y : y + h, x : x + w], scene.edit["tone_of_box"])
         return image
     box = regions.mask_box(scene.mask)
     if operation in PRESERVE_OBJECT:
@@ -157,13 +152,6 @@ def _box(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
     opacity = min(1.0, strength / OPAQUE_FROM)  # a slim object leaves much of its box free: faint at first
     image = scene.clean + opacity * (_render(scene.source, scene.edit, wide) - scene.clean.astype(np.float64))
     return image.round().astype(np.uint8)
-
-
-def _random_box(height: int, width: int, share: float, rng: np.random.Generator) -> regions.Box:
-    """A box of `share` of the image's area, at a random place."""
-    h, w = max(int(height * share**0.5), 1), max(int(width * share**0.5), 1)
-    y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-    return x, y, x + w, y + h
 
 
 def _leaky(scene: Scene, strength: float, rng: np.random.Generator) -> np.ndarray:
@@ -208,3 +196,20 @@ def parse_edit(text: str | None) -> dict[str, Any]:
     if not text:
         raise ValueError("the record says no procedural edit: the embedded editors cannot carry it out")
     return json.loads(text)
+
+
+class ProceduralEditor:
+    """Carries out the edit that a record says. The random numbers depend on the seed, the model and the key alone."""
+
+    def __init__(self, model: str, setting: ProceduralSetting) -> None:
+        self.model, self.setting = model, setting
+
+    def edit(self, request: Request) -> Edited:
+        """Raises EditFailed (no_edit) where the record says no edit, or one that cannot be carried out on its image."""
+        name = resume.fingerprint(self.model, request.key)
+        rng = np.random.default_rng([self.setting.seed, *name.encode()])
+        try:
+            edit, source = parse_edit(request.edit), images.decode(request.image)
+            return Edited(*edit_image(source, edit, self.setting.kind, self.setting.amount, rng))
+        except ValueError as error:
+            raise EditFailed("no_edit", str(error)) from error

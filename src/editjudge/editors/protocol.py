@@ -1,0 +1,149 @@
+"""One edit: what an editor is asked and answers, what its image must be like, and what became of it.
+
+An image that fails `check` is a failed record: no judge or measure ever sees it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from editjudge.core import images
+from editjudge.core.errors import PIPELINE_ERRORS, describe
+
+BLACK = 2  # of 255; an image no lighter than this anywhere is what a safety checker leaves
+ASPECT_MOST = 1.25
+SIDE_SHARE, SIDE_ENOUGH = 0.25, 512
+# By name, so that torch need not be imported: its out-of-memory error is a RuntimeError, and after the device error the
+# process cannot use its GPU any more.
+KINDS = {"MemoryError": "out_of_memory", "OutOfMemoryError": "out_of_memory", "AcceleratorError": "device_error"}
+# Failures that the same editor would only repeat. The others depend on the machine, the network or the hour: they are
+# not kept, and the next run tries them again.
+LASTING = frozenset(
+    {"bad_source", "no_edit", "wrong_output", "not_finite", "all_black", "wrong_size", "safety_checker", "refused"}
+)
+DAMAGE_DECIMALS = 4
+BEST = 5  # the highest quality of reward-conditioned instructions
+
+
+@dataclass(frozen=True)
+class Request:
+    """One edit that is wanted. image: the source as it came (PNG, JPEG or WebP bytes). use: which call arguments."""
+
+    key: str
+    instruction: str
+    image: bytes
+    edit: str | None  # JSON of the embedded editors' settings; None where a source has none
+    use: Literal["data", "benchmark"]
+    seed: int  # of this record and model, 0..2**63-1: fingerprint of (setting seed, model, key)
+
+
+Requests: TypeAlias = Iterator[tuple[str, Request]]
+"""Edits that are wanted, each with a name; read as they are made."""
+
+
+@dataclass(frozen=True)
+class Edited:
+    """image: RGB, uint8, (H, W, 3). damage: known truth, None where it is not known."""
+
+    image: np.ndarray
+    damage: float | None
+
+
+class EditFailed(ValueError):
+    """The edit cannot be made; the message is the record's reason. kind: a short word that metrics count."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class Editor(Protocol):
+    """An editor in this process. It may raise EditFailed, and what core.errors.PIPELINE_ERRORS names."""
+
+    def edit(self, request: Request) -> Edited: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """image: PNG, None where the edit failed. damage: None where it is not known. kind and reason: of a failure."""
+
+    image: bytes | None
+    damage: float | None = None
+    kind: str | None = None
+    reason: str | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether another try would give the same."""
+        return self.kind is None or self.kind in LASTING
+
+
+Keep: TypeAlias = Callable[[str, Outcome], None]
+"""Gets the name of each edit with what became of it, as soon as it is there."""
+
+
+def attempt(edit: Callable[[Request], Edited], request: Request) -> Outcome:
+    """Have one edit made and check it. A source that cannot be decoded is not asked for."""
+    try:
+        source = images.decode(request.image)
+    except images.ImageError as error:
+        return Outcome(None, kind="bad_source", reason=str(error))
+    try:
+        edited = edit(request)
+        check(source, edited.image)
+    except EditFailed as error:
+        return Outcome(None, kind=error.kind, reason=str(error))
+    except (MemoryError, *PIPELINE_ERRORS) as error:
+        names = (kind.__name__ for kind in type(error).__mro__)
+        return Outcome(None, None, next((KINDS[name] for name in names if name in KINDS), "exception"), describe(error))
+    damage = None if edited.damage is None else round(edited.damage, DAMAGE_DECIMALS)
+    return Outcome(images.encode_png(edited.image), damage)
+
+
+def check(source: np.ndarray, edited: np.ndarray) -> None:
+    """Raise EditFailed where `edited` is no image, or not one of `source` edited; both RGB, uint8, (H, W, 3).
+
+    Kinds: wrong_output (not of that form), not_finite (NaN or infinity), all_black (unless the source is), wrong_size:
+    once resized to the source, it would not lie over it. Editing models snap sizes to their own steps, and APIs to a
+    few formats: an aspect ratio that differs by a factor of up to ASPECT_MOST is allowed (16:9 made 3:2 is 1.19; 4:3
+    made square is 1.33), and any size from a quarter of the source's long side, or 512 pixels, on.
+    """
+    if not isinstance(edited, np.ndarray):
+        raise EditFailed("wrong_output", f"the editor returned no array but {type(edited).__name__}")
+    if np.issubdtype(edited.dtype, np.floating) and not np.isfinite(edited).all():
+        raise EditFailed("not_finite", "the edited image has NaN or infinite values")
+    if edited.dtype != np.uint8 or edited.ndim != 3 or edited.shape[2] != 3 or not edited.size:
+        raise EditFailed("wrong_output", f"the editor returned {edited.dtype} of shape {edited.shape}, no RGB image")
+    if edited.max() <= BLACK < source.max():
+        raise EditFailed("all_black", "the edited image is all black, as a safety checker leaves it")
+    (height, width), (own_height, own_width) = edited.shape[:2], source.shape[:2]
+    too_small = max(height, width) < min(SIDE_SHARE * max(own_height, own_width), SIDE_ENOUGH)
+    if too_small or not 1 / ASPECT_MOST <= (width * own_height) / (height * own_width) <= ASPECT_MOST:
+        sizes = f"{width} x {height} from {own_width} x {own_height} pixels"
+        how = "too small" if too_small else "of another shape"
+        raise EditFailed("wrong_size", f"the edited image is {how}: {sizes}")
+
+
+def with_score(instruction: str, score: int | None) -> str:
+    """A reward-conditioned instruction (ADIEE, Chen et al. 2025; after HIVE): behind it, the edit's quality in words.
+
+    An editor that was trained with the score of each edit in its instruction is asked for the best one at inference.
+    None: the instruction as it is. ValueError: the score is not 1..5.
+    """
+    if score is None:
+        return instruction
+    if not 1 <= score <= BEST:
+        raise ValueError(f"1 to {BEST} expected, not {score}")
+    told = instruction.rstrip()
+    stop = "" if told[-1:] in (".", "!", "?") else "."
+    return f"{told}{stop} The image quality is {score} out of five."
+
+
+def out_of_five(value: float, low: float, high: float) -> int:
+    """A score between low and high as 1..5, to the nearest; beyond them 1 or 5. ValueError where high is not above."""
+    if not high > low:
+        raise ValueError(f"the highest score, {high:g}, is not above the lowest, {low:g}")
+    share = min(max((value - low) / (high - low), 0.0), 1.0)
+    return 1 + int(share * (BEST - 1) + 0.5)
