@@ -30,7 +30,7 @@ from editjudge.measures.annotation import direct, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
-from editjudge.statistics import ranking
+from editjudge.statistics import boards
 
 Picture: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 Boxes: TypeAlias = Sequence[tuple[int, int, int, int]]
@@ -289,9 +289,9 @@ def rank(
     (['x', 'y'], 1)
     """
     setting = {"prior": prior, "weighting": weighting, "ties": ties, "replicates": replicates, "seed": seed}
-    setting |= {"anchor": anchor or ranking.NO_ANCHOR, "anchor_rating": anchor_rating, "exclude": tuple(exclude)}
+    setting |= {"anchor": anchor or boards.NO_ANCHOR, "anchor_rating": anchor_rating, "exclude": tuple(exclude)}
     paths = [Path(file) for file in files]
-    details = ranking.rank_files(paths, setting, models, judge, by)
+    details = boards.rank_files(paths, setting, models, judge, by)
     counts = {name: details[name] for name in ("models", "matches", "ties", "unscored", "warnings")}
     return Ranking(**counts, details=details)
 

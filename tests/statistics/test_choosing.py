@@ -80,7 +80,7 @@ def test_allocation_lowers_the_sum_of_variances_most():
 
 
 def test_allocation_prefers_close_models_and_keeps_within_the_room():
-    fitted = ratings.Fit(np.array([4.0, 3.9, -7.9]), np.zeros(1), np.eye(3) - 1 / 3, True, 1.0, "balanced", "davidson")
+    fitted = ratings.Fit(np.array([4.0, 3.9, -7.9]), np.zeros(1), np.eye(4), True, "balanced", "davidson")
     given = choosing.allocate(fitted, pairs_of(3), np.array([5, 100, 100]), 6)
     assert given[0] == 5
     assert given.sum() == 6
@@ -133,8 +133,7 @@ def test_forty_percent_of_the_questions_reach_the_width_of_all_pairs(spread, pro
 
     1.01 times as wide as all pairs with models about as far apart as on the probe set, 1.03 times with closer ones; the
     same number of questions at random is 1.06 and 1.16 times as wide. tools/trials/simulations.py has the hard cases.
-    prompts: against all pairs on so many of the prompts, 40 % of those questions, on any prompt, are narrower.
-    """
+    prompts: against all pairs on so many of the prompts, 40 % of those questions, on any prompt, are narrower."""
     found = []
     for seed in range(20):
         outcomes = arena(seed, spread=spread)

@@ -70,8 +70,7 @@ def from_counts(table, models):
 # PlackettLuce (H. Turner, J. van Etten, D. Firth, I. Kosmidis), whose vignette prints estimates and standard errors.
 PUDDING = """
 1 2 19 22 16, 1 3 16 19 12, 2 3 19 19 10, 1 4 18 23 13, 2 4 23 19  9, 3 4 19 20 15, 1 5 13 19 18, 2 5 16 20 12,
-3 5 16 15 17, 4 5 17 14 16, 1 6 18 21 12, 2 6 22 20 12, 3 6 13 18 10, 4 6 14 19 18, 5 6 11 21 12
-"""
+3 5 16 15 17, 4 5 17 14 16, 1 6 18 21 12, 2 6 22 20 12, 3 6 13 18 10, 4 6 14 19 18, 5 6 11 21 12"""
 
 
 def test_davidsons_example_of_chocolate_puddings():
@@ -97,8 +96,7 @@ def test_the_example_of_bradleyterryscalable_with_draws_as_halves(contests, esti
     """The data set `toy_data` of the R package BradleyTerryScalable (E. Kaye, D. Firth), its two connected components.
 
     Its README prints the estimates, centred and best first, and their standard errors. They are those where its EM
-    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's.
-    """
+    algorithm stopped at a tolerance of 1e-3: the last digits are its, not the solution's."""
     rows = [(p, c[:3], c[4:], int(c[3] == ">")) for p, c in enumerate(contests.split())]
     names = ("Han", "Gal", "Fin") if "Han" in contests else ("Cyd", "Amy", "Ben", "Dan")
     fitted = fit(from_rows(rows, names), alpha=0, ties="halves")
@@ -110,8 +108,7 @@ def test_golden_scores_of_evalica_on_real_matches():
     """llmfao.csv (8,931 matches of 59 models, 3,471 ties) with evalica's own scores: github.com/dustalov/evalica.
 
     Its `newman` is Davidson's model without a penalty (M. E. J. Newman, JMLR 24, 2023), `bradley_terry` has ties as
-    halves, `counting` and `average_win_rate` are sums and means of the table of wins.
-    """
+    halves, `counting` and `average_win_rate` are sums and means of the table of wins."""
     folder = Path(os.environ.get("EDITJUDGE_SHARED", "")) / "data/matches"
     if "EDITJUDGE_SHARED" not in os.environ or not (folder / "llmfao.csv").is_file():
         pytest.skip("EDITJUDGE_SHARED names no folder with data/matches/llmfao.csv and llmfao-golden.csv of evalica")
@@ -122,7 +119,7 @@ def test_golden_scores_of_evalica_on_real_matches():
     models = sorted({row[side] for row in votes for side in ("left", "right")})
     outcome = {"left": 1, "right": -1, "tie": 0}
     matches = from_rows([(p, v["left"], v["right"], outcome[v["winner"]]) for p, v in enumerate(votes)], models)
-    rates = win_rates(matches)
+    rates = win_rates(matches)[0]
     assert np.nanmean(rates, axis=1) == pytest.approx([golden["average_win_rate", name] for name in models])
     met = count(matches, "by_matches")
     points = np.zeros(len(models))
@@ -439,7 +436,7 @@ def test_ties_as_halves_are_bradley_terry_on_doubled_wins(alpha):
 
 def test_win_rates_by_hand():
     rows = [(0, "a", "b", 1), (1, "b", "a", 1), (2, "a", "b", 0), (3, "a", "b", 1), (0, "c", "b", 0)]
-    rates = win_rates(from_rows(rows, "abc"))
+    rates = win_rates(from_rows(rows, "abc"))[0]
     assert np.array_equal(
         rates, [[np.nan, 2.5 / 4, np.nan], [1.5 / 4, np.nan, 0.5], [np.nan, 0.5, np.nan]], equal_nan=True
     )
@@ -449,13 +446,13 @@ def test_win_rates_by_hand():
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(0.2, 1))
 def test_win_rates_follow_names_and_sides(seed, models, share):
     matches, _ = simulate(seed, models, 2, 10, share)
-    rates = win_rates(matches)
+    rates = win_rates(matches)[0]
     pairs = ~np.isnan(rates)
     assert np.allclose((rates + rates.T)[pairs], 1)
     order = np.random.default_rng(seed).permutation(models)
-    assert np.array_equal(win_rates(renamed(matches, order)), rates[np.ix_(order, order)], equal_nan=True)
+    assert np.array_equal(win_rates(renamed(matches, order))[0], rates[np.ix_(order, order)], equal_nan=True)
     swapped = dataclasses.replace(matches, first=matches.second, second=matches.first, outcome=-matches.outcome)
-    assert np.array_equal(win_rates(swapped), rates, equal_nan=True)
+    assert np.array_equal(win_rates(swapped)[0], rates, equal_nan=True)
 
 
 def test_misuse_is_refused():

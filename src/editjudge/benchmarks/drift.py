@@ -19,8 +19,7 @@ def compare(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
 
     change: the mean of new less old over the edits that both rated, each the mean of its runs, with its 95 % interval
     over photos; changed: the share of edits whose score is another, with its interval; same_reply: of edits whose
-    replies are the same to the letter. only_old, only_new: edits that one set alone could read.
-    """
+    replies are the same to the letter. only_old, only_new: edits that one set alone could read."""
     sides: list[Rated] = [grouped(rows, "rater", "model", "key") for rows in (old, new)]
     found = []
     for rater in sorted({key[0] for key in sides[0]} & {key[0] for key in sides[1]}):

@@ -1,8 +1,7 @@
 """People's yes and no about the dialogues of a suite of several turns, from a table, and how far people agree.
 
 CSV: id (the dialogue), model, rater, and content_memory, content_understanding and version_backtracking, each yes or
-no, or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275).
-"""
+no, or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

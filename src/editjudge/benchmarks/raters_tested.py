@@ -38,8 +38,7 @@ def near(known: Sequence[KnownRating], untrained: Sequence[Rating], trained: Seq
 
     untrained, trained: what the base and the trained rater say of each edit. test: of the trained rater;
     test_untrained: of its base; gain: the first less the second on the same rows; exact: how often the trained one
-    hits what is known.
-    """
+    hits what is known."""
     found = []
     for truth in sorted({each.truth for each in known}):
         own = [n for n, each in enumerate(known) if each.truth == truth]

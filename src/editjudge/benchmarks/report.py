@@ -1,7 +1,6 @@
 """What judges' verdicts on a reward benchmark say: accuracies, agreement, tuples, correlations, papers' figures.
 
-A verdict is a row of `stages/verdicts.schema.json`, whoever gave it.
-"""
+A verdict is a row of `stages/verdicts.schema.json`, whoever gave it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,8 +88,7 @@ def _ends(figures: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
 def four_way(rows: Rows) -> dict[str, Any] | None:
     """Accuracy where Both good and Both bad are told apart, as people did; None where they did not.
 
-    Only a scorer's Tie is either; that of a judge of pairs, who is not asked which, is wrong.
-    """
+    Only a scorer's Tie is either; that of a judge of pairs, who is not asked which, is wrong."""
     if not any(row["label"] in ("Both good", "Both bad") for row in rows):
         return None
     return agreement.share([row["answer"] == row["label"] for row in rows], [row["cluster"] for row in rows])
@@ -172,8 +170,7 @@ def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, A
 def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
     """Rank correlation with people's ratings, for benchmarks that rate one edit at a time.
 
-    A scorer's are its scores; what a judge of pairs prefers makes scores of single edits only within a prompt.
-    """
+    A scorer's are its scores; what a judge of pairs prefers makes scores of single edits only within a prompt."""
     ratings, compared, photos, scores = {}, [], dict[str, str](), dict[pointwise.Edit, float | None]()
     for item, row in zip(items, rows, strict=True):
         if item.ratings is not None and item.models is not None and item.group is not None:

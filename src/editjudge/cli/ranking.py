@@ -23,7 +23,6 @@ from editjudge.editors.galleries import pictures, suite_gallery
 from editjudge.engine import unfinished
 from editjudge.models.endpoint.spending import cost_rows
 from editjudge.statistics import boards
-from editjudge.statistics.ranking import agreement_with
 
 RANKED = ("rank", "model", "rating", "low", "high", "matches")
 DRIFTED = ("rater", "dimension", "edits", "old", "new", "change", "low", "high", "changed", "same_reply")
@@ -81,7 +80,8 @@ def rank(
     table(RANKED, [[row[name] for name in RANKED] for row in found.models], digits=1)
     print(f"{found.matches} matches, {found.ties} ties, {found.unscored} unscored")
     if against:
-        board["agreement"] = agreed = agreement_with(board, against, column)
+        rated = {row["model"]: row["rating"] for row in found.models}
+        board["agreement"] = agreed = boards.agreement(rated, boards.read(against, column))
         print(f"agreement with {against}: " + ", ".join(f"{name} {value}" for name, value in agreed.items()))
     if json:
         records.write_json(json, board)

@@ -1,7 +1,6 @@
 """Tables and charts (Vega-Lite specifications) of the report, from metrics and plot files.
 
-A missing file leaves its table or chart empty, and the page says which stage writes it.
-"""
+A missing file leaves its table or chart empty, and the page says which stage writes it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,6 @@
 """What the gallery shows: sources with their edits and pairs of these, as plain rows.
 
-On the page sides are "A" and "B", a tie is "T", no verdict is None, and numbers have four significant digits.
-"""
+On the page sides are "A" and "B", a tie is "T", no verdict is None, and numbers have four significant digits."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +27,7 @@ class GalleryPrompt:
 
     kind: TRAINING, ARENA or the name of a benchmark. edits: in each, `image` and `difference` are numbers of
     `PageImages`, and `layers` are its own. pairs: each names its edits as `a` and `b`, and has judges' verdicts as
-    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own.
-    """
+    `judged`. source: the number of its image. layers: of the source, and of each edit that has none of its own."""
 
     kind: str
     task: str
@@ -92,8 +90,7 @@ def as_json(prompts: Sequence[GalleryPrompt]) -> Row:
 def chosen(prompts: Sequence[GalleryPrompt], most: int) -> list[GalleryPrompt]:
     """Whole prompts with `most` pairs in all, the same number of each kind and task as far as they go.
 
-    Of a kind and task those come first whose key has the smaller hash. In the order in which they were given.
-    """
+    Of a kind and task those come first whose key has the smaller hash. In the order in which they were given."""
     if sum(len(prompt.pairs) for prompt in prompts) <= most:
         return list(prompts)
     by_kind: dict[tuple[str, str], list[GalleryPrompt]] = {}

@@ -13,8 +13,7 @@ def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[
     """A row for each stage: name, description, number of items, depth, and the stages that it reads from.
 
     graph: dvc.yaml. values: params.yaml; `foreach` names its sections. records: how many each stage wrote. The stage
-    `code` is left out: all others read it.
-    """
+    `code` is left out: all others read it."""
     stages = {name: entry for name, entry in graph["stages"].items() if name != "code"}
     outs = {name: _outs(entry) for name, entry in stages.items()}
     reads = {

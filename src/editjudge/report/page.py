@@ -1,8 +1,7 @@
 """The page as one HTML file with template, style, scripts and data; it loads nothing from the network.
 
 Data are embedded as JSON, which browsers do not run, and scripts insert them as text, never as HTML. A
-Content-Security-Policy allows only the page's own scripts, by their hashes.
-"""
+Content-Security-Policy allows only the page's own scripts, by their hashes."""
 
 import base64
 import hashlib
@@ -30,8 +29,7 @@ GALLERY = {"gallery": "Gallery"}
 def render(title: str, data: dict[str, Any]) -> str:
     """The page: the graph's `results` above the gallery of `prompts`, the gallery alone, or one pair.
 
-    With results it holds the library that draws Vega-Lite specifications (0.9 MB).
-    """
+    With results it holds the library that draws Vega-Lite specifications (0.9 MB)."""
     template, style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in FILES)
     scripts = [script, *([chart_script()] if "results" in data else [])]
     one = sum(len(prompt["pairs"]) for prompt in data["prompts"]) == 1

@@ -20,8 +20,7 @@ class PageImages:
     """The images of one page, each stored once. rows: size, file and thumbnail of each, by its number.
 
     folder: where whole images are written, unchanged if no side is longer than `side` pixels, else as a smaller JPEG.
-    None: the page holds the whole images.
-    """
+    None: the page holds the whole images."""
 
     def __init__(self, folder: Path | None, side: int) -> None:
         self.folder, self.side = folder, side

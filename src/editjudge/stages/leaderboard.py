@@ -24,7 +24,7 @@ from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import LeaderboardSetting, read_panel
 from editjudge.statistics import boards, clustered, matches
-from editjudge.statistics.ranking import board_of, parts, taking_part, unrated, win_rates
+from editjudge.statistics.boards import board_of, parts, taking_part, unrated, win_rates
 from editjudge.statistics.transitivity import transitivity
 
 KEYS = ["judge", "dimension"]

@@ -4,8 +4,7 @@ Winners are "Image A", "Image B" and "Tie"; None is an answer that could not be 
 true winner. A Tie is therefore wrong where the truth names an image, a named image is wrong where the truth is a Tie,
 and so is an answer that could not be read: all stay in the denominator, and every report counts them. Where people said
 "Both good" or "Both bad", the truth is a Tie (`folded`). `decided` is the accuracy over the questions whose truth names
-an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie.
-"""
+an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,8 +28,7 @@ def accuracy_report(
     mean_over_tasks_high; per_task: {task: {n, correct, accuracy, low, high, scored, unparsed, ties}}, sorted by task;
     and decided: the same counts over the questions whose truth names an image, None where there is none.
 
-    Raises ValueError for no rows, lengths that differ and a missing cluster.
-    """
+    Raises ValueError for no rows, lengths that differ and a missing cluster."""
     pairs = list(zip(truths, winners, strict=True))
     rows: dict[str, list[int]] = {task: [] for task in sorted(set(tasks))}
     for row, (task, _) in enumerate(zip(tasks, pairs, strict=True)):
@@ -66,8 +64,7 @@ def position_bias(
     drawn, and makes it narrower); and p, that of no bias: the sign test with whole clusters, `clustered.sign_flip`.
     Shares are None where nothing was scored.
 
-    Raises ValueError for lengths that differ and a missing cluster.
-    """
+    Raises ValueError for lengths that differ and a missing cluster."""
     asked = list(zip(first_order_winners, second_order_winners, clusters, strict=True))
     scored = [(first, second) for first, second, _ in asked if first is not None and second is not None]
     groups = [cluster for first, second, cluster in asked if first is not None and second is not None]
@@ -115,8 +112,7 @@ def tuple_accuracy(
 
     Returns n, correct, accuracy, low and high (95 %, over whole clusters), unscored (tuples with an unread answer),
     incomplete, and per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346,
-    section 2.2. Raises ValueError for no rows, lengths that differ, and one tuple of two sizes.
-    """
+    section 2.2. Raises ValueError for no rows, lengths that differ, and one tuple of two sizes."""
     tuples: dict[Any, list[Pair]] = {}
     size_of: dict[Any, int] = {}
     cluster_of = dict(zip(groups, clusters, strict=True))
@@ -147,8 +143,7 @@ def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) ->
     it is the usual figure of GenAI-Bench and AURORA-Bench for judges that give scores and never say Tie.
 
     Returns n, scored, correct, accuracy and threshold. Source: D. Deutsch, G. Foster and M. Freitag, Ties matter,
-    EMNLP 2023, arXiv 2305.14324. Raises ValueError for lengths that differ and margins that are not finite.
-    """
+    EMNLP 2023, arXiv 2305.14324. Raises ValueError for lengths that differ and margins that are not finite."""
     read = [(SIGNS[t], m) for t, m in zip(truths, margins, strict=True) if m is not None]
     signs, values = np.array(read, float).reshape(-1, 2).T
     if not np.isfinite(values).all():
@@ -178,8 +173,7 @@ def exchanged(winner: Winner | None) -> Winner | None:
 def report(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Both reports of one judge's rows of `stages/verdicts.schema.json`: `accuracy` (of `winner`) and `position`.
 
-    Raises ValueError as `accuracy_report` and `position_bias`.
-    """
+    Raises ValueError as `accuracy_report` and `position_bias`."""
     names = ("task", "truth", "winner", "forward", "backward", "cluster")
     column = {name: [row[name] for row in verdicts] for name in names}
     orders = column["forward"], [exchanged(winner) for winner in column["backward"]]

@@ -1,86 +1,179 @@
-"""A leaderboard as a table for people, and how far it agrees with another one."""
+"""Leaderboards of matches: who takes part, the ratings, their parts by task or dimension, warnings; a board as a table
+for people, and how far it agrees with another one."""
 
-import csv
-import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic.dataclasses import dataclass
 
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
-from editjudge.core.settings import known
+from editjudge.core.settings import FORBID, Count, Real, Text, known
+from editjudge.core.settings import read as read_setting
+from editjudge.statistics import matches, ratings
 from editjudge.statistics.clustered import Z
 
+NO_ANCHOR = "none"
 COLUMNS = ("rank", "model", "rating", "low", "high", "rank_low", "rank_high", "p_best", "matches")
 Rows = list[dict[str, Any]]
 
 
-def table(board: Mapping[str, Any]) -> Rows:
-    """One row a model, best first: COLUMNS, and its rating in each of the board's `dimensions`."""
-    apart = {
-        part["dimension"]: {row["model"]: row["rating"] for row in part["models"]}
-        for part in board.get("dimensions", ())
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class RankSetting:
+    """How matches are rated.
+
+    prior: L2 penalty on the centred abilities; weak (0.01) keeps them finite and no more; published is GEditBench v2's
+    1, which draws models that almost always win or lose towards the others, by hundreds of points. weighting: balanced
+    gives every dimension the same total weight. ties: davidson has one tie parameter a dimension; halves is
+    Bradley-Terry, a tie being half a win of either side. replicates: bootstrap draws for the intervals of ranks; 0: no
+    intervals. anchor: a model that stands at anchor_rating; intervals are those of the distance to it. exclude: models
+    whose matches are left out of all boards."""
+
+    prior: Literal["weak", "published"]
+    weighting: Literal["balanced", "by_matches"]
+    ties: Literal["davidson", "halves"]
+    replicates: Count
+    seed: Count
+    anchor: Text = NO_ANCHOR
+    anchor_rating: Real = 1000.0
+    exclude: tuple[Text, ...] = ()
+
+
+def board_of(found: ratings.Matches, setting: dict[str, Any]) -> ratings.Leaderboard:
+    """The leaderboard under `setting`, the fields of RankSetting. ValueError as `ratings`."""
+    given = {name: setting[name] for name in ("weighting", "ties", "replicates", "seed")}
+    anchor = None if setting["anchor"] == NO_ANCHOR else (setting["anchor"], setting["anchor_rating"])
+    return ratings.leaderboard(found, alpha=ratings.PRIORS[setting["prior"]], anchor=anchor, **given)
+
+
+def taking_part(table: pd.DataFrame, setting: dict[str, Any]) -> pd.DataFrame:
+    """The matches without the models of `exclude`. FileError if one, or the anchor, is no model of the table."""
+    models, excluded = {*table["model_a"], *table["model_b"]}, {*setting["exclude"]}
+    for field, name in [*(("exclude", name) for name in setting["exclude"]), ("anchor", setting["anchor"])]:
+        if name not in (*models, NO_ANCHOR) or (field == "anchor" and name in excluded):
+            raise FileError(f"leaderboard.{field} has {name!r}: {known(name, sorted(models - excluded))}")
+    return table[~table[["model_a", "model_b"]].isin(excluded).any(axis=1)]
+
+
+def parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> Rows:
+    """A leaderboard for each value of a column (such as task), in order of its name; nulls apart.
+
+    `reason` says why one has no models: no match has a verdict, or `ratings.leaderboard` refuses them."""
+    found = []
+    for name, rows in table.groupby(column):
+        try:
+            board, reason = board_of(matches.numbered(rows), setting), None
+        except ValueError as error:
+            board, reason = ratings.Leaderboard([], {}, [], 0, []), str(error)
+        found.append({column: name, **vars(board), "reason": reason})
+    return found
+
+
+def unrated(table: pd.DataFrame, found: ratings.Matches) -> list[str]:
+    """A warning for each model and each dimension none of whose matches has a verdict."""
+    sides = {*table["model_a"], *table["model_b"]}
+    missing = [f"model {name}" for name in sorted(sides - set(found.models))]
+    missing += [f"dimension {name}" for name in sorted({*table["dimension"]} - set(found.dimensions))]
+    return [f"{name} has no match with a verdict: it is not rated" for name in missing]
+
+
+def win_rates(found: ratings.Matches) -> dict[str, Any]:
+    """The matrix of win rates, row against column, a tie being half a win, None if two models never met.
+
+    `n` has the number of matches behind each."""
+    rates, met = ratings.win_rates(found)
+    shown = [[None if math.isnan(x) else x for x in row] for row in rates.tolist()]
+    return {"models": list(found.models), "rates": shown, "n": met.astype(int).tolist()}
+
+
+def rank_files(
+    files: Sequence[Path],
+    given: dict[str, Any],
+    models: Collection[str] | None = None,
+    judge: str | None = None,
+    by: Collection[str] = (),
+) -> dict[str, Any]:
+    """The leaderboard of match files: `models`, `tie`, win rates, counts, warnings, and `by_<column>` for each of `by`.
+
+    given: fields of RankSetting. models, judge: see `matches.load`. ParamsError, FileError, MatchError."""
+    setting = vars(read_setting("rank", RankSetting, given))
+    table = taking_part(matches.load(files, models, judge), setting)
+    found = matches.numbered(table)
+    try:
+        board = board_of(found, setting)
+    except ValueError as error:  # matches that cannot be rated
+        raise FileError(str(error)) from error
+    warnings = board.warnings + unrated(table, found)
+    unclear = [] if models else [name for name in table["prompt"] if "_pair_" in name]
+    if unclear:
+        told = "have _pair_ in their name: if it belongs to a model's, list the models (--models)"
+        warnings.append(f"prompts such as {unclear[0]!r} {told}")
+    return {
+        **{name: getattr(board, name) for name in ("models", "tie", "separated", "clusters")},
+        "matches": len(table),
+        "ties": int((found.outcome == 0).sum()),
+        "unscored": len(table) - len(found.outcome),
+        "win_rates": win_rates(found),
+        "warnings": warnings,
+        **{f"by_{column}": parts(table, column, setting) for column in by},
     }
-    return [
-        {name: row[name] for name in COLUMNS} | {name: its.get(row["model"]) for name, its in apart.items()}
-        for row in board["models"]
-    ]
 
 
 def as_markdown(rows: Rows) -> str:
+    """A table of GitHub's form; floats from -1 to 1 with three decimals, others with none."""
     names = list(rows[0]) if rows else list(COLUMNS)
     lines = [names, ["---"] * len(names), *([_shown(row[name]) for name in names] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) <= 1 else f"{value:.0f}"
-    return str(value).replace("|", "\\|")
+    return "-" if value is None else str(value).replace("|", "\\|")
 
 
-def as_csv(rows: Rows) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def as_json(rows: Rows) -> str:
-    return json.dumps(rows, indent=2, allow_nan=False) + "\n"
-
-
-WRITERS: dict[str, Callable[[Rows], str]] = {".md": as_markdown, ".csv": as_csv, ".json": as_json}
+WRITERS: dict[str, Callable[[Rows], str]] = {
+    ".md": as_markdown,
+    ".csv": lambda rows: pd.DataFrame(rows, columns=None if rows else [*COLUMNS], dtype=object).to_csv(index=False),
+    ".json": lambda rows: json.dumps(rows, indent=2, allow_nan=False) + "\n",
+}
 
 
 def write(file: Path, board: Mapping[str, Any]) -> None:
-    """The board's table in the form that the file's ending says. FileError for another."""
+    """One row a model, best first, in the form that the file's ending says: COLUMNS, and its rating in each of the
+    board's `dimensions`. FileError for another ending."""
     if file.suffix not in WRITERS:
         raise FileError(f"{file}: {known(file.suffix, WRITERS)}")
-    write_bytes(file, WRITERS[file.suffix](table(board)).encode())
+    apart = {
+        part["dimension"]: {row["model"]: row["rating"] for row in part["models"]}
+        for part in board.get("dimensions", ())
+    }
+    rows = [
+        {name: row[name] for name in COLUMNS} | {name: its.get(row["model"]) for name, its in apart.items()}
+        for row in board["models"]
+    ]
+    write_bytes(file, WRITERS[file.suffix](rows).encode())
 
 
 def read(file: Path, column: str) -> dict[str, float]:
     """The figure of each model in a CSV with a column `model`. FileError names file, row and column."""
     if not file.is_file():
         raise FileError(f"{file}: no such file")
-    found: dict[str, float] = {}
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines), 1):
-            if missing := {"model", column} - row.keys():
-                raise FileError(f"{file}: no column {', '.join(sorted(missing))}")
-            try:
-                if not math.isfinite(value := float(row[column])):
-                    raise ValueError
-                found[row["model"]] = value
-            except (TypeError, ValueError) as error:
-                raise FileError(f"{file}: row {number}, column {column}: no number: {row[column]!r:.40}") from error
-    return found
+    try:
+        table = pd.read_csv(file, dtype=str, encoding="utf-8-sig", keep_default_na=False)
+    except ValueError as error:
+        raise FileError(f"{file}: not readable as CSV: {error}") from error
+    if missing := {"model", column} - {*table}:
+        raise FileError(f"{file}: no column {', '.join(sorted(missing))}")
+    found = pd.to_numeric(table[column], errors="coerce")
+    for row in np.flatnonzero(~np.isfinite(found)):
+        raise FileError(f"{file}: row {row + 1}, column {column}: no number: {table[column][row]!r:.40}")
+    return dict(zip(table["model"], found.tolist(), strict=True))
 
 
 def agreement(rated: Mapping[str, float], published: Mapping[str, float]) -> dict[str, Any]:
@@ -89,8 +182,7 @@ def agreement(rated: Mapping[str, float], published: Mapping[str, float]) -> dic
     Returns n, spearman (-1..1) with low and high (95 %, Fisher's z with the error of D. G. Bonett and T. A. Wright,
     Psychometrika 65 (2000) 23-28), kendall (tau-b), and only_here and only_there, the models of one board alone; the
     figures are None with fewer than three models, or where one board has them all equal; the interval with fewer than
-    four.
-    """
+    four."""
     both = sorted(rated.keys() & published.keys())
     apart = {"only_here": sorted(rated.keys() - set(both)), "only_there": sorted(published.keys() - set(both))}
     nothing = dict.fromkeys(("spearman", "low", "high", "kendall"))

@@ -8,8 +8,7 @@ about one image depend on each other.
 
 How much that saves depends on the answers. All questions about a prompt judge the same few images, so that most of them
 repeat what is known, and models that are far apart tell nothing about each other. Where answers are independent and the
-models close, no choice of pairs beats all pairs alike: the width falls with the root of the number of questions.
-"""
+models close, no choice of pairs beats all pairs alike: the width falls with the root of the number of questions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,8 +35,7 @@ def information(difference: np.ndarray, nu: float) -> np.ndarray:
     """Expected (Fisher) information of one match about the difference of its two abilities, 0..0.25, higher is better.
 
     difference: abilities of the first less those of the second, any shape. nu: Davidson's tie parameter, above 0. The
-    variance of the score of Davidson (1970): (p_tie (1 - p_tie) + 4 p_first p_second) / 4.
-    """
+    variance of the score of Davidson (1970): (p_tie (1 - p_tie) + 4 p_first p_second) / 4."""
     x = np.abs(difference) / 2
     away, tie = np.exp(-2 * x), nu * np.exp(-x)
     z = 1 + away + tie
@@ -49,8 +47,7 @@ def allocate(fitted: ratings.Fit, pairs: np.ndarray, room: np.ndarray, n: int) -
     """How many of `n` questions each pair gets, (Q,) int: greedily the pair that lowers the sum of variances most.
 
     pairs: (Q, 2) int, the first of them where several are as good. room: (Q,) int, questions that are left of each
-    pair. Fewer than n are given where room ends.
-    """
+    pair. Fewer than n are given where room ends."""
     gain = information(fitted.abilities[pairs[:, 0]] - fitted.abilities[pairs[:, 1]], float(np.exp(fitted.log_nu[0])))
     covariance, left = fitted.covariance.copy(), room.astype(int).copy()
     given = np.zeros(len(pairs), int)
@@ -75,8 +72,7 @@ def place(
     """Prompt and pair (N,) of the given questions, each on the prompts where its models were asked about least.
 
     given: (Q,) questions of each pair. open_: (P, Q) bool, what may be asked, and load: (P, K), how often each model
-    was asked about on each prompt; both are brought up to date. Prompts that are equal are drawn by `rng`.
-    """
+    was asked about on each prompt; both are brought up to date. Prompts that are equal are drawn by `rng`."""
     prompts, chosen = [], []
     for pair in rng.permutation(np.flatnonzero(given)):
         models = pairs[pair]
@@ -97,8 +93,7 @@ def in_rounds(
     possible: (P, Q) bool, which pairs may be asked about on which prompts. pairs: (Q, 2) int, models from 0, all of
     which occur. ask: the outcomes of prompts and pairs, +1 where the pair's first model wins, -1 where its second does,
     0 for a tie, None for no verdict; such a question is spent. The first round takes all pairs alike. No question is
-    asked twice.
-    """
+    asked twice."""
     open_, load = possible.copy(), np.zeros((len(possible), int(pairs.max()) + 1), int)
     answers = MatchAnswers(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
     for size in np.diff(np.linspace(0, min(budget, possible.sum()), min(rounds, budget) + 1).astype(int)):
@@ -125,15 +120,13 @@ def fit(answers: MatchAnswers, pairs: np.ndarray, shape: tuple[int, ...]) -> rat
     matches = to_matches(answers, pairs, [str(k) for k in range(shape[1])])
     if len(matches.outcome):
         return ratings.fit(matches, ratings.PRIORS["published"])  # it is what keeps a few answers from deciding
-    flat = np.eye(shape[1]) - 1 / shape[1]
-    return ratings.Fit(np.zeros(shape[1]), np.zeros(1), flat, True, 1.0, "balanced", "davidson")
+    return ratings.Fit(np.zeros(shape[1]), np.zeros(1), np.eye(shape[1] + 1), True, "balanced", "davidson")
 
 
 def width(matches: ratings.Matches) -> float:
     """Mean width of the models' 95 % intervals in rating points, over whole clusters; lower is better.
 
-    Raises ValueError as `ratings.fit` and `ratings.clustered_covariance`.
-    """
+    Raises ValueError as `ratings.fit` and `ratings.clustered_covariance`."""
     covariance = ratings.clustered_covariance(matches, ratings.fit(matches))
     half = clustered.t_quantile(matches.n_clusters) * np.sqrt(np.diag(covariance))
     return float(ratings.SCALE * 2 * half.mean())

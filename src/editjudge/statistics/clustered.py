@@ -6,8 +6,7 @@ the t interval of the clusters' means. With 4 clusters it holds the truth in 95 
 82 % and intervals that take rows for independent in 71 % (`python -m tools.trials.simulations figures`).
 
 Sources: J. W. Tukey, Bias and confidence in not-quite large samples, Ann. Math. Stat. 29 (1958) 614; A. C. Cameron and
-D. L. Miller, A practitioner's guide to cluster-robust inference, J. Human Resources 50 (2015) 317-372.
-"""
+D. L. Miller, A practitioner's guide to cluster-robust inference, J. Human Resources 50 (2015) 317-372."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -57,8 +56,7 @@ def t_quantile(clusters: int, level: float = LEVEL) -> float:
 def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Column sums of `values` (n, k) of each cluster (n,), float64, (clusters, k), in order of the clusters.
 
-    Raises ValueError for lengths that differ and a missing cluster.
-    """
+    Raises ValueError for lengths that differ and a missing cluster."""
     if len(values) != len(clusters):
         raise ValueError(f"{len(values)} answers and {len(clusters)} clusters")
     missing = [row for row, cluster in enumerate(clusters) if cluster is None or cluster != cluster]
@@ -72,8 +70,7 @@ def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray
 def jackknife(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray) -> tuple[float, float | None]:
     """A statistic of column sums and its standard error over clusters; None with one cluster or where one matters all.
 
-    statistic: from (..., k) sums to (...) values, NaN where it is not defined. by_cluster: (clusters, k).
-    """
+    statistic: from (..., k) sums to (...) values, NaN where it is not defined. by_cluster: (clusters, k)."""
     total, count = by_cluster.sum(axis=0), len(by_cluster)
     return float(statistic(total[None])[0]), _error(statistic(total - by_cluster)) if count > 1 else None
 
@@ -98,8 +95,7 @@ def estimate(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
 def _around(value: float, without: np.ndarray) -> Estimate:
     """The t interval of the pseudo-values: around the value less the bias that the jackknife finds.
 
-    without: the values without each cluster. A mean has no bias; an agreement of few photos has.
-    """
+    without: the values without each cluster. A mean has no bias; an agreement of few photos has."""
     count = len(without)
     error = _error(without)
     if error is None or error < NOTHING:
@@ -112,8 +108,7 @@ def refitted(statistic: Callable[[np.ndarray], float], clusters: Sequence[Any] |
     """The 95 % t interval of a statistic that is fitted to rows, from fits without each cluster.
 
     statistic: of the rows to take, (n,) bool; NaN where it is not defined. Beyond GROUPS clusters, whole clusters are
-    left out in that many groups. Ends are None as in `estimate`.
-    """
+    left out in that many groups. Ends are None as in `estimate`."""
     _, place = np.unique(np.asarray(clusters), return_inverse=True)
     group = place % GROUPS
     count = int(group.max()) + 1
@@ -128,8 +123,7 @@ def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndar
 
     span: how far a value can lie from the mean. It serves where no cluster differs from another: then the interval
     holds what a share of rows that were not seen could still do (the upper end of `share` for none of n), times `span`.
-    Ends are None with one cluster. Raises ValueError for no rows and as `sums`.
-    """
+    Ends are None with one cluster. Raises ValueError for no rows and as `sums`."""
     rows = np.asarray(values, float)
     if not len(rows):
         raise ValueError("a mean needs a row")
@@ -146,8 +140,7 @@ def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.nda
     See `share_of`; where each row is its own cluster it is Wilson's own interval. A value between, as a Tie's half,
     varies less than 0 and 1 do: the rows are worth n times p (1 - p) over their variance, to which Z**2 rows of 0 and 1
     are added, since few rows may be halves by chance. Ends are None with one cluster of several rows. Raises ValueError
-    for no rows and as `sums`.
-    """
+    for no rows and as `sums`."""
     rows = np.asarray(values, float)
     if not len(rows):
         raise ValueError("a share needs a row")
@@ -168,8 +161,7 @@ def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
     failure in 4 photos of 120 is not 480 successes), and at most as alike as MOST_ALIKE: if the interval of so many
     rows, with the normal quantile, is narrower, it stands.
     Source: the effective size of E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small
-    expected number of positive counts estimated from survey data, Survey Methodology 24 (1998) 193-201.
-    """
+    expected number of positive counts estimated from survey data, Survey Methodology 24 (1998) 193-201."""
     value, error = jackknife(statistic, by_cluster)
     count = len(by_cluster)
     if error is None:
@@ -193,8 +185,7 @@ def sign_flip(
     All signs are tried for up to 14 clusters, else 9,990 are drawn; so p is at least 2 / 2^clusters, whatever the
     number of rows. Clusters whose sum is 0 say nothing. None with one cluster, 1 where all sums are 0. Where each row
     is its own cluster, this is McNemar's exact test of two judges' right answers.
-    Source: R. A. Fisher, The design of experiments (1935), section 21. Raises ValueError as `sums`.
-    """
+    Source: R. A. Fisher, The design of experiments (1935), section 21. Raises ValueError as `sums`."""
     every = sums(np.asarray(values, float)[:, None], clusters)[:, 0]
     if len(every) < 2:
         return None
@@ -210,8 +201,7 @@ def sign_flip(
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """p-values adjusted for how many they are; None stays None and does not count.
 
-    Source: S. Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979) 65-70.
-    """
+    Source: S. Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979) 65-70."""
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0

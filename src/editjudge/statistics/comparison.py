@@ -1,8 +1,7 @@
 """Two or more judges on the same questions: how far they agree, and whether one is better than the other.
 
 Answers are "Image A", "Image B", "Tie", or None where there was none. Agreement is taken over the questions that both
-answered, and says how many those are; the paired tests take every question, an unread answer being a wrong one.
-"""
+answered, and says how many those are; the paired tests take every question, an unread answer being a wrong one."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,7 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any], clusters: Sequence[
     Returns n, scored, unscored, observed (p_o), expected (p_e), kappa, and low and high: its 95 % t interval over whole
     `clusters` (n,), None with one of them, and where none of them moves it.
     Source: J. Cohen, A coefficient of agreement for nominal scales, Educ. Psychol. Meas. 20 (1960) 37-46.
-    Raises ValueError for lengths that differ.
-    """
+    Raises ValueError for lengths that differ."""
     kept = [row for row, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
     words = sorted({answer for row in kept for answer in (first[row], second[row])}, key=str) or [None]
     cells = np.zeros((len(kept), len(words), len(words)))
@@ -73,8 +71,7 @@ def krippendorff_alpha(
     and ordinal with low, high, ordinal_low and ordinal_high: their 95 % t intervals over whole `clusters` (questions,),
     None as in `cohen_kappa`; alphas are None where nothing was scored or only one value occurs.
     Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
-    Raises ValueError for ragged ratings.
-    """
+    Raises ValueError for ragged ratings."""
     counted = [[column.count(value) for value in values] for column in zip(*ratings, strict=True)]
     units = np.array(counted, float).reshape(-1, len(values))
     answered = units.sum(axis=1)
@@ -124,8 +121,7 @@ def paired_difference(
     -1..1, above 0 where the first is better) with low and high (95 %, over whole clusters; `clustered.mean`), and p,
     two-sided, by exchanging the judges in whole clusters (`clustered.sign_flip`): with single questions the exact test
     of Q. McNemar, Psychometrika 12 (1947) 153-157, with 4 clusters at least 2 / 16. With one cluster the three are
-    None. Raises ValueError for lengths that differ and a missing cluster.
-    """
+    None. Raises ValueError for lengths that differ and a missing cluster."""
     one, two = np.asarray(first_correct, bool), np.asarray(second_correct, bool)
     gain = one.astype(float) - two
     found = clustered.mean(gain, clusters, 1 + abs(float(gain.mean())) if len(gain) else 1).within(-1, 1)
@@ -148,8 +144,7 @@ def compare_judges(
 
     Returns all: Krippendorff's alpha of all judges (alpha is nominal; `ordinal` has A, Tie, B in this order; None with
     one judge), and pairs: a list with first, second, kappa, difference (of the first's accuracy less the second's) and
-    p_holm, its p adjusted by Holm for the number of pairs, of every two judges in order of their names.
-    """
+    p_holm, its p adjusted by Holm for the number of pairs, of every two judges in order of their names."""
     pairs: list[dict[str, Any]] = []
     for first, second in combinations(sorted(answers), 2):
         right, other = ([t == a for t, a in zip(truths, answers[name], strict=True)] for name in (first, second))

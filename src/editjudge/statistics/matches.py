@@ -8,13 +8,12 @@ named after the file.
 
 The rules: a winner that is null, missing or "Failed" is no verdict, counted and left out, never a tie. The same prompt,
 judge, dimension and two models in the same order may occur once; both orders are two matches. A key that can be read in
-more than one way is resolved against the list of models, or refused. Every error names the file and the line or row.
-"""
+more than one way is resolved against the list of models, or refused. Every error names the file and the line or row."""
 
 import codecs
 import functools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ FAILED = "Failed"  # what the reference writes where there is no verdict
 _RESULTS = ("result", "results")
 _PAIR, _VS = "_pair_", "_vs_"
 _LONGEST_LINE = 4 << 20  # bytes
+_SUFFIXES = (".jsonl", ".parquet", ".csv")
 
 
 class MatchError(UserError, ValueError):
@@ -48,29 +48,41 @@ def load(paths: Sequence[Path], models: Collection[str] | None = None, judge: st
     judge: take only this judge's matches; needed where the files have several.
     Rows stand in the order of the files. Raises MatchError for a file that is missing, empty, of an unknown kind or
     malformed, a key that cannot be resolved, a winner that is none of Image A, Image B, Tie and null, a model that
-    meets itself or is not in `models`, a match that occurs twice, and for several judges where none is chosen.
-    """
+    meets itself or is not in `models`, a match that occurs twice, and for several judges where none is chosen."""
     if not paths:
         raise MatchError("no match files")
     raw = [_read(path) for path in paths]
     known = frozenset(name for one in raw for name in _plain_names(one)) if models is None else frozenset(models)
-    names = _dimension_names(paths)
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise MatchError(f"a match file is given twice among {', '.join(map(str, paths))}")
+    names = [path.stem for path in paths]  # of dimensions; with folder, and then with suffix, where two are the same
+    for other in ([str(path.with_suffix("")) for path in paths], [str(path) for path in paths]):
+        names = other if len(set(names)) < len(names) else names
     tables = [_named(path, one, known, name) for path, one, name in zip(paths, raw, names, strict=True)]
-    if models is not None:
-        for path, named in zip(paths, tables, strict=True):
-            for side in NAMED[1:]:
-                _refuse(path, ~named[side].isin(known), "{!r} is not in the list of models", named[side])
+    for path, named in zip(paths, tables, strict=True):
+        for side in NAMED[1:] if models is not None else ():
+            _refuse(path, ~named[side].isin(known), "{!r} is not in the list of models", named[side])
     table = pd.concat(tables, keys=map(str, paths))
-    _refuse_repeated(table)
-    return _of_judge(table.reset_index(drop=True), judge)
+    same = table[["judge", "dimension", *NAMED]]
+    repeated = same[same.duplicated(keep=False)].fillna("")
+    if not repeated.empty:
+        once, again = repeated.index[(repeated == repeated.iloc[0]).all(axis=1)][:2]
+        match = ", ".join(map(repr, repeated.iloc[0][NAMED]))
+        raise MatchError(f"{_place(*again)}: the match {match} occurs for the second time, after {_place(*once)}")
+    table, judges = table.reset_index(drop=True), sorted(table["judge"].dropna().unique())
+    if judge is None and len(judges) + bool(judges and table["judge"].isna().any()) > 1:
+        unnamed = "" if len(judges) > 1 else ", and of none that is named"
+        raise MatchError(f"matches of several judges: choose one of {', '.join(judges)}{unnamed}")
+    if judge is not None and judge not in judges:
+        raise MatchError(f"no matches of the judge {judge!r}; there are: {', '.join(judges) or 'no names of judges'}")
+    return table if judge is None else table[table["judge"] == judge]
 
 
 def numbered(table: pd.DataFrame) -> Matches:
     """The scored matches of a table with the columns of `load`, with names turned into numbers.
 
     A cluster is an `origin`, or a prompt where it has none. Names are sorted, so that the order of the rows decides
-    nothing. Raises MatchError where no match is scored.
-    """
+    nothing. Raises MatchError where no match is scored."""
     scored = table[table["winner"].notna()]
     if scored.empty:
         raise MatchError(f"no scored matches among {len(table)}")
@@ -85,14 +97,9 @@ def numbered(table: pd.DataFrame) -> Matches:
 
 def readings(key: str, models: frozenset[str]) -> list[tuple[str, str, str]]:
     """All (prompt, model A, model B) that a key may stand for, the models being among `models`."""
-    cuts = (cut for cut in _places(key, _PAIR) if cut > 0)
-    return [(key[:cut], a, b) for cut in cuts for a, b in _sides(key[cut + len(_PAIR) :], models)]
-
-
-@functools.lru_cache(maxsize=100_000)
-def _sides(tail: str, models: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    cuts = ((tail[:cut], tail[cut + len(_VS) :]) for cut in _places(tail, _VS))
-    return tuple((a, b) for a, b in cuts if a in models and b in models)
+    tails = [(key[:cut], key[cut + len(_PAIR) :]) for cut in _places(key, _PAIR) if cut > 0]
+    ways = [(prompt, tail[:cut], tail[cut + len(_VS) :]) for prompt, tail in tails for cut in _places(tail, _VS)]
+    return [way for way in ways if {*way[1:]} <= models]
 
 
 def _places(text: str, part: str) -> list[int]:
@@ -117,15 +124,15 @@ def _plain_names(raw: pd.DataFrame) -> set[str]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """The columns of COLUMNS, as text or None, that a file has; the index has the number of the line or row."""
-    if path.suffix not in _READERS:
+    """The columns of COLUMNS, as text or None, that a file has; the index has the number of the line or row, from 1."""
+    if path.suffix not in _SUFFIXES:
         how = path.suffix or "without a suffix"
-        raise MatchError(f"{path}: a match file is one of {', '.join(_READERS)}, not {how}")
+        raise MatchError(f"{path}: a match file is one of {', '.join(_SUFFIXES)}, not {how}")
     if not path.is_file():
         raise MatchError(f"{path}: no such file")
     if not path.stat().st_size:
         raise MatchError(f"{path}: the file is empty")
-    table = _READERS[path.suffix](path)
+    table = _read_jsonl(path) if path.suffix == ".jsonl" else _read_table(path)
     if table.empty:
         raise MatchError(f"{path}: no matches")
     # A file without a verdict that has a place for one has no match scored; else it is no match file.
@@ -138,23 +145,17 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _read_jsonl(path: Path) -> pd.DataFrame:
-    rows = [(number, *map(row.get, COLUMNS)) for number, row in _objects(path)]
-    return pd.DataFrame(rows, columns=["line", *COLUMNS], dtype=object).set_index("line")
-
-
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The matches of a file's lines, each with the line's number from 1."""
+    rows = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if text := line.removeprefix(codecs.BOM_UTF8).strip():
                 try:
-                    found = _of_line(orjson.loads(text))
+                    rows += [(number, *map(match.get, COLUMNS)) for match in _of_line(orjson.loads(text))]
                 except ValueError as error:
                     why = f"not JSON ({error})" if isinstance(error, orjson.JSONDecodeError) else error
                     shown = repr(text[:80].decode(errors="replace"))
                     raise MatchError(f"{path}: line {number}: {why}: {shown}") from error
-                for match in found:
-                    yield number, match
+    return pd.DataFrame(rows, columns=["line", *COLUMNS], dtype=object).set_index("line")
 
 
 def _of_line(row: Any) -> list[dict[str, Any]]:
@@ -173,35 +174,24 @@ def _of_line(row: Any) -> list[dict[str, Any]]:
     return [row]
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_table(path: Path) -> pd.DataFrame:
+    """A Parquet or CSV file's values as they are, None where there is none."""
     try:
-        present = [name for name in COLUMNS if name in pq.read_schema(path).names]
-        return _frame(pq.read_table(path, columns=present))
+        if path.suffix == ".parquet":
+            table = pq.read_table(path, columns=[name for name in COLUMNS if name in pq.read_schema(path).names])
+        else:
+            kinds = dict.fromkeys(COLUMNS, pa.string())
+            table = pyarrow.csv.read_csv(
+                path,
+                pyarrow.csv.ReadOptions(block_size=_LONGEST_LINE),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""], strings_can_be_null=True),
+            )
     except (pa.ArrowInvalid, OSError) as error:
-        raise MatchError(f"{path}: not readable as Parquet: {error}") from error
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    kinds = dict.fromkeys(COLUMNS, pa.string())
-    try:
-        table = pyarrow.csv.read_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(block_size=_LONGEST_LINE),
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""], strings_can_be_null=True),
-        )
-    except pa.ArrowInvalid as error:
-        raise MatchError(f"{path}: not readable as CSV: {error}") from error
-    return _frame(table)
-
-
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """Values as they are, None where there is none, with the rows' numbers from 1."""
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        raise MatchError(f"{path}: not readable as {kind}: {error}") from error
     columns = {name: table[name].to_pylist() for name in COLUMNS if name in table.column_names}
     return pd.DataFrame(columns, index=range(1, len(table) + 1), dtype=object)
-
-
-_READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
 
 
 def _named(path: Path, raw: pd.DataFrame, known: frozenset[str], dimension: str) -> pd.DataFrame:
@@ -237,15 +227,6 @@ def _resolved(path: Path, place: Any, key: str, known: frozenset[str]) -> tuple[
     return ways[0]
 
 
-def _dimension_names(paths: Sequence[Path]) -> list[str]:
-    """The files' names without their suffix; with folder, and then with suffix, where two would be the same."""
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise MatchError(f"a match file is given twice among {', '.join(map(str, paths))}")
-    stems, places = [path.stem for path in paths], [str(path.with_suffix("")) for path in paths]
-    apart = (names for names in (stems, places) if len(set(names)) == len(names))
-    return next(apart, [str(path) for path in paths])
-
-
 def _refuse(path: Path, bad: pd.Series, why: str, column: pd.Series | None = None) -> None:
     """MatchError for the first bad row; `why` may have a place for its value in the column."""
     if bad.any():
@@ -256,22 +237,3 @@ def _refuse(path: Path, bad: pd.Series, why: str, column: pd.Series | None = Non
 def _place(path: Path | str, number: Any) -> str:
     """A line of a file, or a match of one whose matches are not lines; from 1."""
     return f"{path}: {'line' if str(path).endswith('.jsonl') else 'match'} {number}"
-
-
-def _refuse_repeated(table: pd.DataFrame) -> None:
-    named = table[["judge", "dimension", *NAMED]]
-    repeated = named[named.duplicated(keep=False)].fillna("")
-    if not repeated.empty:
-        once, again = repeated.index[(repeated == repeated.iloc[0]).all(axis=1)][:2]
-        names = ", ".join(map(repr, repeated.iloc[0][NAMED]))
-        raise MatchError(f"{_place(*again)}: the match {names} occurs for the second time, after {_place(*once)}")
-
-
-def _of_judge(table: pd.DataFrame, judge: str | None) -> pd.DataFrame:
-    judges = sorted(table["judge"].dropna().unique())
-    if judge is None and len(judges) + bool(judges and table["judge"].isna().any()) > 1:
-        unnamed = "" if len(judges) > 1 else ", and of none that is named"
-        raise MatchError(f"matches of several judges: choose one of {', '.join(judges)}{unnamed}")
-    if judge is not None and judge not in judges:
-        raise MatchError(f"no matches of the judge {judge!r}; there are: {', '.join(judges) or 'no names of judges'}")
-    return table if judge is None else table[table["judge"] == judge]

@@ -4,8 +4,7 @@ Papers take different means over the models, and a figure is named after its pap
 - imagenhub: tanh(mean rho), of ImagenHub (arXiv 2310.01596) and VIEScore (arXiv 2312.14867), whose code calls it
   Fisher's z but leaves out arctanh: a perfect scorer has tanh(1) = 0.7616;
 - aurora: the plain mean, of AURORA-Bench (arXiv 2407.03471);
-- spearman: Fisher's mean, tanh(mean arctanh rho), where a perfect scorer has 1.
-"""
+- spearman: Fisher's mean, tanh(mean arctanh rho), where a perfect scorer has 1."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,8 +22,7 @@ Edit = tuple[str, str]  # a prompt and a model
 def spearman(scores: Sequence[float | None], ratings: Sequence[float]) -> float | None:
     """Spearman's rank correlation (-1..1, higher is better) over the edits that have a score; ties share ranks.
 
-    None with fewer than three of them, and where either side is constant. Raises ValueError for lengths that differ.
-    """
+    None with fewer than three of them, and where either side is constant. Raises ValueError for lengths that differ."""
     kept = [(s, r) for s, r in zip(scores, ratings, strict=True) if s is not None]
     if len(kept) < 3 or any(len(set(column)) < 2 for column in zip(*kept, strict=True)):
         return None
@@ -36,8 +34,7 @@ def spearman(scores: Sequence[float | None], ratings: Sequence[float]) -> float 
 def fisher_mean(correlations: Sequence[float | None]) -> float | None:
     """The mean of correlations on Fisher's scale, tanh(mean(atanh r)), over those that are defined; None without one.
 
-    Source: R. A. Fisher, On the probable error of a coefficient of correlation, Metron 1 (1921) 3-32.
-    """
+    Source: R. A. Fisher, On the probable error of a coefficient of correlation, Metron 1 (1921) 3-32."""
     defined = [r for r in correlations if r is not None]
     if not defined:
         return None
@@ -51,8 +48,7 @@ def edit_scores(
 
     worths: of the first of the two models in each comparison: the judge's probability that it wins, or 1 for a win, 1/2
     for a Tie and 0 for a loss; the other's is the rest. Comparisons without an answer (None) are left out, and an edit
-    that has no other has None. The scores compare the edits of one prompt with each other, not prompts.
-    """
+    that has no other has None. The scores compare the edits of one prompt with each other, not prompts."""
     worth: dict[Edit, list[float]] = {}
     for prompt, (a, b), value in zip(prompts, models, worths, strict=True):
         sides = worth.setdefault((prompt, a), []), worth.setdefault((prompt, b), [])
@@ -78,8 +74,7 @@ def pointwise_report(
     whole photos; None with one), models (how many have a correlation), per_model: a list of {model, n, scored,
     spearman}, and human: {imagenhub, aurora, spearman}, the ceiling that people set as VIEScore takes it: each rater
     against the mean of the others, over the edits that all raters rated, averaged over raters within a model and then
-    over models; None with one rater.
-    """
+    over models; None with one rater."""
     names = sorted({model for _, model in ratings})
     edits = {name: sorted(edit for edit in ratings if edit[1] == name) for name in names}
     found = [

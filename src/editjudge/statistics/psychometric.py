@@ -10,8 +10,7 @@ and counted.
 Source: F. A. Wichmann and N. J. Hill, The psychometric function: I. Fitting, sampling, and goodness of fit, Perception
 & Psychophysics 63 (2001) 1293-1313, whose bounds on the lapse rate, 0 to 0.06, are ours. People's b is about 3.5 (A. B.
 Watson and D. G. Pelli, QUEST, Perception & Psychophysics 33 (1983) 113-120): a far steeper curve is a step that fits a
-few lucky answers, and with b up to 15 the intervals of 64 answers held the threshold in 0.916.
-"""
+few lucky answers, and with b up to 15 the intervals of 64 answers held the threshold in 0.916."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -73,8 +72,7 @@ def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray)
 
     The likelihood is Bernoulli's, log psi for what an answer is worth and log(1 - psi) for the rest. The best points of
     a grid are improved by L-BFGS-B, so that the same data give the same curve.
-    gaps: finite and above 0, three different ones at least.
-    """
+    gaps: finite and above 0, three different ones at least."""
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
     scales = math.log(x.min() / BEYOND), math.log(x.max() * BEYOND)
     bounds = [scales, (math.log(SHAPES[0]), math.log(SHAPES[1])), (0.0, MAX_LAPSE)]
@@ -115,8 +113,7 @@ def threshold_interval(
     that are independent; and no less than that of independent rows, since few clusters may look alike by chance. None
     with one cluster, with fewer than three different gaps, and for a threshold outside them.
     Source: the profile likelihood, adjusted as in R. E. Chandler and S. Bate, Inference for clustered data using the
-    independence loglikelihood, Biometrika 94 (2007) 167-183.
-    """
+    independence loglikelihood, Biometrika 94 (2007) 167-183."""
     x, y = np.asarray(gaps, float), np.asarray(worth, float)
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < 2 or len(np.unique(x)) < MIN_GAPS:
@@ -161,8 +158,7 @@ def _profile(log_threshold: float, gaps: np.ndarray, worth: np.ndarray) -> float
 def _variance_ratio(curve: Curve, gaps: np.ndarray, worth: np.ndarray, place: np.ndarray) -> float:
     """The variance of the threshold's logarithm over clusters (rows' places (n,)) over that of independent rows.
 
-    From the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it.
-    """
+    From the scores and the information of the parameters that the fit left free; 0 where these tell nothing of it."""
     rest, chance, steep = _chances(gaps, curve.scale, curve.shape, curve.lapse)
     by_shape = steep * (np.log(gaps / curve.scale) - LOG_HALF / curve.shape)
     slopes = np.column_stack([-steep, by_shape, rest - 1])  # of psi, by log threshold, log b and l
@@ -212,8 +208,7 @@ def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
     Each has kind, n, scored, unscored (left out of all that follows), ties, accuracy (a Tie 1/2; None where nothing was
     read), threshold, slope, lapse, at_bounds (the parameters that the fit left at the end of their range: more data
     could move them), reason (why there is no threshold: too few gaps, or it lies outside the gaps that were shown; else
-    None), low and high (95 % of the threshold, over clusters; of "all" alone) and points.
-    """
+    None), low and high (95 % of the threshold, over clusters; of "all" alone) and points."""
     every = list(range(len(winners)))
     parts = {"all": every} | {kind: [n for n in every if bench.kinds[n] == kind] for kind in sorted(set(bench.kinds))}
     return [{"kind": kind} | _part(bench, winners, rows, kind == "all") for kind, rows in parts.items()]

@@ -17,11 +17,9 @@ them: K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized 
 13-22, with Student's quantiles, since the clusters may be few.
 
 With ties "halves" it is the model of R. A. Bradley and M. E. Terry, Rank analysis of incomplete block designs,
-Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has no tie parameter.
-"""
+Biometrika 39 (1952) 324-345, each tie being half a win of either side; it has no tie parameter."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +28,6 @@ import numpy as np
 from editjudge.statistics import clustered
 
 WEIGHTINGS = ("balanced", "by_matches")
-TIES = ("davidson", "halves")
 PRIORS = {"weak": 0.01, "published": 1.0}  # alpha
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
 SCALE = 400 / math.log(10)  # rating points per unit of ability
@@ -47,8 +44,7 @@ class Matches:
 
     cluster: (M,) int from 0, the photo or the prompt whose matches stand or fall together. dimension, first, second:
     (M,) int from 0, below D, K and K. outcome: (M,) int8, +1 where the first model wins, -1 where the second does, 0
-    for a tie; no model meets itself, and each dimension has matches.
-    """
+    for a tie; no model meets itself, and each dimension has matches."""
 
     cluster: np.ndarray
     dimension: np.ndarray
@@ -68,8 +64,7 @@ class Counts:
     """Sufficient statistics over the Q pairs of models that met, weighted.
 
     pairs: (Q, 2) int, lower index first. total, net, ties: (D, Q) float64, the matches of a pair, the wins of its first
-    model less those of its second, and its ties. n_models: K.
-    """
+    model less those of its second, and its ties. n_models: K."""
 
     pairs: np.ndarray
     total: np.ndarray
@@ -83,18 +78,21 @@ class Fit:
     """The penalised maximum-likelihood solution.
 
     abilities: (K,) float64, natural logarithms with mean 0, higher is better. log_nu: (D,) float64, within the
-    logarithms of 1e-6..1e6; with ties "halves" at the lower one. covariance: (K, K), of the centred abilities, the
-    inverse of the penalised information (with "balanced" weights it is that of the weighted matches). converged: False
-    if the steps ran out.
-    """
+    logarithms of 1e-6..1e6; with ties "halves" at the lower one. hessian: (K + D, K + D), of all parameters; those of a
+    fixed log nu are the identity's. converged: False if the steps ran out."""
 
     abilities: np.ndarray
     log_nu: np.ndarray
-    covariance: np.ndarray
+    hessian: np.ndarray
     converged: bool
-    alpha: float
     weighting: str
     ties: str
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Of the centred abilities, (K, K): the inverse of the penalised information of the weighted matches."""
+        k = len(self.abilities)
+        return np.linalg.inv(self.hessian)[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,7 @@ class Leaderboard:
     """models: one row a model, best first. tie: nu by dimension, none with ties "halves". warnings: for people.
 
     separated: the groups of models that are at no finite distance from each other, best first; empty for a single one.
-    clusters: how many there are.
-    """
+    clusters: how many there are."""
 
     models: list[dict[str, Any]]
     tie: dict[str, float]
@@ -125,8 +122,7 @@ def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balan
     In a dimension without ties nu is 1e-6, with nothing but ties 1e6: the ends of the range that it is kept in.
 
     Raises ValueError for fewer than two models, an alpha that is negative or not finite, and for alpha 0 where a group
-    of models never lost to, or never tied or beat, the others: their distance would be infinite.
-    """
+    of models never lost to, or never tied or beat, the others: their distance would be infinite."""
     if not (alpha >= 0 and math.isfinite(alpha)):
         raise ValueError(f"alpha must be 0 or more, not {alpha}")
     if len(matches.models) < 2:
@@ -134,44 +130,32 @@ def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balan
     if alpha == 0 and separated(matches):
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
     counts = count(matches, weighting, ties)
-    parameters, converged = _newton(counts, alpha)
-    k = counts.n_models
-    abilities, log_nu = np.split(parameters, [k])
-    hessian = _without(derivatives(parameters, counts, alpha)[1], _at_limits(parameters, counts)[1])
-    covariance = np.linalg.inv(hessian)[:k, :k] - 1 / k  # less the inverse of the ones / K that made it regular
-    return Fit(abilities, log_nu, covariance, converged, alpha, weighting, ties)
+    tied = counts.ties.sum(axis=1)
+    log_nu = np.select([tied == 0, tied == counts.total.sum(axis=1)], [-LOG_NU_LIMIT, LOG_NU_LIMIT])
+    parameters, hessian, converged = _newton(np.append(np.zeros(counts.n_models), log_nu), counts, alpha)
+    return Fit(*np.split(parameters, [counts.n_models]), hessian, converged, weighting, ties)
 
 
 def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:
     """Covariance (K, K) of the centred abilities over whole clusters: the sandwich of their scores.
 
-    Raises ValueError for fewer than two clusters.
-    """
+    A score is the gradient of the matches' negative log-likelihood at the fit, weighted. Raises ValueError for fewer
+    than two clusters."""
     names, cluster = np.unique(matches.cluster, return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"a covariance needs two clusters, not {len(names)}")
-    at = np.concatenate([fitted.abilities, fitted.log_nu])
-    counts = count(matches, fitted.weighting, fitted.ties)
-    fixed = _at_limits(at, counts)[1]
-    score = clustered.sums(_scores(matches, fitted), cluster) * ~fixed
-    hessian = _without(derivatives(at, counts, fitted.alpha)[1], fixed)
-    moved = np.linalg.solve(hessian, (score - score.mean(axis=0)).T)[: counts.n_models]
-    return len(names) / (len(names) - 1) * moved @ moved.T
-
-
-def _scores(matches: Matches, fitted: Fit) -> np.ndarray:
-    """The gradient of each match's negative log-likelihood at the fit, weighted: (M, K + D)."""
     rows, k = np.arange(len(matches.outcome)), len(matches.models)
-    p_first, p_second, p_tie = _chances(
-        fitted.abilities[matches.first] - fitted.abilities[matches.second], np.exp(fitted.log_nu)[matches.dimension]
-    )
+    lead = fitted.abilities[matches.first] - fitted.abilities[matches.second]
+    p_first, p_second, p_tie = _chances(lead, np.exp(fitted.log_nu)[matches.dimension])
     tied = matches.outcome == 0 if fitted.ties == "davidson" else False
     scores = np.zeros((len(rows), k + len(matches.dimensions)))
     scores[rows, matches.first] = (p_first - p_second - matches.outcome) / 2
     scores[rows, matches.second] = -scores[rows, matches.first]
     scores[rows, k + matches.dimension] = p_tie - tied
     totals = np.bincount(matches.dimension).astype(float)[:, None]
-    return scores * _weights(totals, fitted.weighting)[matches.dimension]
+    score = clustered.sums(scores * _weights(totals, fitted.weighting)[matches.dimension], cluster)
+    moved = np.linalg.solve(fitted.hessian, (score - score.mean(axis=0)).T)[:k]
+    return len(names) / (len(names) - 1) * moved @ moved.T
 
 
 def _chances(lead: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -187,8 +171,7 @@ def largest_t(covariance: np.ndarray, clusters: int, replicates: int, rng: np.ra
     A replicate has the abilities of each cluster drawn normally with `covariance` (K, K; up to a factor), and t of each
     pair from their means and standard errors, as `clustered_covariance` takes them. Intervals with it hold all
     differences together. Source: M. Mogstad, J. P. Romano, A. M. Shaikh and D. Wilhelm, Inference for ranks, Rev. Econ.
-    Stud. 91 (2024) 476-518, whose intervals of ranks these are.
-    """
+    Stud. 91 (2024) 476-518, whose intervals of ranks these are."""
     root = np.linalg.cholesky(covariance + 1 / len(covariance))  # a common shift of all moves no difference
     first, second = np.triu_indices(len(covariance), 1)
     many = clusters > _MANY
@@ -221,223 +204,57 @@ def leaderboard(
     anchor: a model and the rating at which it stands; intervals are then those of the distance to it, and its own is a
     point. Without one the mean of all models stands at 1000.
 
-    A row has model, ability, rating, low and high (of the rating alone, by Student's t), rank, rank_low, rank_high,
-    p_best and matches. rank is 1 + the models with a higher rating; rank_low and rank_high, the best and the worst rank
-    that the matches allow, hold for all models together: 1 + those that are better, and K - those that are worse, by
-    simultaneous intervals of all differences (`largest_t`). Equal ranks stand in order of names.
-    p_best is how likely the model is the best of all, by replicates of the abilities (multivariate t). The five are
-    None where the models are separated, with one cluster, where no cluster moves a rating, and with 0 replicates.
-    Raises ValueError as `fit`, for an anchor that is no model, and where the fit does not converge.
-    """
+    A row has COLUMNS; low and high are of the rating alone, by Student's t. rank is 1 + the models with a higher
+    rating; rank_low and rank_high, the best and the worst rank that the matches allow, hold for all models together: 1
+    + those that are better, and K - those that are worse, by simultaneous intervals of all differences (`largest_t`).
+    Equal ranks stand in order of names. p_best is how likely the model is the best of all, by replicates of the
+    abilities (multivariate t). The five are None where the models are separated, with one cluster, where no cluster
+    moves a rating, and with 0 replicates.
+    Raises ValueError as `fit`, for an anchor that is no model, and where the fit does not converge."""
     if anchor and anchor[0] not in matches.models:
         raise ValueError(f"the anchor {anchor[0]!r} is none of the models {', '.join(matches.models)}")
-    fitted = fit(matches, alpha, weighting, ties)
+    fitted, clusters = fit(matches, alpha, weighting, ties), matches.n_clusters
     if not fitted.converged:
         raise ValueError("the fit did not converge: use a larger alpha")
-    rows, clusters = _rows(matches, fitted.abilities), matches.n_clusters
-    place = {row["model"]: row["rating"] for row in rows}
-    groups, warnings = separated(matches), caveats(matches, ties)
+    points, groups, warnings = np.round(rating(fitted.abilities), 6), separated(matches), caveats(matches, ties)
+    columns: dict[str, Any] = dict.fromkeys(COLUMNS, [None] * len(points))
+    columns |= {"model": matches.models, "ability": fitted.abilities.tolist(), "rating": points.tolist()}
+    columns["rank"] = (1 + (points > points[:, None]).sum(axis=1)).tolist()
+    columns["matches"] = np.bincount(np.append(matches.first, matches.second), minlength=len(points)).tolist()
+    at = matches.models.index(anchor[0]) if anchor else None
+    if anchor:
+        moved = anchor[1] + SCALE * (fitted.abilities - fitted.abilities[at])
+        columns["rating"] = [round(value, 6) for value in moved.tolist()]
     if not groups and clusters > 1 and replicates:
         covariance = clustered_covariance(matches, fitted)
-        if np.diag(covariance).max() > clustered.NOTHING:
-            ends = _intervals(fitted, covariance, clusters, replicates, seed)
-            rows = [row | interval for row, interval in zip(rows, ends, strict=True)]
+        spread = np.diag(covariance)
+        if spread.max() > clustered.NOTHING:
+            columns |= _ranks(fitted, covariance, clusters, replicates, seed)
+            half = clustered.t_quantile(clusters) * np.sqrt(spread)
+            ends = [rating(fitted.abilities - half), rating(fitted.abilities + half)]
+            if anchor:
+                error = np.sqrt(np.maximum(spread + spread[at] - 2 * covariance[at], 0))
+                half = SCALE * clustered.t_quantile(clusters) * error
+                ends = [moved - half, moved + half]
+            columns["low"], columns["high"] = np.round(ends, 6).tolist()
         else:
             warnings.append("all prompts, or photos, say the same: there are no intervals")
-    if anchor:
-        rows = _anchored(rows, anchor, fitted, matches)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     rows.sort(key=lambda row: (row["rank"], row["model"]))
     tie = dict(zip(matches.dimensions, np.exp(fitted.log_nu).tolist(), strict=True)) if ties == "davidson" else {}
-    groups.sort(key=lambda group: -max(place[name] for name in group))
+    groups.sort(key=lambda group: -max(points[matches.models.index(name)] for name in group))
     return Leaderboard(rows, tie, groups, clusters, warnings)
 
 
-def _anchored(
-    rows: list[dict[str, Any]], anchor: tuple[str, float], fitted: Fit, matches: Matches
-) -> list[dict[str, Any]]:
-    """The rows with the anchor at its rating, and intervals of the distance to it."""
-    at = matches.models.index(anchor[0])
-    moved = anchor[1] + SCALE * (fitted.abilities - fitted.abilities[at])
-    shown = [row | {"rating": round(float(value), 6)} for row, value in zip(rows, moved, strict=True)]
-    if rows[0]["low"] is None:
-        return shown
-    spread = clustered_covariance(matches, fitted)
-    error = np.sqrt(np.maximum(np.diag(spread) + spread[at, at] - 2 * spread[at], 0))
-    half = SCALE * clustered.t_quantile(matches.n_clusters) * error
-    ends = np.round([moved - half, moved + half], 6).T.tolist()
-    return [row | {"low": low, "high": high} for row, (low, high) in zip(shown, ends, strict=True)]
-
-
-def separated(matches: Matches) -> list[list[str]]:
-    """The groups of models that are at no finite distance from each other by the matches; empty for a single one.
-
-    They are the strongly connected components of who won against, or tied with, whom.
-    """
-    groups = _groups(count(matches, "by_matches"), matches.models, "strong")
-    return groups if len(groups) > 1 else []
-
-
-def win_rates(matches: Matches) -> np.ndarray:
-    """(K, K) in 0..1: the share of their matches that the row's model won against the column's, a tie being half a win.
-
-    All dimensions together, each match weight 1. NaN on the diagonal and where two models never met; a pair's two
-    entries add up to 1.
-    """
-    counts = count(matches, "by_matches")
-    first, second = counts.pairs.T
-    wins = _wins(counts)
-    half = counts.ties.sum(axis=0) / 2
-    wins[first, second] += half
-    wins[second, first] += half
-    met = wins + wins.T
-    return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0)
-
-
-def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
-    """What leaves an ability to the penalty, or nu to the end of its range: a sentence each, models by their names."""
-    counts = count(matches, "by_matches")
-    strong, weak = (_groups(counts, matches.models, how) for how in ("strong", "weak"))
-    sentences = []
-    if len(weak) > 1:
-        sentences.append(f"{len(weak)} groups of models never met, their ratings cannot be compared: {_listed(weak)}")
-    if len(strong) > len(weak):
-        how = "of two of them one never lost to the other, nor tied: how far they are apart rests on the prior alone"
-        sentences.append(f"{len(strong)} groups of models are separated, {how}, without intervals: {_listed(strong)}")
-    if matches.n_clusters < 2:
-        sentences.append("all matches are of one prompt, or of one photo: there are no intervals")
-    return sentences + (_nu_at_limits(counts, matches) if ties == "davidson" else [])
-
-
-def count(matches: Matches, weighting: str, ties: str = "davidson") -> Counts:
-    """The sufficient statistics of all matches; weighting, ties: see `fit`."""
-    pairs, cell = _cells(matches)
-    shape = 3, len(matches.dimensions), len(pairs)
-    lost, tied, won = np.bincount(cell, minlength=math.prod(shape)).reshape(shape).astype(float)
-    weight = _weights(lost + tied + won, weighting)
-    total, net = (lost + tied + won) * weight, (won - lost) * weight
-    # With "halves" a tie, half a win of either side, only adds to the total.
-    return Counts(pairs, total, net, tied * weight if ties == "davidson" else tied * 0, len(matches.models))
-
-
-def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient (K + D,) and Hessian (K + D, K + D) of the negative penalised log-likelihood.
-
-    parameters: (K + D,), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
-    them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
-    centred.
-    """
-    abilities, log_nu = np.split(parameters, [counts.n_models])
-    first, second = counts.pairs.T
-    p_first, p_second, p_tie = _chances(abilities[first] - abilities[second], np.exp(log_nu[:, None]))  # (D, Q)
-    lead = counts.total * (p_first - p_second)
-    half = _half_differences(counts)
-    by_ability = (lead - counts.net).sum(axis=0) @ half + alpha * (abilities - abilities.mean())
-    by_theta = (counts.total * p_tie - counts.ties).sum(axis=1)
-    # Variances of the outcome, written as sums of positive terms: nothing cancels where a probability is near 1.
-    spread = counts.total * (p_tie * (p_first + p_second) + 4 * p_first * p_second)
-    ties = counts.total * p_tie * (p_first + p_second)
-    hessian = _hessian(counts, spread.sum(axis=0), ties.sum(axis=1), -(lead * p_tie) @ half, alpha)
-    return np.concatenate([by_ability, by_theta]), hessian
-
-
-def _half_differences(counts: Counts) -> np.ndarray:
-    """(Q, K): abilities @ its transpose is x."""
-    rows = np.arange(len(counts.pairs))
-    half = np.zeros((len(rows), counts.n_models))
-    half[rows, counts.pairs[:, 0]], half[rows, counts.pairs[:, 1]] = 0.5, -0.5
-    return half
-
-
-def _hessian(counts: Counts, by_pair: np.ndarray, ties: np.ndarray, mixed: np.ndarray, alpha: float) -> np.ndarray:
-    """From the curvatures in x (Q,), in log nu (D,) and in log nu and ability (D, K)."""
-    k, parameters = counts.n_models, counts.n_models + len(ties)
-    first, second = counts.pairs.T
-    hessian = np.zeros((parameters, parameters))
-    hessian[first, second] = hessian[second, first] = -by_pair / 4
-    own, log_nu = np.arange(k), np.arange(k, parameters)
-    hessian[own, own] = by_pair @ (np.abs(_half_differences(counts)) / 2) + alpha
-    hessian[:k, :k] += (1 - alpha) / k  # alpha * (identity - ones / K) + ones / K
-    hessian[log_nu, log_nu] = ties
-    hessian[k:, :k], hessian[:k, k:] = mixed, mixed.T
-    return hessian
-
-
-def _newton(counts: Counts, alpha: float) -> tuple[np.ndarray, bool]:
-    """The solution (K + D,), and whether its last step, which is taken, was below _TOLERANCE.
-
-    The damping log(1 + d) / d, with d the largest change of a match's log-odds, makes every step a descent without a
-    line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant functions, Math. Program. 178 (2019), nu = 2.
-    """
-    k = counts.n_models
-    parameters, fixed = _at_limits(np.zeros(k + len(counts.ties)), counts)
-    for _ in range(_MOST_STEPS):
-        gradient, hessian = derivatives(parameters, counts, alpha)
-        step = -np.linalg.solve(_without(hessian, fixed), gradient * ~fixed)
-        odds = np.ptp(step[:k])
-        change = max(odds, odds / 2 + np.abs(step[k:]).max())
-        parameters += (np.log1p(change) / change if change > 0 else 1.0) * step
-        if change < _TOLERANCE:
-            return parameters, True
-        if alpha == 0 and np.abs(parameters).max() > _RUNAWAY:
-            break
-    return parameters, False
-
-
-def _without(hessian: np.ndarray, fixed: np.ndarray) -> np.ndarray:
-    """The Hessian with rows and columns of the fixed parameters (K + D,) those of the identity."""
-    return hessian * np.outer(~fixed, ~fixed) + np.diag(fixed)
-
-
-def _at_limits(start: np.ndarray, counts: Counts) -> tuple[np.ndarray, np.ndarray]:
-    """The start with log nu at its limit where a dimension has no ties or only ties; and which parameters these are."""
-    ties, total, k = counts.ties.sum(axis=1), counts.total.sum(axis=1), counts.n_models
-    parameters, fixed = start.copy(), np.zeros(len(start), bool)
-    parameters[k:][ties == total] = LOG_NU_LIMIT
-    parameters[k:][ties == 0] = -LOG_NU_LIMIT
-    fixed[k:] = (ties == 0) | (ties == total)
-    return parameters, fixed
-
-
-def _cells(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of models that met (Q, 2), and each match's place (M,) in a flat (3, D, Q) table of outcomes."""
-    k, dimensions = len(matches.models), len(matches.dimensions)
-    low, high = np.minimum(matches.first, matches.second), np.maximum(matches.first, matches.second)
-    met, place = np.unique(low.astype(np.int64) * k + high, return_inverse=True)
-    outcome = np.where(matches.first < matches.second, matches.outcome, -matches.outcome).astype(np.int64) + 1
-    return np.stack([met // k, met % k], axis=1), (outcome * dimensions + matches.dimension) * len(met) + place
-
-
-def _weights(total: np.ndarray, weighting: str) -> np.ndarray:
-    """The weight of a match by its dimension, (D, 1), from the matches (D, any)."""
-    per_dimension = total.sum(axis=1, keepdims=True)
-    if weighting == "by_matches":
-        return np.ones_like(per_dimension)
-    return per_dimension.sum() / (len(total) * per_dimension)
-
-
-def _rows(matches: Matches, abilities: np.ndarray) -> list[dict[str, Any]]:
-    """A row a model, without intervals; see `leaderboard`."""
-    points = np.round(rating(abilities), 6)
-    met = np.bincount(np.concatenate([matches.first, matches.second]), minlength=len(points))
-    ranks = 1 + (points > points[:, None]).sum(axis=1)
-    row = dict.fromkeys(COLUMNS)
-    values = zip(matches.models, abilities.tolist(), points.tolist(), ranks.tolist(), met.tolist(), strict=True)
-    return [row | dict(zip(("model", "ability", "rating", "rank", "matches"), each, strict=True)) for each in values]
-
-
-def _intervals(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: int, seed: int) -> list[dict[str, Any]]:
-    """low, high, rank_low, rank_high and p_best, one row a model."""
-    half = clustered.t_quantile(clusters) * np.sqrt(np.diag(covariance))
-    low, high = (np.round(rating(end), 6) for end in (fitted.abilities - half, fitted.abilities + half))
+def _ranks(fitted: Fit, covariance: np.ndarray, clusters: int, replicates: int, seed: int) -> dict[str, Any]:
+    """rank_low, rank_high and p_best of each model."""
     spread = np.diag(covariance)
     error = np.sqrt(np.maximum(spread[:, None] + spread - 2 * covariance, 0))
     far = largest_t(fitted.covariance, clusters, replicates, np.random.default_rng(seed)) * error
     better = fitted.abilities - fitted.abilities[:, None] - far > 1e-9  # (K, K): the column's than the row's
-    ranks = 1 + better.sum(axis=1), len(low) - better.sum(axis=0)
-    columns = ("low", "high", "rank_low", "rank_high", "p_best")
     best = _share_best(fitted.abilities, covariance, clusters, replicates, np.random.default_rng([seed, 1]))
-    values = (column.tolist() for column in (low, high, *ranks, best))
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+    ends = {"rank_low": 1 + better.sum(axis=1), "rank_high": len(better) - better.sum(axis=0)}
+    return {name: column.tolist() for name, column in (ends | {"p_best": best}).items()}
 
 
 def _share_best(
@@ -451,35 +268,122 @@ def _share_best(
     return np.round(np.bincount(drawn.argmax(axis=1), minlength=k) / replicates, 3)
 
 
-def _wins(counts: Counts) -> np.ndarray:
-    """(K, K): how often the row's model won against the column's, over all dimensions."""
-    first, second = counts.pairs.T
-    decided, net = (counts.total - counts.ties).sum(axis=0), counts.net.sum(axis=0)
-    wins = np.zeros((counts.n_models, counts.n_models))
-    wins[first, second], wins[second, first] = (decided + net) / 2, (decided - net) / 2
-    return wins
+def separated(matches: Matches) -> list[list[str]]:
+    """The groups of models that are at no finite distance from each other by the matches; empty for a single one.
+
+    They are the strongly connected components of who won against, or tied with, whom."""
+    groups = _groups(matches, "strong")
+    return groups if len(groups) > 1 else []
 
 
-def _listed(groups: list[list[str]]) -> str:
-    return "; ".join(", ".join(group) for group in groups)
-
-
-def _nu_at_limits(counts: Counts, matches: Matches) -> list[str]:
-    ties, total = counts.ties.sum(axis=1), counts.total.sum(axis=1)
-    return [
-        f"{name} has {what}: its tie parameter stands at {limit:g}, the end of its range"
-        for what, limit, where in (("no ties", 1e-6, ties == 0), ("nothing but ties", 1e6, ties == total))
-        for name in sorted(np.array(matches.dimensions)[where].tolist())
-    ]
-
-
-def _groups(counts: Counts, models: Sequence[str], connection: str) -> list[list[str]]:
+def _groups(matches: Matches, connection: str) -> list[list[str]]:
     """Connected components of the models that met ("weak"), or that won or tied round a cycle ("strong"); sorted."""
     from scipy.sparse.csgraph import connected_components  # here: it takes longer to import than all the rest
 
+    label = connected_components(win_rates(matches)[0] > 0, directed=True, connection=connection)[1]
+    return sorted(sorted(matches.models[k] for k in np.flatnonzero(label == group)) for group in np.unique(label))
+
+
+def win_rates(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
+    """The share of their matches that the row's model won against the column's, a tie being half a win, and how many.
+
+    (K, K) each, float64. All dimensions together, each match weight 1. The share is NaN on the diagonal and where two
+    models never met; a pair's two entries add up to 1."""
+    counts = count(matches, "by_matches")
     first, second = counts.pairs.T
-    edges = _wins(counts) > 1e-9
-    tied = counts.ties.sum(axis=0) > 0
-    edges[first[tied], second[tied]] = edges[second[tied], first[tied]] = True
-    _, label = connected_components(edges, directed=True, connection=connection)
-    return sorted(sorted(models[int(k)] for k in np.flatnonzero(label == group)) for group in np.unique(label))
+    total, net = counts.total.sum(axis=0), counts.net.sum(axis=0)
+    wins = np.zeros((counts.n_models, counts.n_models))
+    wins[first, second], wins[second, first] = (total + net) / 2, (total - net) / 2
+    met = wins + wins.T
+    return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0), met
+
+
+def caveats(matches: Matches, ties: str = "davidson") -> list[str]:
+    """What leaves an ability to the penalty, or nu to the end of its range: a sentence each, models by their names."""
+    strong, weak = (_groups(matches, how) for how in ("strong", "weak"))
+    listed = ["; ".join(", ".join(group) for group in groups) for groups in (strong, weak)]
+    sentences = []
+    if len(weak) > 1:
+        sentences.append(f"{len(weak)} groups of models never met, their ratings cannot be compared: {listed[1]}")
+    if len(strong) > len(weak):
+        how = "of two of them one never lost to the other, nor tied: how far they are apart rests on the prior alone"
+        sentences.append(f"{len(strong)} groups of models are separated, {how}, without intervals: {listed[0]}")
+    if matches.n_clusters < 2:
+        sentences.append("all matches are of one prompt, or of one photo: there are no intervals")
+    counts = count(matches, "by_matches")
+    tied, total = counts.ties.sum(axis=1), counts.total.sum(axis=1)
+    return sentences + [
+        f"{name} has {what}: its tie parameter stands at {limit:g}, the end of its range"
+        for what, limit, where in (("no ties", 1e-6, tied == 0), ("nothing but ties", 1e6, tied == total))
+        for name in sorted(np.array(matches.dimensions)[where].tolist())
+        if ties == "davidson"
+    ]
+
+
+def count(matches: Matches, weighting: str, ties: str = "davidson") -> Counts:
+    """The sufficient statistics of all matches; weighting, ties: see `fit`."""
+    k, dimensions = len(matches.models), len(matches.dimensions)
+    low, high = np.minimum(matches.first, matches.second), np.maximum(matches.first, matches.second)
+    met, place = np.unique(low.astype(np.int64) * k + high, return_inverse=True)
+    outcome = np.where(matches.first < matches.second, matches.outcome, -matches.outcome).astype(np.int64) + 1
+    cell = (outcome * dimensions + matches.dimension) * len(met) + place
+    shape = 3, dimensions, len(met)
+    lost, tied, won = np.bincount(cell, minlength=math.prod(shape)).reshape(shape).astype(float)
+    weight = _weights(lost + tied + won, weighting)
+    total, net = (lost + tied + won) * weight, (won - lost) * weight
+    # With "halves" a tie, half a win of either side, only adds to the total.
+    own = tied * weight if ties == "davidson" else tied * 0
+    return Counts(np.stack([met // k, met % k], axis=1), total, net, own, k)
+
+
+def _weights(total: np.ndarray, weighting: str) -> np.ndarray:
+    """The weight of a match by its dimension, (D, 1), from the matches (D, any)."""
+    per_dimension = total.sum(axis=1, keepdims=True)
+    if weighting == "by_matches":
+        return np.ones_like(per_dimension)
+    return per_dimension.sum() / (len(total) * per_dimension)
+
+
+def derivatives(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient (K + D,) and Hessian (K + D, K + D) of the negative penalised log-likelihood.
+
+    parameters: (K + D,), abilities, then log nu. The Hessian has ones / K added in the abilities: a common shift of
+    them changes nothing, and with this it is regular all the same, while Newton steps from centred abilities stay
+    centred."""
+    k, (first, second) = counts.n_models, counts.pairs.T
+    abilities, log_nu = np.split(parameters, [k])
+    p_first, p_second, p_tie = _chances(abilities[first] - abilities[second], np.exp(log_nu[:, None]))  # (D, Q)
+    lead = counts.total * (p_first - p_second)
+    half = (np.eye(k)[first] - np.eye(k)[second]) / 2  # (Q, K): abilities @ its transpose is x
+    by_ability = (lead - counts.net).sum(axis=0) @ half + alpha * (abilities - abilities.mean())
+    by_log_nu = (counts.total * p_tie - counts.ties).sum(axis=1)
+    # Variances of the outcome, written as sums of positive terms: nothing cancels where a probability is near 1.
+    spread = (counts.total * (p_tie * (p_first + p_second) + 4 * p_first * p_second)).sum(axis=0)
+    ties = (counts.total * p_tie * (p_first + p_second)).sum(axis=1)
+    hessian = np.diag(np.append(spread @ (np.abs(half) / 2) + alpha, ties))
+    hessian[first, second] = hessian[second, first] = -spread / 4
+    hessian[:k, :k] += (1 - alpha) / k  # alpha * (identity - ones / K) + ones / K
+    hessian[k:, :k] = -(lead * p_tie) @ half
+    hessian[:k, k:] = hessian[k:, :k].T
+    return np.append(by_ability, by_log_nu), hessian
+
+
+def _newton(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.ndarray, np.ndarray, bool]:
+    """The solution (K + D,), its Hessian, and whether its last step, which is taken, was below _TOLERANCE.
+
+    parameters: abilities of 0, and log nu: 0, or the limit at which it is fixed. In the Hessian, the rows and columns
+    of what is fixed are those of the identity. The damping log(1 + d) / d, with d the largest change of a match's
+    log-odds, makes every step a descent without a line search: T. Sun and Q. Tran-Dinh, Generalized self-concordant
+    functions, Math. Program. 178 (2019), nu = 2."""
+    k, fixed, converged = counts.n_models, parameters != 0, False
+    free = np.outer(~fixed, ~fixed)
+    for _ in range(_MOST_STEPS):
+        gradient, hessian = derivatives(parameters, counts, alpha)
+        step = -np.linalg.solve(hessian * free + np.diag(fixed), gradient * ~fixed)
+        odds = np.ptp(step[:k])
+        change = max(odds, odds / 2 + np.abs(step[k:]).max())
+        parameters = parameters + (np.log1p(change) / change if change > 0 else 1.0) * step
+        converged = change < _TOLERANCE
+        if converged or (alpha == 0 and np.abs(parameters).max() > _RUNAWAY):
+            break
+    return parameters, derivatives(parameters, counts, alpha)[1] * free + np.diag(fixed), converged

@@ -24,8 +24,7 @@ def transitivity(
     Returns groups (with a triple), triples, scored, unscored, circular, circular_share, inconsistent and
     inconsistent_share; shares (0..1, of the scored) are None where nothing was scored.
     Source: M. G. Kendall and B. Babington Smith, On the method of paired comparisons, Biometrika 31 (1940) 324-345.
-    Raises ValueError for lengths that differ, an edit compared with itself and two answers on one pair.
-    """
+    Raises ValueError for lengths that differ, an edit compared with itself and two answers on one pair."""
     answers: dict[Hashable, dict[tuple[str, str], int]] = {}
     for row, (group, a, b, winner) in enumerate(zip(groups, firsts, seconds, winners, strict=True)):
         known = answers.setdefault(group, {})

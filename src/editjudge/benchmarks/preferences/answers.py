@@ -2,8 +2,7 @@
 
 A file (JSON lines, CSV or Parquet) is a judge, named after it. Its rows answer the benchmark's items by `key`, with
 `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being better; or they
-score single edits by `prompt`, `model` and `score`. An answer that is null, missing or "Failed" is unscored.
-"""
+score single edits by `prompt`, `model` and `score`. An answer that is null, missing or "Failed" is unscored."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,7 @@ Given = dict[str, Any]  # FIELDS, each None if it is not given
 def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
     """The figures of the files' judges on the benchmark `name`; see `report.summarised`.
 
-    setting: an entry of section `benchmarks`. Raises ParamsError, and TableError that names file, row and field.
-    """
+    setting: an entry of section `benchmarks`. Raises ParamsError, and TableError that names file, row and field."""
     items = forms.load(name, setting)
     stems = [file.stem for file in files]
     judges = stems if len(set(stems)) == len(stems) else [str(file) for file in files]

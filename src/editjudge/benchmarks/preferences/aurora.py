@@ -1,8 +1,7 @@
 """AURORA-Bench's human judgements (Krojer et al. 2024, arXiv 2407.03471), in pairs or one edit at a time.
 
 A JSON list with paths: input, prompt, and either gens (two), models (two) and winner (one of the models, "tie",
-"both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task.
-"""
+"both_good" or "both_bad"); or gen, model and score. `task`, where a record has it, is its sub-task."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -7,8 +7,7 @@ Two published forms, told apart by their fields:
   the ties.
 Rows of one dataset whose id is the same before a last "_AvsB" (or "_AvB") are one tuple of K = 2, 3 or 4 edits, which
 counts as right only if all its pairs are. Ids are told apart within a dataset alone, so that groups and the hub's keys
-begin with it.
-"""
+begin with it."""
 
 import re
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 
 Fields: key (of both edits), instruction, input_image, output_images (two), dimension (consistency, prompt_following,
 overall), task_type. The published shuffle map `{<key 1>_vs_<key 2>_task_<task_type>: bool}` says which pairs are shown
-the other way round. Without a map, a fixed function of the key says it, so that the better side is not always A.
-"""
+the other way round. Without a map, a fixed function of the key says it, so that the better side is not always A."""
 
 import hashlib
 from pathlib import Path

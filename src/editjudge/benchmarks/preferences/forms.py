@@ -33,8 +33,7 @@ def load(name: str, setting: Mapping[str, Any]) -> list[Item]:
     """The items of `benchmarks.<name>` in params.yaml, in the order of its files; failed rows are among them.
 
     Raises ParamsError, and TableError for a missing file, a field that the form lacks, and no item with people's
-    verdict.
-    """
+    verdict."""
     where = read_setting(f"benchmarks.{name}", setting)
     items = FORMS[where.form](where)
     if not items:

@@ -1,8 +1,7 @@
 """GenAI-Bench, image editing (Jiang et al. 2024, arXiv 2406.04485; the hub's TIGER-Lab/GenAI-Bench).
 
 Fields: instruct_prompt, source_image, left_output_image, right_output_image, left_model, right_model, vote_type
-(leftvote, rightvote, tievote, bothbad_vote). Rows have no key: their number in the file is one.
-"""
+(leftvote, rightvote, tievote, bothbad_vote). Rows have no key: their number in the file is one."""
 
 from collections.abc import Mapping
 

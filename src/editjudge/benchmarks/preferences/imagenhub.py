@@ -2,8 +2,7 @@
 
 `*.tsv`, one a rater: uid, then a column a model with "[semantic consistency, perceptual quality]", each 0, 0.5 or 1.
 A rater's score of an edit is the root of their product, as in the paper. `dataset_lookup.json` has each uid's
-instruction; images lie under input/<uid> and <model>/<uid> of `images` (the folder itself where it is not given).
-"""
+instruction; images lie under input/<uid> and <model>/<uid> of `images` (the folder itself where it is not given)."""
 
 import json
 import math

@@ -32,8 +32,7 @@ class Item:
     models: who made a and b. ratings: each side's scores, one a rater, for benchmarks that rate one edit at a time.
     damages: known damage of each side (mean ΔE, 0 or more; lower is better). regions: boxes of what the edit is about.
     failed: why the item cannot be asked; such an item stays in the counts, and in the denominator where it has a
-    verdict. where: the file and row that it came from.
-    """
+    verdict. where: the file and row that it came from."""
 
     key: str
     task: str
@@ -60,8 +59,7 @@ class BenchmarkSetting(Table):
 
     form: a name in `forms.FORMS`. dimension and shuffle (a JSON map) are EditScore-Bench's. epsilon:
     EditReward-Bench's, how far the scores of a pair (K = 2) may be apart for a tie. judges: which of `judges` are
-    asked; all where it is not given.
-    """
+    asked; all where it is not given."""
 
     form: Text
     dimension: Text | None = None
@@ -74,8 +72,7 @@ def content(record: Record, field: str, source: Any, a: Any, b: Any) -> dict[str
     """What a judge is shown, as fields of `Item`: instruction, source, a and b, and why it cannot be (`failed`).
 
     field: the instruction's. source, a, b: as `Record.pictures` takes them. All are empty where one is missing:
-    people's verdict stands without them, so that the row stays in the denominator.
-    """
+    people's verdict stands without them, so that the row stays in the denominator."""
     images, failed = had(record, source, a, b)
     try:
         instruction = record.text(field)

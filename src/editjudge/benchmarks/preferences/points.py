@@ -32,8 +32,7 @@ def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
     """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
 
     Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict. The only edit of a
-    prompt is a failed item, without a verdict. Raises TableError where no prompt has two.
-    """
+    prompt is a failed item, without a verdict. Raises TableError where no prompt has two."""
     ordered = sorted(points, key=lambda point: (point.prompt, point.model))
     prompts = [list(members) for _, members in groupby(ordered, key=lambda point: point.prompt)]
     if ordered and max(map(len, prompts)) < 2:

@@ -1,8 +1,7 @@
 """Suites of single edits in their published forms: the setting, and the walk from a table's rows to cases.
 
 A case is a row of stages/suites.schema.json: a prompt as the arena has it, and its type, suite, dialogue, turn and
-language. A row that cannot be used is refused with a reason, and the others go on.
-"""
+language. A row that cannot be used is refused with a reason, and the others go on."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
@@ -36,8 +35,7 @@ class SuiteSetting(reading.Table):
     """`suites.<name>` of params.yaml. form: of the published file.
 
     raters: of section `raters`, who rate the edits; all where it is not given. people: a CSV of people's yes and no,
-    see benchmarks.people.
-    """
+    see benchmarks.people."""
 
     form: Form
     raters: Annotated[tuple[Text, ...], Field()] | None = None

@@ -2,8 +2,7 @@
 
 O = sqrt(SC * PQ) of each sample; then the mean of each task, then over the tasks; of the English and the Chinese
 instructions, in the full set and in the intersection of both. Replies that cannot be read are unscored and counted; the
-public code gives them random numbers.
-"""
+public code gives them random numbers."""
 
 import math
 from collections.abc import Mapping, Sequence

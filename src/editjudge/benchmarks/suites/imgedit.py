@@ -3,8 +3,7 @@ photos are scored as its basic suite.
 
 Scores are those of the public scripts (step1_get_avgscore.py, step2_typescore.py and UGE/get_average_score.py at commit
 c14480a): as published, and with the published cap applied. The cap (no other dimension above instruction adherence;
-UGE: at most 3 where unedited areas changed) is only asked for in words there, and the published examples break it.
-"""
+UGE: at most 3 where unedited areas changed) is only asked for in words there, and the published examples break it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

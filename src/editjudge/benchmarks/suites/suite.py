@@ -1,7 +1,6 @@
 """What the file of a suite of single edits says: how its rows become cases, who rates them, and which boards it has.
 
-A suite is one file of this folder: an instance of `Suite`, and one entry in `forms.SUITES`.
-"""
+A suite is one file of this folder: an instance of `Suite`, and one entry in `forms.SUITES`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ class Case:
 
     image: as `Record.pictures` takes it. type: by which cases are averaged and a rubric is chosen. task: the editors'
     (the type where it is not given). origin: the photo's name (a hash of its bytes where it is not given). file: the
-    edit's path in a published gallery, without an ending (the key where it is not given).
-    """
+    edit's path in a published gallery, without an ending (the key where it is not given)."""
 
     key: str
     type: str
@@ -42,8 +40,7 @@ class SuiteBoard:
     """One way of scoring a suite's ratings.
 
     labels: what tells it apart from the suite's other boards. figures: those of a rating's scores; None where they say
-    nothing on this board. has: whether a case is on this board.
-    """
+    nothing on this board. has: whether a case is on this board."""
 
     labels: dict[str, str]
     figures: Callable[[Scores], Scores | None]
@@ -68,8 +65,7 @@ class Suite:
     named; None: people rate them. span: the lowest and highest score. types: the order of the types. figures: names of
     each board's figures; over_types: those that are the mean over the types' means, and not over the cases; rounded:
     those whose means over cases are rounded to 2 digits, as the public scripts do. columns: a model's boards, each as
-    its labels and its figures by name, as columns of the suite's table.
-    """
+    its labels and its figures by name, as columns of the suite's table."""
 
     cases: Callable[[Record], list[Case]]
     rubrics: str | None

@@ -1,8 +1,7 @@
 """A suite's edits rated: what each rater said of each model's edit of each case, once a run, as rows.
 
 A row is one of stages/ratings.schema.json. An edit that is missing or broken is unscored with its reason, and so is a
-reply that cannot be read: neither is ever zero.
-"""
+reply that cannot be read: neither is ever zero."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence

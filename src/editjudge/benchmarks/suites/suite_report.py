@@ -2,8 +2,7 @@
 
 A figure is the mean over the runs of what the public scripts compute in one run, with the spread between the runs, and
 a 95 % interval over the cases' photos (statistics.clustered): all edits of one photo stand or fall together. What is
-unscored has no part in a mean, and is counted.
-"""
+unscored has no part in a mean, and is counted."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,8 +116,7 @@ def interval(
 ) -> clustered.Estimate:
     """The mean over types of the means of their values, with its 95 % interval over whole photos, cut to the range.
 
-    A photo that alone has a type's cases takes the type with it, as the mean is over the types that have a score.
-    """
+    A photo that alone has a type's cases takes the type with it, as the mean is over the types that have a score."""
     names = sorted(set(types))
     if len(names) == 1:
         return clustered.mean(values, photos, span=range_[1] - range_[0]).within(*range_)
@@ -139,8 +137,7 @@ def interval(
 def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str, Any] | None = None) -> list[Row]:
     """The suite's board: each rater's models, best first, then the published figures, which are marked as such.
 
-    said: people's answers (people.report); their score is the mean of the shares of yes.
-    """
+    said: people's answers (people.report); their score is the mean of the shares of yes."""
     rows = [] if said is None else _in_order([_people_row(model) for model in said["models"]])
     for rater in raters:
         rows += _in_order([_board_row(form, rater, model) for model in rater["models"]])

@@ -9,7 +9,7 @@ from editjudge.core import reading
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Count, FileName, Positive, Share, Text, Wrong, known
 from editjudge.judges.protocol import Dimension
-from editjudge.statistics.ranking import RankSetting
+from editjudge.statistics.boards import RankSetting
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
