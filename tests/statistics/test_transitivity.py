@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.statistics.transitivity import transitivity
+from editjudge.statistics.agreement import transitivity
 
 A, B, TIE = "Image A", "Image B", "Tie"
 NAMES = "abcdefg"

@@ -9,7 +9,6 @@ from editjudge.benchmarks.preferences.item import VERDICTS, Item
 from editjudge.core.records import Row
 from editjudge.core.winner import WORTH, Winner
 from editjudge.statistics import agreement, comparison, pointwise, psychometric
-from editjudge.statistics.transitivity import transitivity
 
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
@@ -164,7 +163,7 @@ def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, A
         for item, winner in zip(items, winners, strict=True)
         if item.group is not None and item.models is not None and item.size > 2
     ]
-    return transitivity(*zip(*chosen, strict=True)) if chosen else None
+    return agreement.transitivity(*zip(*chosen, strict=True)) if chosen else None
 
 
 def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:

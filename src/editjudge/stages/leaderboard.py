@@ -24,8 +24,8 @@ from editjudge.core.winner import WORTH
 from editjudge.judges.protocol import CONSISTENCY
 from editjudge.stages.graph.arena import LeaderboardSetting, read_panel
 from editjudge.statistics import boards, clustered, matches
+from editjudge.statistics.agreement import transitivity
 from editjudge.statistics.boards import board_of, parts, taking_part, unrated, win_rates
-from editjudge.statistics.transitivity import transitivity
 
 KEYS = ["judge", "dimension"]
 PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
@@ -33,7 +33,7 @@ BOARDS = Path("data/leaderboard")
 
 
 def circles(table: pd.DataFrame) -> dict[str, Any]:
-    """Circular triples of models on the same prompt and dimension; see `transitivity.transitivity`."""
+    """Circular triples of models on the same prompt and dimension; see `agreement.transitivity`."""
     groups = list(zip(table["prompt"], table["dimension"], strict=True))
     winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
     return transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners)

@@ -7,15 +7,16 @@ and so is an answer that could not be read: all stay in the denominator, and eve
 an image; `tie_calibrated` lets the judge's own margin say what it calls a Tie."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, cast
 
 import numpy as np
 
 from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
 from editjudge.statistics import clustered
 
-Pair: TypeAlias = tuple[Winner | None, Winner | None]  # the truth and the winner
+MISSING = 9  # the sign of an unread answer
 
 
 def accuracy_report(
@@ -29,19 +30,35 @@ def accuracy_report(
     and decided: the same counts over the questions whose truth names an image, None where there is none.
 
     Raises ValueError for no rows, lengths that differ and a missing cluster."""
-    pairs = list(zip(truths, winners, strict=True))
-    rows: dict[str, list[int]] = {task: [] for task in sorted(set(tasks))}
-    for row, (task, _) in enumerate(zip(tasks, pairs, strict=True)):
-        rows[task].append(row)
-    decided = [row for row, (truth, _) in enumerate(pairs) if truth != "Tie"]
-    per_task = {task: _accuracy(pairs, clusters, its) for task, its in rows.items()}
-    mean = _mean_over_tasks(pairs, tasks, clusters)
-    return _accuracy(pairs, clusters, range(len(pairs))) | {
+    rows = list(zip(truths, winners, tasks, clusters, strict=True))
+
+    def accuracy(kept: Sequence[tuple]) -> dict[str, Any]:
+        answers = Counter(winner for _, winner, *_ in kept)
+        return share([truth == winner for truth, winner, *_ in kept], [cluster for *_, cluster in kept]) | {
+            "scored": len(kept) - answers[None],
+            "unparsed": answers[None],
+            "ties": answers["Tie"],
+        }
+
+    def mean_over_tasks(sums: np.ndarray) -> np.ndarray:
+        """Of the right answers and the answers of each task (..., 2 * tasks); where a cluster is left out, of the
+        tasks that are left."""
+        correct, sizes = np.split(sums, 2, axis=-1)
+        shares = np.divide(correct, sizes, out=np.full_like(correct, np.nan), where=sizes > 0)
+        return np.nanmean(shares, axis=-1)
+
+    found, decided = accuracy(rows), [row for row in rows if row[0] != "Tie"]
+    names, place = np.unique(np.asarray(tasks), return_inverse=True)
+    of_task = np.eye(len(names))[place]  # (n, tasks)
+    right = np.array([truth == winner for truth, winner, *_ in rows], float)
+    by_cluster = clustered.sums(np.hstack([of_task * right[:, None], of_task]), clusters)
+    mean = clustered.share_of(mean_over_tasks, by_cluster, len(rows))
+    return found | {
         "clusters": mean.clusters,
         "mean_over_tasks": mean.value,
         **mean.ends("mean_over_tasks_"),
-        "per_task": per_task,
-        "decided": _accuracy(pairs, clusters, decided) if decided else None,
+        "per_task": {task: accuracy([row for row in rows if row[2] == task]) for task in sorted(set(tasks))},
+        "decided": accuracy(decided) if decided else None,
     }
 
 
@@ -66,12 +83,16 @@ def position_bias(
 
     Raises ValueError for lengths that differ and a missing cluster."""
     asked = list(zip(first_order_winners, second_order_winners, clusters, strict=True))
-    scored = [(first, second) for first, second, _ in asked if first is not None and second is not None]
-    groups = [cluster for first, second, cluster in asked if first is not None and second is not None]
+    read = [(first, second, cluster) for first, second, cluster in asked if first is not None and second is not None]
+    scored, groups = [(first, second) for first, second, _ in read], [cluster for *_, cluster in read]
     consistent = sum(first == exchanged(second) for first, second in scored)
     preferred = [(WORTH[first] + WORTH[second]) / 2 for first, second in scored]
     leaning = [value - 0.5 for value in preferred]
-    found = clustered.mean(preferred, groups, 0.5 + abs(float(np.mean(leaning)))).within(0, 1) if scored else None
+    found: dict[str, Any] = dict.fromkeys(("consistency", "first_side_preference", "low", "high", "p"))
+    if scored:
+        mean = clustered.mean(preferred, groups, 0.5 + abs(float(np.mean(leaning)))).within(0, 1)
+        found |= {"consistency": consistent / len(scored), "first_side_preference": mean.value, **mean.ends()}
+        found["p"] = clustered.sign_flip(leaning, groups, np.random.default_rng(0))
     return {
         "n": len(asked),
         "scored": len(scored),
@@ -81,11 +102,7 @@ def position_bias(
         "both_first": scored.count(("Image A", "Image A")),
         "both_second": scored.count(("Image B", "Image B")),
         "consistent": consistent,
-        "consistency": consistent / len(scored) if scored else None,
-        "first_side_preference": found.value if found else None,
-        "low": found.low if found else None,
-        "high": found.high if found else None,
-        "p": clustered.sign_flip(leaning, groups, np.random.default_rng(0)) if scored else None,
+        **found,
     }
 
 
@@ -107,32 +124,30 @@ def tuple_accuracy(
     """The share of tuples of which every pair is right; one row a pair, of the tuple `groups` with `sizes` edits.
 
     A pair without a readable answer makes its tuple wrong, and so does one without people's readable verdict (a truth
-    of None). A tuple of K edits has K(K-1)/2 pairs; one of which the
-    benchmark has fewer (it left ties out) counts by those it has, and as `incomplete`.
+    of None). A tuple of K edits has K(K-1)/2 pairs; one of which the benchmark has fewer (it left ties out) counts by
+    those it has, and as `incomplete`.
 
     Returns n, correct, accuracy, low and high (95 %, over whole clusters), unscored (tuples with an unread answer),
     incomplete, and per_size: a list of the same for each K, with `size`. Source: EditReward-Bench, arXiv 2509.26346,
     section 2.2. Raises ValueError for no rows, lengths that differ, and one tuple of two sizes."""
-    tuples: dict[Any, list[Pair]] = {}
+    tuples: dict[Any, list[tuple[Winner | None, Winner | None]]] = {}
     size_of: dict[Any, int] = {}
     cluster_of = dict(zip(groups, clusters, strict=True))
     for truth, winner, group, size in zip(truths, winners, groups, sizes, strict=True):
         if size_of.setdefault(group, size) != size:
             raise ValueError(f"tuple {group!r} has {size_of[group]} edits and {size}")
         tuples.setdefault(group, []).append((truth, winner))
-    rows = [(size_of[group], pairs, cluster_of[group]) for group, pairs in tuples.items()]
-    per_size = [
-        {"size": size} | _tuples([row for row in rows if row[0] == size]) for size in sorted(set(size_of.values()))
-    ]
-    return _tuples(rows) | {"per_size": per_size}
 
+    def of(kept: Collection[Any]) -> dict[str, Any]:
+        right = [all(truth is not None and truth == winner for truth, winner in tuples[group]) for group in kept]
+        return share(right, [cluster_of[group] for group in kept]) | {
+            "unscored": sum(any(winner is None for _, winner in tuples[group]) for group in kept),
+            "incomplete": sum(len(tuples[group]) < size_of[group] * (size_of[group] - 1) // 2 for group in kept),
+        }
 
-def _tuples(rows: Sequence[tuple[int, Sequence[Pair], Any]]) -> dict[str, Any]:
-    right = [all(truth is not None and truth == winner for truth, winner in pairs) for _, pairs, _ in rows]
-    return share(right, [cluster for *_, cluster in rows]) | {
-        "unscored": sum(any(winner is None for _, winner in pairs) for _, pairs, _ in rows),
-        "incomplete": sum(len(pairs) < size * (size - 1) // 2 for size, pairs, _ in rows),
-    }
+    each = sorted(set(size_of.values()))
+    per_size = [{"size": size} | of([group for group in tuples if size_of[group] == size]) for size in each]
+    return of(tuples) | {"per_size": per_size}
 
 
 def tie_calibrated(truths: Sequence[Winner], margins: Sequence[float | None]) -> dict[str, Any]:
@@ -189,25 +204,47 @@ def share(right: Sequence[bool], clusters: Sequence[Any]) -> dict[str, Any]:
     return {"n": len(right), "correct": sum(right), "accuracy": found.value, **found.ends()}
 
 
-def _accuracy(pairs: Sequence[Pair], clusters: Sequence[Any], rows: Sequence[int]) -> dict[str, Any]:
-    answers = Counter(pairs[row][1] for row in rows)
-    return share([pairs[row][0] == pairs[row][1] for row in rows], [clusters[row] for row in rows]) | {
-        "scored": len(rows) - answers[None],
-        "unparsed": answers[None],
-        "ties": answers["Tie"],
+def transitivity(
+    groups: Sequence[Hashable], firsts: Sequence[str], seconds: Sequence[str], winners: Sequence[Any]
+) -> dict[str, Any]:
+    """Circular triples among the answers; one row a comparison of edit `firsts` (A) with edit `seconds` (B).
+
+    groups: within which edits were compared (a prompt, a tuple). winners: "Image A", "Image B", "Tie" or None.
+    A triple is scored if its three comparisons were read. It is circular if each edit beats one and loses to one
+    (Kendall and Babington Smith); it is inconsistent if no ranking with ties fits it: a circular one, and A = B, B = C
+    with A over C. Chance gives circular triples a share of 1/4 where there are no ties. Lower is better.
+
+    Returns groups (with a triple), triples, scored, unscored, circular, circular_share, inconsistent and
+    inconsistent_share; shares (0..1, of the scored) are None where nothing was scored.
+    Source: M. G. Kendall and B. Babington Smith, On the method of paired comparisons, Biometrika 31 (1940) 324-345.
+    Raises ValueError for lengths that differ, an edit compared with itself and two answers on one pair."""
+    answers: dict[Hashable, dict[tuple[str, str], int]] = {}
+    for row, (group, a, b, winner) in enumerate(zip(groups, firsts, seconds, winners, strict=True)):
+        known = answers.setdefault(group, {})
+        if a == b or (a, b) in known:
+            raise ValueError(f"row {row}: {a!r} and {b!r} of {group!r} were compared already, or are the same")
+        known[a, b] = MISSING if winner is None else SIGNS[winner]
+        known[b, a] = MISSING if winner is None else -SIGNS[winner]
+    columns, with_triple = [np.zeros((3, 0), int)], 0
+    for own in answers.values():
+        edits = sorted({edit for pair in own for edit in pair})
+        table = np.array([[own.get((a, b), MISSING) for b in edits] for a in edits])
+        i, j, k = np.array(list(combinations(range(len(edits)), 3)), int).reshape(-1, 3).T
+        columns.append(np.stack([table[i, j], table[j, k], table[k, i]]))
+        with_triple += len(i) > 0
+    around = np.hstack(columns)  # (3, triples), in one direction round the triple
+    triples, around = around.shape[1], around[:, (around != MISSING).all(0)]
+    scored, circular = around.shape[1], int((np.abs(around.sum(0)) == 3).sum())
+    # Round a triple that some ranking fits, signs are those of numbers that sum to zero: all zero, or of both kinds.
+    fits = (around == 0).all(0) | ((around > 0).any(0) & (around < 0).any(0))
+    inconsistent = int((~fits).sum())
+    return {
+        "groups": with_triple,
+        "triples": triples,
+        "scored": scored,
+        "unscored": triples - scored,
+        "circular": circular,
+        "circular_share": circular / scored if scored else None,
+        "inconsistent": inconsistent,
+        "inconsistent_share": inconsistent / scored if scored else None,
     }
-
-
-def _mean_over_tasks(pairs: Sequence[Pair], tasks: Sequence[str], clusters: Sequence[Any]) -> clustered.Estimate:
-    """The mean of the tasks' accuracies; where a cluster is left out, of those that are left."""
-    names, place = np.unique(np.asarray(tasks), return_inverse=True)
-    of_task = np.eye(len(names))[place]  # (n, tasks)
-    right = np.array([truth == winner for truth, winner in pairs], float)
-    by_cluster = clustered.sums(np.hstack([of_task * right[:, None], of_task]), clusters)
-
-    def mean(sums: np.ndarray) -> np.ndarray:
-        correct, sizes = np.split(sums, 2, axis=-1)
-        shares = np.divide(correct, sizes, out=np.full_like(correct, np.nan), where=sizes > 0)
-        return np.nanmean(shares, axis=-1)
-
-    return clustered.share_of(mean, by_cluster, len(right))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,6 @@ def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray
     return np.column_stack(columns) if columns else np.zeros((len(names), 0))
 
 
-def jackknife(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray) -> tuple[float, float | None]:
-    """A statistic of column sums and its standard error over clusters; None with one cluster or where one matters all.
-
-    statistic: from (..., k) sums to (...) values, NaN where it is not defined. by_cluster: (clusters, k)."""
-    total, count = by_cluster.sum(axis=0), len(by_cluster)
-    return float(statistic(total[None])[0]), _error(statistic(total - by_cluster)) if count > 1 else None
-
-
 def _error(without: np.ndarray) -> float | None:
     """The jackknife's standard error from the values without each cluster; None where one is not defined."""
     if not np.isfinite(without).all():
@@ -84,7 +76,10 @@ def _error(without: np.ndarray) -> float | None:
 
 
 def estimate(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray) -> Estimate:
-    """A statistic as in `jackknife` with its 95 % t interval; ends None where no cluster moves the statistic, too."""
+    """A statistic of column sums with its 95 % t interval over clusters; ends None with one cluster, where one matters
+    all, and where no cluster moves the statistic.
+
+    statistic: from (..., k) sums to (...) values, NaN where it is not defined. by_cluster: (clusters, k)."""
     total = by_cluster.sum(axis=0)
     value = float(statistic(total[None])[0])
     if len(by_cluster) < 2:
@@ -154,7 +149,7 @@ def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.nda
 
 
 def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray, n: float) -> Estimate:
-    """`share` of any statistic of column sums (see `jackknife`) that lies in 0..1, taken from n rows.
+    """`share` of any statistic of column sums (see `estimate`) that lies in 0..1, taken from n rows.
 
     The rows are worth p (1 - p) over the jackknife's variance, and the quantile is Student's. Two things are assumed,
     since few clusters cannot tell: rows of a cluster are at least as alike as ALIKE where every row is the same (no
@@ -162,8 +157,9 @@ def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
     rows, with the normal quantile, is narrower, it stands.
     Source: the effective size of E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small
     expected number of positive counts estimated from survey data, Survey Methodology 24 (1998) 193-201."""
-    value, error = jackknife(statistic, by_cluster)
-    count = len(by_cluster)
+    total, count = by_cluster.sum(axis=0), len(by_cluster)
+    value = float(statistic(total[None])[0])
+    error = _error(statistic(total - by_cluster)) if count > 1 else None
     if error is None:
         return Estimate(value, None, None, count)
     sure, least = (n / (1 + (n / count - 1) * alike) for alike in (ALIKE, MOST_ALIKE))
@@ -203,12 +199,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979) 65-70."""
     order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for number, (p, place) in enumerate(order):
-        largest = max(largest, min(1.0, p * (len(order) - number)))
-        adjusted[place] = largest
-    return adjusted
+    adjusted = accumulate((min(1.0, p * (len(order) - number)) for number, (p, _) in enumerate(order)), max)
+    by_place = dict(zip((place for _, place in order), adjusted, strict=True))
+    return [by_place.get(place) for place in range(len(p_values))]
 
 
 def wilson_interval(k: float, n: float, z: float = Z) -> tuple[float, float]:

@@ -76,44 +76,34 @@ def pointwise_report(
     against the mean of the others, over the edits that all raters rated, averaged over raters within a model and then
     over models; None with one rater."""
     names = sorted({model for _, model in ratings})
-    edits = {name: sorted(edit for edit in ratings if edit[1] == name) for name in names}
-    found = [
-        spearman([scores.get(edit) for edit in of], [_mean(ratings[edit]) for edit in of]) for of in edits.values()
-    ]
-    per_model = [
-        {"model": name, "n": len(of), "scored": sum(scores.get(edit) is not None for edit in of), "spearman": rho}
-        for (name, of), rho in zip(edits.items(), found, strict=True)
-    ]
-    scored = sum(scores.get(edit) is not None for edit in ratings)
-    return {
-        "n": len(ratings),
-        "scored": scored,
-        "unscored": len(ratings) - scored,
-        **_means(found),
-        **_interval(scores, ratings, edits, photos),
-        "models": sum(rho is not None for rho in found),
-        "per_model": per_model,
-        "human": _between_raters(edits, ratings),
-    }
+    edits = sorted(ratings, key=lambda edit: edit[::-1])
+    rows = [(edit, scores.get(edit), _mean(ratings[edit])) for edit in edits]
 
-
-def _interval(
-    scores: Mapping[Edit, float | None],
-    ratings: Mapping[Edit, Sequence[float]],
-    edits: Mapping[str, Sequence[Edit]],
-    photos: Mapping[str, Any],
-) -> dict[str, float | None]:
-    """The 95 % interval of Fisher's mean, on its own scale, over whole photos."""
-    rows = [(edit, scores.get(edit), _mean(ratings[edit])) for of in edits.values() for edit in of]
+    def correlations(kept: Sequence[Any]) -> list[float | None]:
+        of_models = ([row for row in kept if row[0][1] == name] for name in names)
+        return [spearman([row[1] for row in of], [row[2] for row in of]) for of in of_models]
 
     def z(kept: np.ndarray) -> float:
-        left = [row for row, keep in zip(rows, kept, strict=True) if keep]
-        of_models = [[row for row in left if row[0][1] == name] for name in edits]
-        mean = fisher_mean([spearman([row[1] for row in of], [row[2] for row in of]) for of in of_models])
+        """Fisher's mean on its own scale, of some of the rows (n,) bool."""
+        mean = fisher_mean(correlations([row for row, keep in zip(rows, kept, strict=True) if keep]))
         return math.nan if mean is None else math.atanh(max(-LARGEST, min(LARGEST, mean)))
 
-    ends = clustered.refitted(z, [photos[edit[0]] for edit, *_ in rows]).ends("spearman_")
-    return {name: None if end is None else math.tanh(end) for name, end in ends.items()}
+    ends = clustered.refitted(z, [photos[prompt] for prompt, _ in edits]).ends("spearman_")
+    found, read = correlations(rows), [edit[1] for edit, score, _ in rows if score is not None]
+    asked = [model for _, model in edits]
+    return {
+        "n": len(rows),
+        "scored": len(read),
+        "unscored": len(rows) - len(read),
+        **_means(found),
+        **{name: None if end is None else math.tanh(end) for name, end in ends.items()},
+        "models": sum(rho is not None for rho in found),
+        "per_model": [
+            {"model": name, "n": asked.count(name), "scored": read.count(name), "spearman": rho}
+            for name, rho in zip(names, found, strict=True)
+        ],
+        "human": _between_raters([[ratings[edit] for edit in edits if edit[1] == name] for name in names]),
+    }
 
 
 def _means(correlations: Sequence[float | None]) -> dict[str, float | None]:
@@ -124,20 +114,14 @@ def _means(correlations: Sequence[float | None]) -> dict[str, float | None]:
     return {"spearman": fisher_mean(correlations), "imagenhub": tanh, "aurora": plain}
 
 
-def _between_raters(
-    edits: Mapping[str, Sequence[Edit]], ratings: Mapping[Edit, Sequence[float]]
-) -> dict[str, float | None] | None:
-    raters = max((len(values) for values in ratings.values()), default=0)
+def _between_raters(of_models: Sequence[Sequence[Sequence[float]]]) -> dict[str, float | None] | None:
+    """Each rater against the mean of the others. of_models: the ratings of each model's edits."""
+    raters = max((len(values) for edits in of_models for values in edits), default=0)
     if raters < 2:
         return None
-    of_models = []
-    for of in edits.values():
-        rated = [ratings[edit] for edit in of if len(ratings[edit]) == raters]
-        of_models.append(_means([_one_rater(rated, rater) for rater in range(raters)]))
-    return {name: _means([means[name] for means in of_models])[name] for name in of_models[0]}
-
-
-def _one_rater(rated: Sequence[Sequence[float]], rater: int) -> float | None:
-    """A rater's correlation with the mean of the others."""
-    others = [_mean([value for n, value in enumerate(values) if n != rater]) for values in rated]
-    return spearman([values[rater] for values in rated], others)
+    found = []
+    for edits in of_models:
+        rated = [values for values in edits if len(values) == raters]
+        others = [[_mean([*values[:n], *values[n + 1 :]]) for values in rated] for n in range(raters)]
+        found.append(_means([spearman([values[n] for values in rated], others[n]) for n in range(raters)]))
+    return {name: _means([means[name] for means in found])[name] for name in found[0]}

@@ -209,33 +209,22 @@ def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
     read), threshold, slope, lapse, at_bounds (the parameters that the fit left at the end of their range: more data
     could move them), reason (why there is no threshold: too few gaps, or it lies outside the gaps that were shown; else
     None), low and high (95 % of the threshold, over clusters; of "all" alone) and points."""
-    every = list(range(len(winners)))
-    parts = {"all": every} | {kind: [n for n in every if bench.kinds[n] == kind] for kind in sorted(set(bench.kinds))}
-    return [{"kind": kind} | _part(bench, winners, rows, kind == "all") for kind, rows in parts.items()]
-
-
-def _part(bench: Bench, winners: Sequence[str | None], rows: list[int], with_interval: bool) -> dict[str, Any]:
-    read = [n for n in rows if winners[n] is not None]
-    gaps, clusters = [bench.gaps[n] for n in read], [bench.clusters[n] for n in read]
-    worth = credit([bench.truths[n] for n in read], [winners[n] for n in read])
-    curve, reason = _curve(gaps, worth)
-    shown = curve if reason is None else None
-    low, high = (shown and with_interval and threshold_interval(gaps, worth, clusters)) or (None, None)
-    return {
-        "n": len(rows),
-        "scored": len(read),
-        "unscored": len(rows) - len(read),
-        "ties": [winners[n] for n in read].count("Tie"),
-        "accuracy": float(worth.mean()) if read else None,
-        "threshold": shown and shown.threshold,
-        "slope": shown and shown.slope,
-        "lapse": shown and shown.lapse,
-        "at_bounds": shown.at_bounds if shown else [],
-        "reason": reason,
-        "low": low,
-        "high": high,
-        "points": points(gaps, worth, clusters) if read else [],
-    }
+    found, kinds, worth = [], np.array(bench.kinds), credit(bench.truths, winners)
+    for kind in ("all", *sorted(set(bench.kinds))):
+        rows = np.flatnonzero((kinds == kind) | (kind == "all"))
+        read = rows[~np.isnan(worth[rows])]
+        gaps, clusters = [bench.gaps[n] for n in read], [bench.clusters[n] for n in read]
+        curve, reason = _curve(gaps, worth[read])
+        shown = curve if reason is None else None
+        ends = threshold_interval(gaps, worth[read], clusters) if shown and kind == "all" else None
+        row = {"kind": kind, "n": len(rows), "scored": len(read), "unscored": len(rows) - len(read)}
+        row |= {"ties": [winners[n] for n in rows].count("Tie")}
+        row |= {"accuracy": float(worth[read].mean()) if len(read) else None}
+        row |= {name: shown and getattr(shown, name) for name in ("threshold", "slope", "lapse")}
+        row |= {"at_bounds": shown.at_bounds if shown else [], "reason": reason}
+        row |= dict(zip(("low", "high"), ends or (None, None), strict=True))
+        found.append(row | {"points": points(gaps, worth[read], clusters) if len(read) else []})
+    return found
 
 
 def _curve(gaps: Sequence[float], worth: np.ndarray) -> tuple[Curve | None, str | None]:
