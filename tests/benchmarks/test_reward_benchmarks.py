@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.benchmarks.preferences import forms, points
+from editjudge.benchmarks.preferences import forms
+from editjudge.benchmarks.preferences.item import Point, pairs
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.keys import plain
@@ -236,9 +237,9 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
 
 def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
     raters = {"a": (0.1, 0.2, 0.3), "b": (0.3, 0.2, 0.1)}
-    edits = [points.Point("p", model, "t", "Go.", b"s", b"e", rated) for model, rated in raters.items()]
+    edits = [Point("p", model, "t", "Go.", b"s", b"e", rated) for model, rated in raters.items()]
     assert np.mean(edits[0].ratings) != np.mean(edits[1].ratings), "in the last bit"
-    assert [item.verdict for item in points.pairs(edits, "overall")] == ["Tie"]
+    assert [item.verdict for item in pairs(edits, "overall")] == ["Tie"]
 
 
 def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:

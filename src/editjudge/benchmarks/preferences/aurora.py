@@ -7,8 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, HumanVerdict, Item, collect, content, had, two
-from editjudge.benchmarks.preferences.points import Point, pairs
+from editjudge.benchmarks.preferences.item import (
+    BenchmarkSetting,
+    HumanVerdict,
+    Item,
+    Point,
+    collect,
+    content,
+    had,
+    pairs,
+    two,
+)
 from editjudge.core.reading import Record, number, read
 from editjudge.core.tables import RowError, TableError
 
@@ -28,21 +37,16 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 
 def _item(record: Record) -> Item:
     edited, models = two(record, "gens"), [str(model) for model in two(record, "models")]
+    verdicts: dict[str, HumanVerdict] = {**TIES, models[1]: "Image B", models[0]: "Image A"}
     return Item(
         key=record.key,
         task=str(record.get("task") or "image_editing"),
         dimension=DIMENSION,
-        verdict=_verdict(record.choice("winner", [*models, *TIES]), models),
+        verdict=verdicts[record.choice("winner", [*models, *TIES])],
         cluster=str(record["input"]),
         models=(models[0], models[1]),
         **content(record, "prompt", record["input"], *edited),
     )
-
-
-def _verdict(winner: str, models: list[str]) -> HumanVerdict:
-    if winner in models:
-        return "Image A" if winner == models[0] else "Image B"
-    return TIES[winner]
 
 
 def _merged(records: Iterable[Record]) -> list[Point]:

@@ -37,56 +37,50 @@ RANKING = re.compile(r"([A-D])([<>=])([A-D])(=Good|=Bad)?")
 
 
 def load(setting: BenchmarkSetting) -> list[Item]:
-    """The benchmark's items. Raises TableError."""
-    items = collect(read(setting), _item)
-    return _of_photos(_sized(_once(items)))
+    """The benchmark's items. Raises TableError.
+
+    K of the JSONL's tuples is the highest letter's. A tuple is in the cluster of its source image, where it has one."""
+    items = _once(collect(read(setting), _item))
+    photos = {item.group: photo(item.source, "") for item in reversed(items) if item.source}
+    letters: dict[str | None, str] = {}
+    for item in items:
+        letters[item.group] = max(letters.get(item.group, "B"), *(item.models or ()))
+    found = []
+    for item in items:
+        own: dict[str, Any] = {"cluster": photos.get(item.group, item.cluster)}
+        if item.task == "":
+            own["size"] = ord(letters[item.group]) - ord("A") + 1
+            own["task"] = f"K={own['size']}"
+        found.append(replace(item, **own))
+    return found
 
 
 def _item(record: Record) -> Item:
     """The record's item; a broken one keeps its tuple, which cannot be right without it."""
-    hub, place = "candidate_1" in record.values, dict[str, Any]()
+    place = dict[str, Any]()  # of the item in its tuple; size and task of the JSONL's are known once all of it is
     try:
-        place = _hub_tuple(record) if hub else _jsonl_tuple(record)
-        return _of_hub(record, place) if hub else _of_jsonl(record, place)
+        if "candidate_1" in record.values:
+            identity, dataset = record.text("id"), record.choice("dataset", SIZES)
+            named = NAMED.fullmatch(identity)
+            group, size = f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
+            place |= {"group": group, "cluster": group, "size": size, "task": f"K={size}"}
+            left, right = _sides(record.get("comparison_type"))
+            key = plain(group if size == 2 else f"{group}_{left}vs{right}")
+            verdict = _verdict(record.text("ranking"), left, right)
+            shown = content(record, "instruction", *map(record.get, ("source_image", "candidate_1", "candidate_2")))
+            return Item(key=key, dimension="overall", verdict=verdict, models=(left, right), **place, **shown)
+        key = record.text("key")
+        named = NAMED.fullmatch(key)
+        group, models = (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
+        place |= {"group": group, "cluster": group, "models": models, "task": ""}
+        edited = two(record, "edited_image_paths")
+        shown = content(record, "instruction", record.get("source_image_path"), *edited)
+        if len(set(models)) < 2:
+            raise RowError(f"field key: {plain(key)!r:.80} compares an edit with itself")
+        verdict = record.choice("winner", WINNERS)
+        return Item(key=plain(key), dimension="visual_quality", verdict=verdict, **place, **shown)
     except RowError as error:
         return replace(failed_item(record, str(error)), **place)
-
-
-def _of_hub(record: Record, place: dict[str, Any]) -> Item:
-    left, right = _sides(record.get("comparison_type"))
-    images = ("source_image", "candidate_1", "candidate_2")
-    return Item(
-        key=plain(place["group"] if place["size"] == 2 else f"{place['group']}_{left}vs{right}"),
-        dimension="overall",
-        verdict=_verdict(record.text("ranking"), left, right),
-        models=(left, right),
-        **place,
-        **content(record, "instruction", *map(record.get, images)),
-    )
-
-
-def _hub_tuple(record: Record) -> dict[str, Any]:
-    """The fields of the tuple that a row of the hub belongs to."""
-    identity, dataset = record.text("id"), record.choice("dataset", SIZES)
-    named = NAMED.fullmatch(identity)
-    group, size = f"{dataset}-{named[1] if named else identity}", SIZES[dataset]
-    return {"group": group, "cluster": group, "size": size, "task": f"K={size}"}
-
-
-def _of_jsonl(record: Record, place: dict[str, Any]) -> Item:
-    key, edited = plain(record.text("key")), two(record, "edited_image_paths")
-    shown = content(record, "instruction", record.get("source_image_path"), *edited)
-    if len(set(place["models"])) < 2:
-        raise RowError(f"field key: {key!r:.80} compares an edit with itself")
-    return Item(key=key, dimension="visual_quality", verdict=record.choice("winner", WINNERS), **place, **shown)
-
-
-def _jsonl_tuple(record: Record) -> dict[str, Any]:
-    """The fields of the tuple that a row of the JSONL belongs to; its size and task are known once all of it is."""
-    key = record.text("key")
-    named = NAMED.fullmatch(key)
-    group, models = (f"tuple-{named[1]}", (named[2], named[3])) if named else (f"pair-{key}", ("A", "B"))
-    return {"group": group, "cluster": group, "models": models, "task": ""}
 
 
 def _sides(words: Any) -> tuple[str, str]:
@@ -106,24 +100,6 @@ def _verdict(ranking: str, left: str, right: str) -> HumanVerdict:
         return TIES[match[4] or ""]
     better = match[1] if match[2] == ">" else match[3]
     return "Image A" if better == left else "Image B"
-
-
-def _sized(items: list[Item]) -> list[Item]:
-    """The items, those of the JSONL with K as the highest letter of their tuple."""
-    letters: dict[str | None, str] = {}
-    for item in items:
-        letters[item.group] = max(letters.get(item.group, "B"), *(item.models or ()))
-    sizes = {group: ord(letter) - ord("A") + 1 for group, letter in letters.items()}
-    return [
-        replace(item, size=sizes[item.group], task=f"K={sizes[item.group]}") if item.task == "" else item
-        for item in items
-    ]
-
-
-def _of_photos(items: list[Item]) -> list[Item]:
-    """The items, those of a tuple in the cluster of its source image; of the tuple, where it has none."""
-    photos = {item.group: photo(item.source, "") for item in reversed(items) if item.source}
-    return [replace(item, cluster=photos.get(item.group, item.cluster)) for item in items]
 
 
 def _once(items: list[Item]) -> list[Item]:

@@ -21,19 +21,21 @@ def load(setting: BenchmarkSetting) -> list[Item]:
     if setting.dimension not in DIMENSIONS:
         raise TableError(f"EditScore-Bench: dimension is {setting.dimension!r}; known: {', '.join(DIMENSIONS)}")
     shuffle = None if setting.shuffle is None else json_object(Path(setting.shuffle))
-    records = (record for record in read(setting) if _dimension(record) in (None, setting.dimension))
+    wanted = (None, setting.dimension)  # a row that does not say is a failed item
+    records = (each for each in read(setting) if isinstance(each.row, RowError) or each.get("dimension") in wanted)
     return collect(records, lambda record: _item(record, shuffle))
-
-
-def _dimension(record: Record) -> Any:
-    """None where the record does not say: such a row is a failed item."""
-    return None if isinstance(record.row, RowError) else record.get("dimension")
 
 
 def _item(record: Record, shuffle: dict[str, Any] | None) -> Item:
     names, edited, task = two(record, "key"), two(record, "output_images"), record.text("task_type")
     name = f"{names[0]}_vs_{names[1]}_task_{task}"
-    key, exchanged = plain(name), _exchanged(name, shuffle)
+    key = plain(name)
+    if shuffle is None:
+        exchanged = hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
+    elif isinstance(shuffle.get(name), bool):
+        exchanged = shuffle[name]
+    else:
+        raise RowError(f"the shuffle map has no true or false for {name}")
     shown = content(record, "instruction", record.get("input_image"), *(reversed(edited) if exchanged else edited))
     return Item(
         key=key,
@@ -43,11 +45,3 @@ def _item(record: Record, shuffle: dict[str, Any] | None) -> Item:
         cluster=photo(shown["source"], key),
         **shown,
     )
-
-
-def _exchanged(name: str, shuffle: dict[str, Any] | None) -> bool:
-    if shuffle is None:
-        return hashlib.sha256(name.encode(errors="surrogatepass")).digest()[0] % 2 == 1
-    if not isinstance(shuffle.get(name), bool):
-        raise RowError(f"the shuffle map has no true or false for {name}")
-    return shuffle[name]

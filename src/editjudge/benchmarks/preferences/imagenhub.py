@@ -9,30 +9,16 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, had
-from editjudge.benchmarks.preferences.points import Point, pairs
+from editjudge.benchmarks.preferences.item import BenchmarkSetting, Item, Point, had, pairs
 from editjudge.core.reading import Record, locate
 from editjudge.core.tables import RowError, TableError, json_object, tab_separated
-
-DIMENSION = "overall"
-Ratings = dict[tuple[str, str], list[float]]
 
 
 def load(setting: BenchmarkSetting) -> list[Item]:
     """All pairs of rated edits of each prompt. Raises TableError that names file, row and model."""
-    root = locate(setting)
-    ratings = _ratings(sorted(root.glob(setting.files or "**/*.tsv")), root)
-    found = sorted(root.glob("**/dataset_lookup.json"))
-    lookup = json_object(found[0] if found else root / "dataset_lookup.json")
-    images = Path(setting.images) if setting.images else root
-    return pairs([_point(uid, model, scores, lookup, images) for (uid, model), scores in ratings.items()], DIMENSION)
-
-
-def _ratings(files: list[Path], root: Path) -> Ratings:
-    """Every rater's score (0..1) of each (uid, model); an edit that a rater left out has fewer."""
-    if not files:
+    root, ratings = locate(setting), defaultdict[tuple[str, str], list[float]](list)  # of each (uid, model), by raters
+    if not (files := sorted(root.glob(setting.files or "**/*.tsv"))):
         raise TableError(f"{root}: no file *.tsv with ratings")
-    ratings: Ratings = defaultdict(list)
     for file in files:
         for number, row in enumerate(tab_separated(file)):
             if isinstance(row, RowError) or "uid" not in row:
@@ -41,7 +27,16 @@ def _ratings(files: list[Path], root: Path) -> Ratings:
             for model, cell in row.items():
                 if model != "uid" and cell:
                     ratings[row["uid"], model].append(_score(cell, f"{file}: row {number}, field {model}"))
-    return ratings
+    lookup = json_object(next(iter(sorted(root.glob("**/dataset_lookup.json"))), root / "dataset_lookup.json"))
+    images, points = Path(setting.images) if setting.images else root, []
+    for (uid, model), scores in ratings.items():
+        entry = lookup.get(uid)
+        if not isinstance(entry, dict) or not entry.get("instruction"):
+            raise TableError(f"dataset_lookup.json: no instruction for {uid}")
+        shown, failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
+        task, instruction = "text_guided_editing", entry["instruction"]
+        points.append(Point(uid, model, task, instruction, *shown, tuple(scores), failed))
+    return pairs(points, "overall")
 
 
 def _score(cell: str, where: str) -> float:
@@ -53,11 +48,3 @@ def _score(cell: str, where: str) -> float:
     if not (0 <= consistency <= 1 and 0 <= quality <= 1):
         raise TableError(f"{where}: {cell!r:.80} is outside 0..1")
     return score
-
-
-def _point(uid: str, model: str, scores: list[float], lookup: dict, images: Path) -> Point:
-    entry = lookup.get(uid)
-    if not isinstance(entry, dict) or not entry.get("instruction"):
-        raise TableError(f"dataset_lookup.json: no instruction for {uid}")
-    (source, edited), failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
-    return Point(uid, model, "text_guided_editing", entry["instruction"], source, edited, tuple(scores), failed)

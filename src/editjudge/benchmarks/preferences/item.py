@@ -1,20 +1,26 @@
-"""The row that every reward benchmark's rows become, whatever their published form."""
+"""The row that every reward benchmark's rows become, whatever their published form; edits that people rated one at a
+time become the pairs that a pairwise judge compares."""
 
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations, groupby
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from pydantic.dataclasses import dataclass as settings_class
 
+from editjudge.core.keys import plain
 from editjudge.core.reading import Record, Table
 from editjudge.core.settings import FORBID, Amount, FileName, Text
-from editjudge.core.tables import RowError
+from editjudge.core.tables import RowError, TableError
 from editjudge.core.winner import WINNERS, Winner
 
 HumanVerdict: TypeAlias = Winner | Literal["Both good", "Both bad"]
 VERDICTS: tuple[HumanVerdict, ...] = (*WINNERS, "Both good", "Both bad")
 Box: TypeAlias = tuple[int, int, int, int]
+LONGEST = 60  # characters of a prompt or a model in a key, where "_" stands between them
+WORD = "A-Za-z0-9.-"
 
 
 def photo(source: bytes, otherwise: str) -> str:
@@ -118,3 +124,55 @@ def collect(records: Iterable[Record], build: Callable[[Record], Item]) -> list[
 def failed_item(record: Record, reason: str) -> Item:
     """An item of which only the place is known."""
     return Item(record.key, "unknown", "unknown", "", b"", b"", b"", None, cluster=record.key, failed=reason)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rated edit. prompt: the instruction on one source. ratings: one a rater; higher is better."""
+
+    prompt: str
+    model: str
+    task: str
+    instruction: str
+    source: bytes
+    edited: bytes
+    ratings: tuple[float, ...]
+    failed: str | None = None
+
+
+def pairs(points: Iterable[Point], dimension: str) -> list[Item]:
+    """Every two edits of each prompt, the models in order of their names; the verdict is the higher mean rating's.
+
+    Equal means are a Tie. A pair of which one edit failed has its reason and keeps its verdict. The only edit of a
+    prompt is a failed item, without a verdict. Raises TableError where no prompt has two."""
+    ordered = sorted(points, key=lambda point: (point.prompt, point.model))
+    prompts = [list(members) for _, members in groupby(ordered, key=lambda point: point.prompt)]
+    if ordered and max(map(len, prompts)) < 2:
+        raise TableError("no prompt has two rated edits")
+    found = []
+    for edits in prompts:
+        source = next((edit.source for edit in edits if edit.source), b"")  # none where the edit's image is missing
+        for first, second in combinations(edits, 2):
+            key = "_".join(plain(word, LONGEST, WORD) for word in (first.prompt, first.model, "vs", second.model))
+            better = float(np.mean(first.ratings)) - float(np.mean(second.ratings))
+            failed = first.failed or second.failed
+            shown = (b"",) * 3 if failed else (first.source, first.edited, second.edited)
+            found.append(
+                Item(
+                    *(key, first.task, dimension, first.instruction, *shown),
+                    verdict="Tie" if abs(better) < 1e-9 else ("Image A" if better > 0 else "Image B"),
+                    cluster=photo(source, first.prompt),
+                    group=first.prompt,
+                    size=len(edits),
+                    models=(first.model, second.model),
+                    ratings=(first.ratings, second.ratings),
+                    failed=failed,
+                )
+            )
+        if len(edits) == 1:
+            [alone] = edits
+            key = f"{plain(alone.prompt, LONGEST, WORD)}_{plain(alone.model, LONGEST, WORD)}"
+            reason, where = "the prompt has no second rated edit", f"{alone.model}, {alone.prompt}"
+            known = (key, alone.task, dimension, alone.instruction, b"", b"", b"", None, alone.prompt)
+            found.append(Item(*known, failed=reason, where=where))
+    return found

@@ -11,8 +11,6 @@ from editjudge.core.reading import Record, box, number, read
 from editjudge.core.tables import RowError
 from editjudge.core.winner import WINNERS
 
-DIMENSION = "visual_consistency"
-
 
 def load(setting: BenchmarkSetting) -> list[Item]:
     """The benchmark's items. Raises TableError."""
@@ -21,37 +19,27 @@ def load(setting: BenchmarkSetting) -> list[Item]:
 
 def _item(record: Record) -> Item:
     shown = content(record, "instruction", record.get("source_image"), *two(record, "edited_images"))
-    key, origin = plain(record.text("key")), record.get("origin")
+    key, origin, models = plain(record.text("key")), record.get("origin"), record.get("models")
     return Item(
         key=key,
         task=record.text("task"),
-        dimension=DIMENSION,
+        dimension="visual_consistency",
         verdict=record.choice("winner", WINNERS),
         cluster=origin if isinstance(origin, str) and origin else photo(shown["source"], key),
-        models=_models(record.get("models")),
+        models=(models[0], models[1]) if isinstance(models, list) and [*map(type, models)] == [str, str] else None,
         damages=_damages(record.get("damages")),
         regions=_boxes(record.get("regions")),
         **shown,
     )
 
 
-def _models(values: Any) -> tuple[str, str] | None:
-    match values:
-        case [str(a), str(b)]:
-            return a, b
-    return None
-
-
 def _damages(values: Any) -> tuple[float, float] | None:
-    match values:
-        case [None, None]:
-            return None
-        case [a, b]:
-            damages = number(a, "damages"), number(b, "damages")
-            if min(damages) < 0:
-                raise RowError("wrong type", f"damages: numbers of 0 or more expected, not {values!r:.80}")
-            return damages
-    return None
+    if not isinstance(values, list) or len(values) != 2 or values == [None, None]:
+        return None
+    a, b = (number(value, "damages") for value in values)
+    if min(a, b) < 0:
+        raise RowError("wrong type", f"damages: numbers of 0 or more expected, not {values!r:.80}")
+    return a, b
 
 
 def _boxes(regions: Any) -> tuple[Box, ...] | None:
@@ -59,9 +47,5 @@ def _boxes(regions: Any) -> tuple[Box, ...] | None:
         return None
     if not isinstance(regions, list) or not all(isinstance(region, dict) for region in regions):
         raise RowError("wrong type", f"regions: a list of objects expected, not {regions!r:.80}")
-    return tuple(_box(region.get("box")) for region in regions)
-
-
-def _box(corners: Any) -> Box:
-    x0, y0, x1, y1 = map(round, box(corners, "regions"))
-    return x0, y0, x1, y1
+    corners = (map(round, box(region.get("box"), "regions")) for region in regions)
+    return tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in corners)
