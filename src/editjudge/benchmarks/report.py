@@ -1,18 +1,30 @@
 """What judges' verdicts on a reward benchmark say: accuracies, agreement, tuples, correlations, papers' figures.
 
-A verdict is a row of `stages/verdicts.schema.json`, whoever gave it."""
+A verdict is a row of `stages/verdicts.schema.json`, whoever gave it. It may come from a file of answers that a judge
+has given already (JSON lines, CSV or Parquet; the judge is named after it). Its rows answer the benchmark's items by
+`key`, with `winner` (Image A, Image B, Tie, Both good or Both bad) or with `score_a` and `score_b`, higher being
+better; or they score single edits by `prompt`, `model` and `score`. An answer that is null, missing or "Failed" is
+unscored."""
 
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from editjudge.benchmarks.preferences import forms
 from editjudge.benchmarks.preferences.item import VERDICTS, Item
+from editjudge.core import reading
 from editjudge.core.records import Row
-from editjudge.core.winner import WORTH, Winner
+from editjudge.core.tables import RowError, TableError
+from editjudge.core.winner import WORTH
 from editjudge.statistics import agreement, comparison, pointwise, psychometric
 
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
 MIDDLE = 5.0  # of a scorer's 0..10: from here on a Tie is Both good
+SUFFIXES = (".jsonl", ".csv", ".parquet")
+FIELDS = ("answer", "score_a", "score_b")
+Given = dict[str, Any]  # FIELDS, each None if it is not given
 
 
 def summarised(
@@ -37,18 +49,32 @@ def in_peoples_words(row: Row) -> str | None:
 
 
 def judge_report(items: Sequence[Item], rows: Rows, epsilon: float = 0.0) -> dict[str, Any]:
-    """All that one judge's rows of `to_verdicts(items)` say; what a benchmark has no data for is None."""
+    """All that one judge's rows of `to_verdicts(items)` say; what a benchmark has no data for is None.
+
+    four_way tells Both good and Both bad apart, as people did: only a scorer's Tie is either; that of a judge of pairs,
+    who is not asked which, is wrong. labels: how often the judge was right where people said what; both labels of a tie
+    ask for a Tie. transitivity: of the answers, where three edits of a prompt were compared."""
     kept = [item for item in items if item.verdict is not None]
-    winners = [row["winner"] for row in rows]
+    right = {label: [row["winner"] == row["truth"] for row in rows if row["label"] == label] for label in VERDICTS}
+    exact, clusters = [row["answer"] == row["label"] for row in rows], [row["cluster"] for row in rows]
+    compared = [
+        (item.group, *item.models, row["winner"])
+        for item, row in zip(kept, rows, strict=True)
+        if item.group is not None and item.models is not None and item.size > 2
+    ]
     bench, seen = probe_bench(kept)
     return agreement.report(rows) | {
-        "four_way": four_way(rows),
+        "four_way": agreement.share(exact, clusters) if right["Both good"] or right["Both bad"] else None,
         "tie_calibrated": tie_calibrated(rows),
-        "labels": per_label(rows),
+        "labels": [
+            {"label": label, "n": len(each), "correct": sum(each), "accuracy": sum(each) / len(each)}
+            for label, each in right.items()
+            if each
+        ],
         "tuples": tuples(items, rows, epsilon),
-        "transitivity": circles(kept, winners),
+        "transitivity": agreement.transitivity(*zip(*compared, strict=True)) if compared else None,
         "pointwise": correlation(kept, rows),
-        "psychometric": None if bench is None else psychometric.report(bench, [winners[n] for n in seen]),
+        "psychometric": None if bench is None else psychometric.report(bench, [rows[n]["winner"] for n in seen]),
     }
 
 
@@ -74,32 +100,10 @@ def published(form: str, report: Mapping[str, Any]) -> Rows:
         ("editreward", "EditReward-Bench all", tuples, "accuracy"),
     ]
     return [
-        {"name": name, "value": figures[key], **_ends(figures, "" if key == "accuracy" else f"{key}_")}
+        {"name": name, "value": figures[key]}
+        | {end: figures.get(end if key == "accuracy" else f"{key}_{end}") for end in ("low", "high")}
         for of, name, figures, key in every
         if of == form and figures is not None
-    ]
-
-
-def _ends(figures: Mapping[str, Any], prefix: str) -> dict[str, float | None]:
-    return {end: figures.get(f"{prefix}{end}") for end in ("low", "high")}
-
-
-def four_way(rows: Rows) -> dict[str, Any] | None:
-    """Accuracy where Both good and Both bad are told apart, as people did; None where they did not.
-
-    Only a scorer's Tie is either; that of a judge of pairs, who is not asked which, is wrong."""
-    if not any(row["label"] in ("Both good", "Both bad") for row in rows):
-        return None
-    return agreement.share([row["answer"] == row["label"] for row in rows], [row["cluster"] for row in rows])
-
-
-def per_label(rows: Rows) -> list[dict[str, Any]]:
-    """How often the judge was right where people said what; both labels of a tie ask for a Tie."""
-    right = {label: [row["winner"] == row["truth"] for row in rows if row["label"] == label] for label in VERDICTS}
-    return [
-        {"label": label, "n": len(each), "correct": sum(each), "accuracy": sum(each) / len(each)}
-        for label, each in right.items()
-        if each
     ]
 
 
@@ -133,37 +137,18 @@ def tuples(items: Sequence[Item], rows: Rows, epsilon: float) -> dict[str, Any] 
 
     A scorer's pair is ordered by its scores, and tied where they are equal, or, in a tuple of two, up to epsilon apart.
     """
-    said = {row["key"]: row for row in rows}
-    chosen = [
-        (*_in_tuple(said.get(i.key) if i.verdict is not None else None, epsilon if i.size == 2 else 0.0), i)
-        for i in items
-        if i.group is not None and i.ratings is None
-    ]
-    if not chosen:
-        return None
-    truths, winners, its = zip(*chosen, strict=True)
-    groups, sizes, clusters = zip(*((i.group, i.size, i.cluster) for i in its), strict=True)
-    return agreement.tuple_accuracy(truths, winners, groups, sizes, clusters) | {"epsilon": epsilon}
-
-
-def _in_tuple(row: Row | None, epsilon: float) -> tuple[Winner | None, Winner | None]:
-    """The truth and the winner of a pair of a tuple; None and None without people's verdict."""
-    if row is None:
-        return None, None
-    if row["score_a"] is None or row["score_b"] is None:
-        return row["truth"], row["winner"]
-    lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
-    return row["truth"], "Tie" if abs(lead) <= epsilon else "Image A" if lead > 0 else "Image B"
-
-
-def circles(items: Sequence[Item], winners: Sequence[str | None]) -> dict[str, Any] | None:
-    """How transitive the answers are, where three edits of a prompt were compared."""
-    chosen = [
-        (item.group, *item.models, winner)
-        for item, winner in zip(items, winners, strict=True)
-        if item.group is not None and item.models is not None and item.size > 2
-    ]
-    return agreement.transitivity(*zip(*chosen, strict=True)) if chosen else None
+    said, pairs = {row["key"]: row for row in rows}, []
+    for item in items:
+        if item.group is None or item.ratings is not None:
+            continue
+        row = (said.get(item.key) if item.verdict is not None else None) or dict.fromkeys((*FIELDS, "truth", "winner"))
+        winner = row["winner"]
+        if row["score_a"] is not None and row["score_b"] is not None:
+            lead = round(row["score_a"] - row["score_b"], pointwise.DIGITS)
+            tied = abs(lead) <= (epsilon if item.size == 2 else 0.0)
+            winner = "Tie" if tied else "Image A" if lead > 0 else "Image B"
+        pairs.append((row["truth"], winner, item.group, item.size, item.cluster))
+    return agreement.tuple_accuracy(*zip(*pairs, strict=True)) | {"epsilon": epsilon} if pairs else None
 
 
 def correlation(items: Sequence[Item], rows: Rows) -> dict[str, Any] | None:
@@ -195,3 +180,97 @@ def probe_bench(items: Sequence[Item]) -> tuple[psychometric.Bench | None, list[
         kinds=["unknown" if item.models is None else item.models[int(b > a)] for item, a, b in chosen],
         clusters=[item.cluster for item, _, _ in chosen],
     ), seen
+
+
+def figures(name: str, setting: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
+    """The figures of the judges of files of answers on the benchmark `name`; see `summarised`.
+
+    setting: an entry of section `benchmarks`. Raises ParamsError, and TableError that names file, row and field."""
+    items = forms.load(name, setting)
+    stems = [file.stem for file in files]
+    judges = stems if len(set(stems)) == len(stems) else [str(file) for file in files]
+    verdicts = {
+        judge: to_verdicts(judge, items, read_answers(file, items)) for judge, file in zip(judges, files, strict=True)
+    }
+    for file, rows in zip(files, verdicts.values(), strict=True):
+        if all(row["winner"] is None for row in rows):
+            raise TableError(f"{file}: no answer: each is null, missing or Failed")
+    return summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
+
+
+def read_answers(file: Path, items: Sequence[Item]) -> dict[str, Given]:
+    """A file's answers by the items' keys. Raises TableError that names file, row and field."""
+    if file.suffix not in SUFFIXES:
+        raise TableError(f"{file}: {file.suffix or 'no ending'} is none of {', '.join(SUFFIXES)}")
+    if not file.is_file():
+        raise TableError(f"{file}: no such file")
+    keys = {item.key for item in items}
+    edits = {(item.group, model) for item in items if item.models for model in item.models}
+    said: dict[Any, Any] = {}  # of an item by its key, or the score of an edit by its prompt and model
+    for number, row in enumerate(reading.READERS[file.suffix](file)):
+        try:
+            if isinstance(row, RowError):
+                raise row
+            name: Any = str(row["key"]) if "key" in row else (str(row.get("prompt")), str(row.get("model")))
+            possible, what = (keys, "key") if "key" in row else (edits, "fields prompt and model")
+            value = _answer(row) if "key" in row else _number(row, "score")
+            if name not in possible:
+                raise RowError(f"{what}: the benchmark has no {name!r:.120}")
+            if name in said:
+                raise RowError(f"{what}: {name!r:.120} stands already in an earlier row")
+            said[name] = value
+        except RowError as error:
+            raise TableError(f"{file}: row {number}: {error}") from error
+    if any(isinstance(name, tuple) for name in said):
+        for item in items:
+            if item.models and item.group is not None:
+                a, b = (said.get((item.group, model)) for model in item.models)
+                said[item.key] = {"answer": None, "score_a": a, "score_b": b}
+    if not said:
+        raise TableError(f"{file}: no answers")
+    return said
+
+
+def _answer(row: Mapping[str, Any]) -> Given:
+    if "winner" not in row and not {"score_a", "score_b"} <= row.keys():
+        raise RowError("neither winner nor score_a and score_b")
+    winner = _given(row, "winner")
+    if winner is not None and winner not in VERDICTS:
+        raise RowError(f"field winner: {winner!r:.40} is none of {', '.join(VERDICTS)}, Failed and null")
+    return {"answer": winner, "score_a": _number(row, "score_a"), "score_b": _number(row, "score_b")}
+
+
+def _given(row: Mapping[str, Any], field: str) -> Any:
+    value = row.get(field)
+    return None if value in (None, "", "Failed") or value != value else value  # NaN: pandas' empty cell
+
+
+def _number(row: Mapping[str, Any], field: str) -> float | None:
+    if (value := _given(row, field)) is None:
+        return None
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RowError(f"field {field}: a number expected, not {value!r:.40}")
+    return number
+
+
+def to_verdicts(judge: str, items: Sequence[Item], answers: Mapping[str, Given]) -> Rows:
+    """Rows of `stages/verdicts.schema.json`, one for each item that people judged; only one order was asked."""
+    rows = []
+    for item in items:
+        if item.verdict is None:
+            continue
+        given = answers.get(item.key, dict.fromkeys(FIELDS))
+        a, b, answer = given["score_a"], given["score_b"], given["answer"]
+        if answer is None and a is not None and b is not None:
+            answer = "Tie" if a == b else "Image A" if a > b else "Image B"
+        winner = None if answer is None else agreement.folded(answer)
+        row: Row = {name: getattr(item, name) for name in ("key", "task", "cluster")}
+        row |= {"judge": judge, "label": item.verdict, "truth": agreement.folded(item.verdict)}
+        row |= {"forward": winner, "backward": None, "winner": winner, "p_a": None}
+        row |= given | {"reason": "no answer" if winner is None else None}
+        rows.append(row | {"answer": given["answer"] or in_peoples_words(row)})
+    return rows

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import editjudge
 from editjudge.benchmarks import drift as comparison
 from editjudge.benchmarks import people as people_said
-from editjudge.benchmarks.preferences import answers
+from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms as preferences
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import suite_rating, suite_report
@@ -239,7 +239,7 @@ def benchmark(
         setting = {"form": form, "path": str(path)}
     else:
         raise UserError(f"--form {form}: known: {', '.join(preferences.FORMS)}")
-    found = answers.figures(str(on or form), setting, files)
+    found = report.figures(str(on or form), setting, files)
     for judge in found["judges"]:
         seen = judge["accuracy"]
         print(f"{judge['judge']}: {seen['scored']} of {seen['n']} scored, {seen['unparsed']} unscored")
