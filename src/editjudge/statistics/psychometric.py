@@ -211,8 +211,8 @@ def report(bench: Bench, winners: Sequence[str | None]) -> list[dict[str, Any]]:
     None), low and high (95 % of the threshold, over clusters; of "all" alone) and points."""
     found, kinds, worth = [], np.array(bench.kinds), credit(bench.truths, winners)
     for kind in ("all", *sorted(set(bench.kinds))):
-        rows = np.flatnonzero((kinds == kind) | (kind == "all"))
-        read = rows[~np.isnan(worth[rows])]
+        rows = np.flatnonzero((kinds == kind) | (kind == "all")).tolist()
+        read = [n for n in rows if winners[n] is not None]
         gaps, clusters = [bench.gaps[n] for n in read], [bench.clusters[n] for n in read]
         curve, reason = _curve(gaps, worth[read])
         shown = curve if reason is None else None

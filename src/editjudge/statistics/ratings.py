@@ -131,9 +131,10 @@ def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balan
         raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
     counts = count(matches, weighting, ties)
     tied = counts.ties.sum(axis=1)
-    log_nu = np.select([tied == 0, tied == counts.total.sum(axis=1)], [-LOG_NU_LIMIT, LOG_NU_LIMIT])
-    parameters, hessian, converged = _newton(np.append(np.zeros(counts.n_models), log_nu), counts, alpha)
-    return Fit(*np.split(parameters, [counts.n_models]), hessian, converged, weighting, ties)
+    start = np.select([tied == 0, tied == counts.total.sum(axis=1)], [-LOG_NU_LIMIT, LOG_NU_LIMIT])
+    parameters, hessian, converged = _newton(np.append(np.zeros(counts.n_models), start), counts, alpha)
+    abilities, log_nu = np.split(parameters, [counts.n_models])
+    return Fit(abilities, log_nu, hessian, converged, weighting, ties)
 
 
 def clustered_covariance(matches: Matches, fitted: Fit) -> np.ndarray:

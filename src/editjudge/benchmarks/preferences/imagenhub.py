@@ -33,9 +33,9 @@ def load(setting: BenchmarkSetting) -> list[Item]:
         entry = lookup.get(uid)
         if not isinstance(entry, dict) or not entry.get("instruction"):
             raise TableError(f"dataset_lookup.json: no instruction for {uid}")
-        shown, failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
-        task, instruction = "text_guided_editing", entry["instruction"]
-        points.append(Point(uid, model, task, instruction, *shown, tuple(scores), failed))
+        (source, edited), failed = had(Record(images, 0, {}, images), f"input/{uid}", f"{model}/{uid}")
+        known = ("text_guided_editing", entry["instruction"], source, edited)
+        points.append(Point(uid, model, *known, tuple(scores), failed))
     return pairs(points, "overall")
 
 
