@@ -24,7 +24,7 @@ from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
 from editjudge.sources.builtin import scenes
-from editjudge.sources.builtin.settings import AMOUNTS
+from editjudge.sources.settings import AMOUNTS
 
 ROOT = Path(__file__).parents[1]
 BATCH = 32

@@ -18,7 +18,7 @@ import pytest
 
 from editjudge.core.records import RowWriter, TableWriter
 from editjudge.core.tables import RowError
-from editjudge.sources import formats, importing, settings
+from editjudge.sources import importing
 from editjudge.sources.duplicates import Seen
 
 ROWS = int(os.environ.get("ROWS", "50000"))
@@ -60,7 +60,7 @@ def run(file: Path, folder: Path) -> None:
     filters = {"instruction_least": 10, "instruction_most": 300, "side_least": 16, "side_most": 512, "aspect_most": 4.0}
     downloads = {"at_once": 4, "megabytes": 0.5, "seconds": 5.0, "attempts": 1, "private_hosts": False}
     values["raw_pairs"] |= {"filters": filters | {"near_bits": 4}, "downloads": downloads}
-    plan = settings.plan(values, TASK, formats.FORMATS)
+    plan = importing.plan(values, TASK)
     samples: list[tuple[int, float]] = []
     ended = threading.Event()
     with (
@@ -100,11 +100,11 @@ def test_memory_and_speed_of_an_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("instructions", [1, 1_000, 10**9])
-def test_duplicates(tmp_path: Path, instructions: int) -> None:
+def test_duplicates(instructions: int) -> None:
     """Pairs a second of the search for duplicates alone, with as many different instructions, of random hashes."""
     hashes = np.random.default_rng(0).integers(0, 2**64, ROWS, dtype=np.uint64)
     steps = []
-    with Seen(tmp_path / "seen.sqlite", 4) as seen:
+    with Seen(4) as seen:
         start = time.perf_counter()
         for number, value in enumerate(hashes):
             try:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from editjudge.core import downloads, images
 from editjudge.core.downloads import DownloadLimits, Downloads, is_public
 from editjudge.core.tables import RowError
-from editjudge.sources import formats, importing, settings
+from editjudge.sources import importing
 
 ROOT = Path(__file__).parents[2]
 LIMITS = DownloadLimits(at_once=8, megabytes=0.5, seconds=5.0, attempts=3, private_hosts=True)
@@ -286,7 +286,7 @@ def test_pico_bananas_rows_are_downloaded_and_the_others_named(server: Threading
     section["downloads"] = {"private_hosts": True, "seconds": 5.0}
     source = {"format": "pico_banana", "path": str(tmp_path / "sft.jsonl")}
     section["sources"] = {"subject_remove": {"pico": source}}
-    plan = settings.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove", formats.FORMATS)
+    plan = importing.plan({"tasks": {"subject_remove": "p"}, "raw_pairs": section}, "subject_remove")
     kept: list[dict] = []
     refused: list[dict] = []
     for _ in range(2):  # the second time all that was had is on disk

@@ -48,15 +48,14 @@ from editjudge.models.chat.checkpoint import load_model
 from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
-from editjudge.photos import drawn, templates
 from editjudge.photos import edits as photo_edits
+from editjudge.photos import locating, writers
 from editjudge.photos.settings import Instructions
 from editjudge.sources.builtin import photos, scenes
-from editjudge.sources.builtin.settings import AMOUNTS
 from editjudge.sources.photo_records import Photo
 from editjudge.sources.selection import embedders
-from editjudge.sources.selection.coreset_coverage import coverage
-from editjudge.sources.selection.settings import FilterSetting
+from editjudge.sources.selection.coreset import coverage
+from editjudge.sources.settings import AMOUNTS, FilterSetting
 from editjudge.stages import (
     embed,
     leaderboard,
@@ -128,11 +127,11 @@ def photograph_edits() -> Any:
         rgb = photos.load(name)
         height, width = rgb.shape[:2]
         score = aesthetics.colour_sharpness(rgb)
-        own = drawn.find(name, height, width)
+        own = locating.drawn(name, height, width)
         photo = Photo(name, name, height, width, (), score, {}, own["background"], own["object"])
         shown = photo_edits.scaled_photo(photo, images.encode_png(rgb), setting.side)
         asked = list(photo_edits.planned(photo, shown, setting, records.Refusals(lambda _: None)))
-        written = templates.write(asked, setting.seed)
+        written = writers.fill_templates(asked, setting.seed)
         rows = [
             photo_edits.row(edit, said) for edit, said in zip(asked, written, strict=True) if not isinstance(said, str)
         ]

@@ -15,7 +15,7 @@ from editjudge.grounding.prompts import load_grounder, load_parser
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.attributes import MEASURES as ATTRIBUTES
 from editjudge.measures.names import KINDS
-from editjudge.sources.names import NAMES
+from editjudge.sources.formats import NAMES
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = ROOT / "pipelines"

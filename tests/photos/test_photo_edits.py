@@ -15,8 +15,7 @@ from editjudge.core.tables import RowError
 from editjudge.editors import procedural
 from editjudge.photos import edits
 from editjudge.photos.settings import Instructions
-from editjudge.sources import formats, importing, photo_records
-from editjudge.sources import settings as sources
+from editjudge.sources import importing, photo_records
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import Photo, PhotoRegion
 from editjudge.stages import instructions, photo_pool, regions
@@ -195,7 +194,7 @@ def test_edits_are_a_source_of_raw_pairs(tmp_path: Path, monkeypatch: pytest.Mon
     taken = []
     for task in VALUES["tasks"]:
         given = {"sources": {task: {"photos": {"format": "photos", "path": "data/photos/edits.parquet"}}}}
-        plan = sources.plan(VALUES | {"raw_pairs": VALUES["raw_pairs"] | given}, task, formats.FORMATS)
+        plan = importing.plan(VALUES | {"raw_pairs": VALUES["raw_pairs"] | given}, task)
         kept: list[dict] = []
         report = importing.collect(plan, lambda: [], kept.append, lambda _: None, Path("work"))
         assert {row["name"] for row in report["sources"][0]["unmapped"]} <= {"Later turn", "For suites"}

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import pairwise_distances
 
-from editjudge.sources.selection import coreset, coreset_torch
-from editjudge.sources.selection.coreset import k_center_greedy, largest_products
-from editjudge.sources.selection.coreset_coverage import coverage, random_coverage
+from editjudge.sources.selection import coreset
+from editjudge.sources.selection.coreset import coverage, k_center_greedy, largest_products, random_coverage
 
 
 def textbook(embeddings, n, first):
@@ -164,11 +163,11 @@ def test_torch_gives_the_same_choice():
     """On the CPU here; a GPU runs the same code."""
     for dtype in (np.float16, np.float32, np.float64):
         rows = np.random.default_rng(6).normal(size=(2000, 30)).astype(dtype)
-        ours = k_center_greedy(rows, 80, products=coreset_torch.products_for("cpu:0", 0))
+        ours = k_center_greedy(rows, 80, products=coreset.products_for("cpu:0", 0))
         assert ours.tolist() == k_center_greedy(rows, 80).tolist()
-    assert coreset_torch.products_for("cpu", 1e20) is largest_products
-    assert coreset_torch.products_for("auto", 1e6) is largest_products
-    on_a_gpu = coreset_torch.products_for("auto", 1e20) is not largest_products
+    assert coreset.products_for("cpu", 1e20) is largest_products
+    assert coreset.products_for("auto", 1e6) is largest_products
+    on_a_gpu = coreset.products_for("auto", 1e20) is not largest_products
     assert on_a_gpu == torch.cuda.is_available()
 
 

@@ -30,11 +30,10 @@ from editjudge.core import images, main, params, records, schemas, tables
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError, TableError
-from editjudge.sources import formats, importing, names, settings
+from editjudge.sources import formats, importing, settings
 from editjudge.sources.builtin import scenes
 from editjudge.sources.duplicates import Seen
 from editjudge.sources.formats import Draft
-from editjudge.sources.pictures import ImageChecker
 from editjudge.stages import raw_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -81,14 +80,13 @@ class Imported:
         values = {"filters": FILTERS | {"near_bits": near_bits}, "downloads": DOWNLOADS, "sources": {task: sources}}
         self.rows: list[dict] = []
         self.refused: list[dict] = []
-        plan = settings.plan({"tasks": TASKS, "raw_pairs": PROBE | values}, task, formats.FORMATS)
+        plan = importing.plan({"tasks": TASKS, "raw_pairs": PROBE | values}, task)
         self.report = importing.collect(plan, list, self.rows.append, self.refused.append, work)
         schemas.check("raw_pairs", self.rows, "rows")
         for counts in self.report["sources"]:
             unmapped = sum(entry["rows"] for entry in counts["unmapped"])
             assert counts["rows"] == counts["kept"] + counts["refused"] + counts["other_task"] + unmapped
             assert counts["refused"] == sum(entry["rows"] for entry in counts["reasons"])
-        assert not list(work.rglob("*.sqlite")), "what was seen is forgotten"
 
     @property
     def reasons(self) -> list[tuple[int, str]]:
@@ -568,7 +566,7 @@ def test_the_same_image_with_another_instruction_is_another_pair(load: Importer,
 
 
 @pytest.mark.parametrize("bits", [0, 3, 4, 7])
-def test_near_duplicates_are_those_that_all_pairs_show(tmp_path: Path, bits: int) -> None:
+def test_near_duplicates_are_those_that_all_pairs_show(bits: int) -> None:
     """Against the plain comparison of every two, with many hashes near one another."""
     rng = np.random.default_rng(bits)
     centres = rng.integers(0, 2**64, 20, dtype=np.uint64)
@@ -581,7 +579,7 @@ def test_near_duplicates_are_those_that_all_pairs_show(tmp_path: Path, bits: int
         if all((value ^ other).bit_count() > bits for other in kept):
             kept.append(value)
     found = []
-    with Seen(tmp_path / "seen.sqlite", bits) as seen:
+    with Seen(bits) as seen:
         for number, value in enumerate(hashes):
             with contextlib.suppress(RowError):
                 seen.add(f"k{number}", "the same", b"%d" % number, value)
@@ -592,7 +590,8 @@ def test_near_duplicates_are_those_that_all_pairs_show(tmp_path: Path, bits: int
 
 def test_the_perceptual_hash_of_a_picture_is_imagehashs(folder: Path) -> None:
     downloads = Downloads(folder, DownloadLimits(**DOWNLOADS))
-    taken = ImageChecker(downloads, settings.Filters(**FILTERS, near_bits=0)).take(Draft("k", TEXT, "good.png"), folder)
+    filters = settings.Filters(**FILTERS, near_bits=0)
+    taken = importing.checked_image(Draft("k", TEXT, "good.png"), folder, downloads, filters)
     bits = imagehash.phash(Image.open(folder / "good.png")).hash.ravel()
     assert taken.hashed == int("".join("01"[int(bit)] for bit in bits), 2)
 
@@ -607,13 +606,15 @@ def test_rows_come_in_the_order_of_the_source_and_twice_the_same(load: Importer,
 
 
 def test_every_name_of_ours_maps_to_itself_and_no_name_stands_twice() -> None:
-    assert len(names.NAMES) == 24
-    assert all(names.task_of(task) == task for task in names.NAMES)
-    every = [names.plain_name(name) for task, more in names.NAMES.items() for name in {task, *more}]
-    every += [names.plain_name(name) for name in names.UNMAPPED]
+    assert len(formats.NAMES) == 24
+    assert all(formats.task_of(task) == task for task in formats.NAMES)
+    every = [formats.plain_name(name) for task, more in formats.NAMES.items() for name in {task, *more}]
+    every += [formats.plain_name(name) for name in formats.UNMAPPED]
     doubles = {name for name in every if every.count(name) > 1}
-    assert all(len({names.TASK_OF[name]}) == 1 for name in doubles)
-    assert not {names.plain_name(name) for name in names.UNMAPPED} & {n for n, task in names.TASK_OF.items() if task}
+    assert all(len({formats.TASK_OF[name]}) == 1 for name in doubles)
+    assert not {formats.plain_name(name) for name in formats.UNMAPPED} & {
+        n for n, task in formats.TASK_OF.items() if task
+    }
 
 
 @pytest.mark.parametrize(
@@ -632,11 +633,11 @@ def test_every_name_of_ours_maps_to_itself_and_no_name_stands_twice() -> None:
     ],
 )
 def test_names_are_told_by_their_words(name: str, task: str | None) -> None:
-    assert names.task_of(name) == task
+    assert formats.task_of(name) == task
 
 
 def test_names_of_any_script_are_told_apart(load: Importer, tmp_path: Path) -> None:
-    assert names.plain_name("颜色-修改 (新)") == "颜色_修改"
+    assert formats.plain_name("颜色-修改 (新)") == "颜色_修改"
     save(tmp_path, "a.jpg", "b.jpg", "c.jpg")
     kinds = {"a": "颜色修改", "b": "物体删除", "c": "!!!"}
     rows = [pico(n, edit_type=kind, local_input_image=f"{n}.jpg") for n, kind in kinds.items()]
@@ -662,10 +663,10 @@ def test_the_published_instruction_sets_are_read_and_every_name_is_known(
     text = path.read_text()
     lines = form == "unicbench"
     published = [json.loads(line) for line in text.splitlines()] if lines else list(json.loads(text).values())
-    assert {names.plain_name(row[field]) for row in published} <= set(names.TASK_OF)
+    assert {formats.plain_name(row[field]) for row in published} <= set(formats.TASK_OF)
     found = load("subject_remove", form, path)
     [counts] = found.report["sources"]
-    own = sum(names.task_of(row[field]) == "subject_remove" for row in published)
+    own = sum(formats.task_of(row[field]) == "subject_remove" for row in published)
     assert (counts["rows"], counts["refused"]) == (rows, own)
     assert {reason for _, reason in found.reasons} == {"image missing"}, "the sets come without images"
     assert all(entry["listed"] for entry in counts["unmapped"])
@@ -703,13 +704,13 @@ def test_the_published_instruction_sets_import_with_images(load: Importer, tmp_p
 def test_sources_that_make_no_sense_are_named(sources: object, error: str) -> None:
     values = PROBE | {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS, "sources": sources}
     with pytest.raises(params.ParamsError, match=error):
-        settings.plan({"tasks": TASKS, "raw_pairs": values}, "color_alter", formats.FORMATS)
+        importing.plan({"tasks": TASKS, "raw_pairs": values}, "color_alter")
 
 
 def test_a_task_that_does_not_run_may_have_sources() -> None:
     values = PROBE | {"filters": FILTERS | {"near_bits": 0}, "downloads": DOWNLOADS}
     values["sources"] = {"sref": {"own": {"format": "plain", "path": "t.csv"}}}
-    plan = settings.plan({"tasks": {"color_alter": "x"}, "raw_pairs": values}, "color_alter", formats.FORMATS)
+    plan = importing.plan({"tasks": {"color_alter": "x"}, "raw_pairs": values}, "color_alter")
     assert [source.format for source in plan.sources.values()] == ["probe"]
 
 
@@ -725,7 +726,7 @@ def test_a_task_that_does_not_run_may_have_sources() -> None:
 def test_filters_that_make_no_sense_are_named(change: dict, error: str) -> None:
     values = PROBE | {"filters": FILTERS | {"near_bits": 0} | change, "downloads": DOWNLOADS}
     with pytest.raises(params.ParamsError, match=error):
-        settings.plan({"tasks": TASKS, "raw_pairs": values}, "color_alter", formats.FORMATS)
+        importing.plan({"tasks": TASKS, "raw_pairs": values}, "color_alter")
 
 
 Stage = Callable[..., None]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from editjudge.core import images, regions, schemas
-from editjudge.sources.builtin import drawings, photos, scenes
+from editjudge.sources.builtin import photos, scenes
 
 ROLES = ("train", "benchmark")
 
@@ -21,7 +21,7 @@ def test_the_roles_share_no_photo() -> None:
 @pytest.mark.parametrize("photo", [*photos.TRAIN, *photos.BENCHMARK])
 def test_regions_lie_in_their_photo_and_can_be_told_apart(photo: str) -> None:
     height, width = photos.load(photo).shape[:2]
-    drawn = drawings.regions(photo)
+    drawn = photos.regions(photo)
     assert len({region.phrase for region in drawn}) == len(drawn) >= 4
     for region in drawn:
         points = np.asarray(region.polygon)
@@ -29,7 +29,7 @@ def test_regions_lie_in_their_photo_and_can_be_told_apart(photo: str) -> None:
         assert (points <= [width, height]).all()
         assert regions.polygon_mask(region.polygon, height, width).any()
         assert set(region.tasks) <= set(scenes.EDITS)
-    for place in drawings.places(photo):
+    for place in photos.places(photo):
         regions.clip_box(place.box, height, width)
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics import pairwise_distances
 from editjudge.core import params, records, schemas
 from editjudge.core.main import stage
 from editjudge.core.settings import read
-from editjudge.sources.selection.settings import FilterSetting
+from editjudge.sources.settings import FilterSetting
 from editjudge.stages import filter
 
 SECTION = {"sample_num": 5, "start": "first", "seed": 0, "random_draws": 3, "device": "cpu"}

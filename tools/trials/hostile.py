@@ -29,6 +29,7 @@ from editjudge.core import downloads
 from editjudge.core.downloads import DownloadLimits
 from editjudge.core.errors import UserError
 from editjudge.core.keys import FILE_NAME, plain
+from editjudge.core.reading import local
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries.pictures import at_path, by_key
 from editjudge.judges.protocol import Score
@@ -37,7 +38,6 @@ from editjudge.models.serve.launch import free_port, healthy
 from editjudge.models.serve.server import Server
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
-from editjudge.sources.pictures import local
 
 HOST, OTHER = "127.0.0.1", "127.0.0.2"
 LIMITS = DownloadLimits(at_once=2, megabytes=0.05, seconds=0.3, attempts=2, private_hosts=False)

@@ -1,24 +1,30 @@
-"""Which edits a photograph is asked for: single ones, and dialogues whose turns are about different objects.
+"""Which edits photographs are asked for: single ones, and dialogues whose turns are about different objects.
 
 A choice is an edit's type, our task of it, and what it is about: a region that passes the thresholds, a free spot of
 the photograph, or nothing by itself. A writer makes it an instruction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import groupby
+from pathlib import Path
+from typing import TypeAlias
 
 import cv2
 import numpy as np
 
-from editjudge.core import images, records, regions
+from editjudge.core import images, reading, records, regions, tables
 from editjudge.core.keys import place
 from editjudge.core.tables import RowError
-from editjudge.photos.settings import DIALOGUE, Instructions, RegionThresholds, Type
+from editjudge.photos.pool import POOL, RECORDS, once, row_error
+from editjudge.photos.settings import DIALOGUE, GRAPH, Instructions, RegionThresholds, Type
+from editjudge.sources import formats, photo_records
 from editjudge.sources.builtin import photos
-from editjudge.sources.names import task_of
+from editjudge.sources.duplicates import Seen
 from editjudge.sources.photo_records import Photo, PhotoRegion
+from editjudge.sources.settings import SourceSetting
 
+GROUP = 16  # photographs whose edits are asked for together
 ADJUSTMENTS = ("color_alter", "material_alter", "size_adjustment")
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 SPOT = 0.8  # of a ninth of the photograph, each way
@@ -62,14 +68,13 @@ class EditText:
 
 @dataclass(frozen=True)
 class PlannedEdit:
-    """An edit to be written. split: TRAIN or TEST; before: those of the dialogue's earlier turns."""
+    """An edit to be written. split: TRAIN or TEST."""
 
     key: str
     photo: Photo
     shown: ScaledPhoto
     choice: Choice
     split: str
-    before: tuple[Choice, ...] = ()
     dialogue: str | None = None
     turn: int | None = None
 
@@ -120,12 +125,11 @@ def free_spots(photo: Photo) -> list[regions.FloatBox]:
 
 def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict[Type, list[Choice]]:
     """What edits of each type can be about, in the record's order; adjustments have our three tasks each."""
-    limits, behind = setting.objects, setting.background
-    objects = [each for each in photo.object if passes(each, photo, limits)]
-    backgrounds = [each for each in photo.background if passes(each, photo, behind)]
-    found: dict[Type, list[Choice]] = {}
+    objects = [each for each in photo.object if passes(each, photo, setting.objects)]
+    backgrounds = [each for each in photo.background if passes(each, photo, setting.background)]
+    most, found = setting.objects.remove_area_most, dict[Type, list[Choice]]()
     for kind in dict.fromkeys(types):
-        task = task_of(kind) or ""
+        task = formats.task_of(kind) or ""
         if kind == "add":
             found[kind] = [Choice(kind, task, spot=spot) for spot in free_spots(photo)]
         elif kind == "adjust":
@@ -135,9 +139,33 @@ def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict
         else:
             chosen = backgrounds if kind == "background" else objects
             if kind in ("remove", "replace"):
-                chosen = [each for each in objects if each.area(photo.height, photo.width) <= limits.remove_area_most]
+                chosen = [each for each in objects if each.area(photo.height, photo.width) <= most]
             found[kind] = [Choice(kind, task, region) for region in chosen]
     return found
+
+
+def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> Iterator[tuple[Photo, bytes]]:
+    """Records with their photographs as they are stored, in order: those of the stage regions, or published ones.
+
+    near_bits: as `PoolFilters.near_bits`; of published ones each photograph is taken once. Raises TableError.
+    """
+    if setting.records == GRAPH:  # records stand in the pool's order; photographs without regions in the pool alone
+        pool = records.iterate(POOL, "photo_pool")
+        for number, values in enumerate(tables.jsonl(RECORDS)):
+            photo = photo_records.read(reading.Record(Path(RECORDS.name), number, values))
+            yield photo, next(row["image"] for row in pool if row["key"] == photo.key)
+        return
+    source = SourceSetting(format="imgedit_grounded", path=setting.records, images=setting.images)
+    with Seen(near_bits) as seen:
+        for record in formats.records(source, lambda _: True):
+            try:
+                photo = photo_records.read(record)
+                data = reading.local(photo.path, record.images)
+                once(seen, photo.key, data, images.decode(data))
+            except (images.ImageError, RowError) as error:
+                refused.add(row_error(error), {"photo": f"{record.file}: row {record.number}", "edit": ""})
+            else:
+                yield photo, data
 
 
 def single(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
@@ -199,7 +227,27 @@ def planned(
             refused.add(error, {"photo": photo.path, "edit": name})
             continue
         for turn, choice in enumerate(turns, 1):
-            yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, tuple(turns[: turn - 1]), name, turn)
+            yield PlannedEdit(f"{name}-turn{turn}", photo, shown, choice, split, name, turn)
+
+
+def rows(
+    given: Iterable[tuple[Photo, bytes]], setting: Instructions, write: Writer, refused: records.Refusals
+) -> Iterator[records.Row]:
+    """Rows of the contract photo_edits, photograph by photograph. A dialogue lacks none of its turns, or is refused."""
+    for group in records.in_groups(given, GROUP):
+        wanted = list[PlannedEdit]()
+        for photo, data in group:
+            try:
+                wanted += planned(photo, scaled_photo(photo, data, setting.side), setting, refused)
+            except RowError as error:
+                refused.add(error, {"photo": photo.path, "edit": ""})
+        found = zip(wanted, write(wanted), strict=True)
+        for name, pairs in groupby(found, key=lambda pair: pair[0].dialogue or pair[0].key):
+            turns = list(pairs)
+            if lacking := next(((edit, said) for edit, said in turns if isinstance(said, str)), None):
+                refused.add(RowError("not written", str(lacking[1])), {"photo": lacking[0].photo.path, "edit": name})
+                continue
+            yield from (row(edit, said) for edit, said in turns if isinstance(said, EditText))
 
 
 def row(edit: PlannedEdit, written: EditText) -> records.Row:
@@ -232,13 +280,3 @@ def rough_size(box: regions.FloatBox, height: int, width: int) -> str:
     """large, medium-sized or small, by the box's share of the photograph."""
     share = float(regions.areas([box])[0]) / (height * width)
     return "large" if share >= LARGE else "medium-sized" if share >= MEDIUM else "small"
-
-
-def scaled(box: regions.FloatBox, shown: ScaledPhoto) -> regions.Box:
-    """A box of the record in the pixels of the photograph as it is edited."""
-    return regions.clip_box([side * shown.scale for side in box], *shown.rgb.shape[:2])
-
-
-def sentence(text: Any) -> str:
-    """A text on one line, without spaces around it."""
-    return " ".join(str(text).split())

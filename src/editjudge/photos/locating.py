@@ -1,23 +1,84 @@
-"""Regions by models: boxes of the pool's nouns, a mask from each box, and how surely CLIP takes it for its class."""
+"""Finds the regions of the pool's photographs: those drawn by hand in the probe's, or by models.
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+Models give boxes of the pool's nouns, a mask from each box, and how surely CLIP takes it for its class.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from editjudge.core import images, masks, records
-from editjudge.core.regions import clip_box
+from editjudge.core import images, masks, records, regions
+from editjudge.core.tables import RowError
 from editjudge.engine import resume
-from editjudge.photos.finding import Regions, scored
-from editjudge.photos.pool import Scorer, remembered
+from editjudge.photos.pool import BACKGROUND, Scorer, is_before_background, remembered
 from editjudge.photos.settings import BoxesSetting
-from editjudge.sources.photo_records import ROLES, PhotoRegion
-from editjudge.vision.towers import ClipTowers
+from editjudge.sources.builtin import photos
+from editjudge.sources.photo_records import ROLES, Photo, PhotoRegion
 
+if TYPE_CHECKING:  # it loads torch
+    from editjudge.vision.towers import ClipTowers
+
+GROUP = 8  # photographs in memory at a time, decoded
+REFUSED = ("photo", "reason", "detail")
 SHARPNESS = 100.0  # of the softmax over cosines
 DECIMALS, DIGITS = 2, 6  # of corners in pixels, of scores
 WHITE = 255
+OF_POOL = ("key", "path", "height", "width", "cap", "aes", "tags")  # what a record has of the pool's row
+Regions: TypeAlias = dict[str, tuple[PhotoRegion, ...]]
+Finder: TypeAlias = Callable[[Sequence[records.Row]], list[Regions | str]]
+"""Rows of the pool to their regions by role, or to the reason why there are none."""
+
+
+def found(
+    rows: Iterable[records.Row], find: Finder, refused: records.Refusals, counts: Counter[str]
+) -> Iterator[Photo]:
+    """The photographs of the pool that have regions, with these; `counts` counts the regions by role."""
+    for group in records.in_groups(rows, GROUP):
+        for row, own in zip(group, find(group), strict=True):
+            if isinstance(own, dict) and any(own.values()):
+                counts.update({role: len(each) for role, each in own.items()})
+                yield Photo(**{name: row[name] for name in OF_POOL} | {"cap": tuple(row["cap"])} | own)
+            else:
+                refused.add(RowError("no region", own if isinstance(own, str) else ""), {"photo": row["path"]})
+
+
+def by_hand(rows: Sequence[records.Row], score: Scorer) -> list[Regions | str]:
+    """The regions drawn by hand in the probe photos, each with its aesthetic score."""
+    every: list[Regions | str] = []
+    for row in rows:
+        if row["path"] not in photos.DRAWN:
+            every.append("no photo of the probe set: regions.detector must be a model")
+            continue
+        rgb = images.decode(row["image"])
+        own = drawn(row["path"], *rgb.shape[:2])
+        every.append({role: scored(rgb, each, score) for role, each in own.items()})
+    return every
+
+
+def drawn(photo: str, height: int, width: int) -> Regions:
+    """The regions of a probe photo, by role; the background is what lies around the objects that stand before one."""
+    objects = [(each, regions.polygon_mask(each.polygon, height, width)) for each in photos.regions(photo)]
+    before = [mask for each, mask in objects if is_before_background(each)]
+    behind = ~np.logical_or.reduce(before) if before else np.zeros((height, width), bool)
+    return {
+        "background": (_of_mask(BACKGROUND, behind),) if behind.any() else (),
+        "object": tuple(_of_mask(each.noun, mask) for each, mask in objects),
+    }
+
+
+def _of_mask(name: str, mask: np.ndarray) -> PhotoRegion:
+    x0, y0, x1, y1 = (float(side) for side in regions.mask_box(mask))
+    return PhotoRegion(name, (x0, y0, x1, y1), masks.packed(masks.run_lengths(mask)), 1.0)
+
+
+def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tuple[PhotoRegion, ...]:
+    """The regions with the aesthetic scores of their boxes. rgb: (H, W, 3) uint8."""
+    boxes = [[int(side) for side in each.bbox] for each in found]
+    parts = [rgb[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] for x0, y0, x1, y1 in boxes]
+    return tuple(replace(each, aes_score=value) for each, value in zip(found, score(parts), strict=True))
 
 
 class Detector(Protocol):
@@ -41,7 +102,7 @@ class Locator:
     setting: BoxesSetting
     detector: Detector
     segmenter: Segmenter
-    clip: ClipTowers | None
+    clip: "ClipTowers | None"
     score: Scorer
     cache: resume.RecordCache
     version: str
@@ -49,8 +110,8 @@ class Locator:
     def find(self, rows: Sequence[records.Row]) -> list[Regions | str]:
         """Of each row of the pool."""
         names = [resume.fingerprint("regions", self.version, row["tags"], row["image"]) for row in rows]
-        found = remembered(self.cache, names, lambda missing: [self._found(rows[n]) for n in missing])
-        return [each if isinstance(each, str) else _regions(each) for each in found]
+        every = remembered(self.cache, names, lambda missing: [self._found(rows[n]) for n in missing])
+        return [own if isinstance(own, str) else _regions(own) for own in every]
 
     def _found(self, row: records.Row) -> Any:
         """As JSON: the regions by role, or why there are none."""
@@ -66,39 +127,50 @@ class Locator:
         return {role: [asdict(each) for each in rated if roles[each.class_name] == role] for role in ROLES}
 
     def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
-        """The surest `most` boxes with their masks, the surest first; those in which nothing is segmented left out."""
-        how, (height, width) = self.setting, rgb.shape[:2]
-        found = [each for each in self._boxes(rgb, names) if _is_seen(each.box, width, height)]
-        boxes = [(each.score, names[each.label], each.box) for each in found]
-        chosen = sorted(boxes, key=lambda each: (-each[0], *each[1:]))[: how.most]
-        corners = [[share * side for share, side in zip(box, (width, height) * 2, strict=True)] for *_, box in chosen]
-        [cut] = self.segmenter.masks([rgb], [[clip_box(each, height, width) for each in corners]])
-        kept = [(*each, mask) for each, mask in zip(chosen, cut, strict=True) if mask.any()]
-        surely = self._clip_scores(
-            rgb, [(name, clip_box(_pixels(box, rgb), height, width), mask) for _, name, box, mask in kept]
-        )
-        return [
-            PhotoRegion(name, _pixels(box, rgb), masks.packed(masks.run_lengths(mask)), score, sure)
-            for (score, name, box, mask), sure in zip(kept, surely, strict=True)
-        ]
+        """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks.
 
-    def _boxes(self, rgb: np.ndarray, names: Sequence[str]) -> list[Any]:
-        """Boxes of names; those that are too many for one look in two halves. Raises ValueError."""
+        Those in which nothing is segmented are left out.
+        """
+        height, width = rgb.shape[:2]
+        sides = (width, height) * 2
+        boxes = [
+            (each.score, name, each.box)
+            for each, name in self._boxes(rgb, names)
+            if (each.box[2] - each.box[0]) * width >= 1 and (each.box[3] - each.box[1]) * height >= 1
+        ]
+        chosen = sorted(boxes, key=lambda each: (-each[0], *each[1:]))[: self.setting.most]
+        corners = [[share * side for share, side in zip(box, sides, strict=True)] for *_, box in chosen]
+        [cut] = self.segmenter.masks([rgb], [[regions.clip_box(each, height, width) for each in corners]])
+        located = []
+        for (score, name, _), each, mask in zip(chosen, corners, cut, strict=True):
+            if mask.any():
+                x0, y0, x1, y1 = (round(corner, DECIMALS) for corner in each)
+                packed = masks.packed(masks.run_lengths(mask))
+                located.append((PhotoRegion(name, (x0, y0, x1, y1), packed, score), mask))
+        if self.clip is None or not located:
+            return [region for region, _ in located]
+        alone, texts = [], list[str]()
+        for region, mask in located:
+            x0, y0, x1, y1 = regions.clip_box(region.bbox, height, width)
+            alone.append(np.where(mask[..., None], rgb, np.uint8(WHITE))[y0:y1, x0:x1])  # on white, cut to its box
+            texts += [region.class_name, f"not {region.class_name}"]
+        surely = clip_scores(self.clip.images(alone), self.clip.texts(texts))
+        return [replace(region, clip_score=sure) for (region, _), sure in zip(located, surely, strict=True)]
+
+    def _boxes(self, rgb: np.ndarray, names: Sequence[str]) -> list[tuple[Any, str]]:
+        """Boxes with their names; names that are too many for one look in two halves. Raises ValueError."""
         [found] = self.detector.detect([rgb], [names], self.setting.threshold, self.setting.overlap)
         if not isinstance(found, ValueError):
-            return list(found)
+            return [(each, names[each.label]) for each in found]
         if len(names) == 1 or "tokens" not in str(found):
             raise found
         half = len(names) // 2
         later = self._boxes(rgb, names[half:])
-        return self._boxes(rgb, names[:half]) + [_moved(each, half) for each in later]
+        return self._boxes(rgb, names[:half]) + later
 
-    def _clip_scores(self, rgb: np.ndarray, found: Sequence[tuple[str, Any, np.ndarray]]) -> list[float | None]:
-        if self.clip is None or not found:
-            return [None] * len(found)
-        alone = [_on_white(rgb, box, mask) for _, box, mask in found]
-        texts = [text for name, *_ in found for text in (name, f"not {name}")]
-        return list(clip_scores(self.clip.images(alone), self.clip.texts(texts)))
+
+def _regions(found: dict[str, list[Any]]) -> Regions:
+    return {role: tuple(PhotoRegion(**each | {"bbox": tuple(each["bbox"])}) for each in found[role]) for role in ROLES}
 
 
 def clip_scores(shown: np.ndarray, told: np.ndarray) -> list[float]:
@@ -112,28 +184,3 @@ def clip_scores(shown: np.ndarray, told: np.ndarray) -> list[float]:
     cosines = np.einsum("nd,nkd->nk", first, second.reshape(len(first), 2, -1))
     odds = SHARPNESS * (cosines[:, 1] - cosines[:, 0])
     return [round(1 / (1 + float(np.exp(min(each, 700.0)))), DIGITS) for each in odds.tolist()]
-
-
-def _on_white(rgb: np.ndarray, box: Any, mask: np.ndarray) -> np.ndarray:
-    """The object on white, cut to its box."""
-    x0, y0, x1, y1 = box
-    return np.where(mask[..., None], rgb, np.uint8(WHITE))[y0:y1, x0:x1]
-
-
-def _pixels(box: Sequence[float], rgb: np.ndarray) -> tuple[float, float, float, float]:
-    height, width = rgb.shape[:2]
-    x0, y0, x1, y1 = (round(share * side, DECIMALS) for share, side in zip(box, (width, height) * 2, strict=True))
-    return x0, y0, x1, y1
-
-
-def _is_seen(box: Sequence[float], width: int, height: int) -> bool:
-    """Whether a box is a pixel wide and high."""
-    return (box[2] - box[0]) * width >= 1 and (box[3] - box[1]) * height >= 1
-
-
-def _moved(found: Any, by: int) -> Any:
-    return type(found)(found.label + by, found.score, found.box)
-
-
-def _regions(found: dict[str, list[Any]]) -> Regions:
-    return {role: tuple(PhotoRegion(**each | {"bbox": tuple(each["bbox"])}) for each in found[role]) for role in ROLES}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from editjudge.core import records
 from editjudge.core.code import identity
@@ -14,24 +14,18 @@ from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model, at_hand
 from editjudge.models.chat.settings import BuiltInSetting, LocalParserSetting, ParserSetting
 from editjudge.models.endpoint.spending import Account
-from editjudge.photos import asking, finding, pool, templates
+from editjudge.photos import locating, writers
 from editjudge.photos.edits import Writer
-from editjudge.photos.finding import Finder
-from editjudge.photos.pool import Captioner, Scorer, remembered
+from editjudge.photos.pool import Captioner, Scorer, embedded_captions, remembered
 from editjudge.photos.settings import (
     Aesthetic,
-    BoxesSetting,
     ClipSetting,
-    DinoSetting,
     Instructions,
     LaionSetting,
     RegionsSetting,
     Sam2Setting,
 )
 from editjudge.vision import aesthetics, folders, segmenters
-
-if TYPE_CHECKING:  # it loads torch
-    from editjudge.vision.towers import ClipTowers
 
 AESTHETIC, DETECTOR = "photo_pool.aesthetic", "regions.detector"
 LAION = "editjudge.vision.aesthetics_laion"  # loads torch
@@ -58,9 +52,9 @@ class PhotoModels:
             return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
         from editjudge.vision.aesthetics_laion import LaionPredictor
 
-        clip = self._clip(AESTHETIC, setting)
-        predictor = LaionPredictor(AESTHETIC, clip[0], setting.head)
-        version = [*clip[1], weights_version(Path(setting.head)), identity(LAION)]
+        clip, version = self._clip(AESTHETIC, setting)
+        predictor = LaionPredictor(AESTHETIC, clip, setting.head)
+        version = [*version, weights_version(Path(setting.head)), identity(LAION)]
 
         def score(rgbs: Sequence[Any]) -> list[float]:
             names = [resume.fingerprint("aesthetic", version, list(rgb.shape), rgb.tobytes()) for rgb in rgbs]
@@ -70,47 +64,41 @@ class PhotoModels:
 
     def captioner(self, setting: Any) -> Captioner:
         if isinstance(setting, BuiltInSetting):
-            return pool.embedded_captions
-        return partial(asking.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
+            return embedded_captions
+        return partial(writers.caption, ask=self._ask("photo_pool.captioner", "captioner", setting))
 
-    def finder(self, setting: RegionsSetting, score: Scorer, aesthetic: Any) -> Finder:
+    def finder(self, setting: RegionsSetting, score: Scorer, aesthetic: Any) -> locating.Finder:
         """aesthetic: the setting of `score`."""
-        if isinstance(setting.detector, BuiltInSetting):
-            return partial(finding.by_hand, score=score)
-        from editjudge.photos.locating import Locator
+        how = setting.detector
+        if isinstance(how, BuiltInSetting):
+            return partial(locating.by_hand, score=score)
+        if how.backend == "owlv2":
+            from editjudge.vision.detectors_owl import OWLV2, Owlv2
 
-        detector, version = self._detector(setting.detector)
-        segmenter: Any = segmenters.GrabCut()
+            detector, version = self._loaded(DETECTOR, how, Owlv2, OWLV2)
+        else:
+            from editjudge.vision.detectors import GroundingDino
+
+            detector, version = self._loaded(DETECTOR, how, GroundingDino, folders.GROUNDING_DINO)
+        segmenter, of_segmenter = segmenters.GrabCut(), list[str]()
         if isinstance(setting.segmenter, Sam2Setting):
             from editjudge.vision.segmenters_sam2 import Sam2Segmenter
 
-            segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
-            version += segmenter[1]
-            segmenter = segmenter[0]
-        clip: tuple[ClipTowers | None, list[str]] = (None, [])
-        if isinstance(setting.clip, ClipSetting):
-            clip = self._clip("regions.clip", setting.clip)
-        how, rated = setting.detector, {k: v for k, v in vars(aesthetic).items() if k != "device"}
+            segmenter, of_segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
+        is_rated = isinstance(setting.clip, ClipSetting)
+        clip, of_clip = self._clip("regions.clip", setting.clip) if is_rated else (None, [])
+        rated = {name: value for name, value in vars(aesthetic).items() if name != "device"}
         rater = LAION if isinstance(aesthetic, LaionSetting) else aesthetics.__name__
-        code = identity(Locator.__module__, type(segmenter).__module__, rater)
-        parts = [*version, *clip[1], how.threshold, how.overlap, how.most, rated, code]
-        return Locator(how, detector, segmenter, clip[0], score, self.cache, resume.fingerprint(parts)).find
+        code = identity(locating.__name__, type(segmenter).__module__, rater)
+        parts = [*version, *of_segmenter, *of_clip, how.threshold, how.overlap, how.most, rated, code]
+        return locating.Locator(how, detector, segmenter, clip, score, self.cache, resume.fingerprint(parts)).find
 
     def writer(self, setting: Instructions) -> Writer:
         if isinstance(setting.writer, BuiltInSetting):
-            return partial(templates.write, seed=setting.seed)
-        return partial(asking.write, ask=self._ask("instructions.writer", "writer", setting.writer))
+            return partial(writers.fill_templates, seed=setting.seed)
+        return partial(writers.write, ask=self._ask("instructions.writer", "writer", setting.writer))
 
-    def _detector(self, how: BoxesSetting) -> tuple[Any, list[str]]:
-        if isinstance(how, DinoSetting):
-            from editjudge.vision.detectors import GroundingDino
-
-            return self._loaded(DETECTOR, how, GroundingDino, folders.GROUNDING_DINO)
-        from editjudge.vision.detectors_owl import OWLV2, Owlv2
-
-        return self._loaded(DETECTOR, how, Owlv2, OWLV2)
-
-    def _clip(self, where: str, how: Any) -> "tuple[ClipTowers, list[str]]":
+    def _clip(self, where: str, how: Any) -> tuple[Any, list[str]]:
         from editjudge.vision.towers import CLIP, ClipTowers
 
         return self._loaded(where, how, ClipTowers, CLIP)
@@ -122,7 +110,7 @@ class PhotoModels:
         model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
         return model, [where, weights_version(folder, how.dtype), identity(kind.__module__)]
 
-    def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> asking.Ask:
+    def _ask(self, where: str, role: str, setting: ParserSetting | LocalParserSetting) -> writers.Ask:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
         setting = at_hand(where, setting)
         account = self.accounts.setdefault(role, Account(role, setting.price, setting.budget))

@@ -14,6 +14,7 @@ from editjudge.models.chat.settings import (
     ParserSetting,
     VlmSetting,
 )
+from editjudge.sources.settings import NearBits
 from editjudge.vision.folders import Precision
 
 Type: TypeAlias = Literal["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
@@ -36,7 +37,17 @@ class PoolFilters:
 
     side_above: Count
     aesthetic_above: Real
-    near_bits: Annotated[Whole, Field(ge=-1, le=15)] = 4
+    near_bits: NearBits = 4
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class PhotoModelSetting:
+    """A model that looks at photographs, a folder or hub id, and where it runs."""
+
+    model: ModelName
+    device: Text = "auto"
+    dtype: Precision = "float32"
+    batch_size: Batch = 8
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -47,14 +58,11 @@ class ColourSharpnessSetting(BuiltInSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class LaionSetting:
-    """LAION's aesthetic predictor. model: a CLIP, folder or hub id; head: a safetensors file with its layers."""
+class LaionSetting(PhotoModelSetting):
+    """LAION's aesthetic predictor. model: a CLIP; head: a safetensors file with its layers."""
 
     backend: Literal["laion"]
-    model: ModelName
     head: FileName
-    device: Text = "auto"
-    dtype: Precision = "float32"
     batch_size: Batch = 16
 
 
@@ -82,13 +90,11 @@ class DrawnSetting(BuiltInSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class BoxesSetting:
-    """A detector, a folder or hub id. threshold: a score is above it; overlap: of two boxes that overlap more one
-    stands; most: boxes of a photograph, the surest."""
+class BoxesSetting(PhotoModelSetting):
+    """A detector. threshold: a score is above it; overlap: of two boxes that overlap more one stands; most: boxes of a
+    photograph, the surest."""
 
-    model: ModelName
-    device: Text = "auto"
-    dtype: Precision = "float32"
+    backend: Literal["grounding_dino", "owlv2"]
     batch_size: Batch = 4
     threshold: Share = 0.005
     overlap: Share = 0.5
@@ -96,24 +102,17 @@ class BoxesSetting:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class OwlSetting(BoxesSetting):
-    """An OWLv2."""
+class OutlineSetting(BuiltInSetting):
+    """The masks drawn by hand, or the mask of each box by GrabCut."""
 
-    backend: Literal["owlv2"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class DinoSetting(BoxesSetting):
-    """A Grounding DINO."""
-
-    backend: Literal["grounding_dino"]
+    backend: Literal["drawn", "grabcut"]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class GrabCutSetting(BuiltInSetting):
-    """The mask of each box, by GrabCut."""
+class Sam2Setting(PhotoModelSetting):
+    """SAM 2.1: the mask of each box."""
 
-    backend: Literal["grabcut"]
+    backend: Literal["sam2"]
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -124,24 +123,7 @@ class NoClipSetting(BuiltInSetting):
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class RegionModelSetting:
-    """A model of regions: a folder or hub id."""
-
-    model: ModelName
-    device: Text = "auto"
-    dtype: Precision = "float32"
-    batch_size: Batch = 8
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class Sam2Setting(RegionModelSetting):
-    """SAM 2.1: the mask of each box."""
-
-    backend: Literal["sam2"]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
-class ClipSetting(RegionModelSetting):
+class ClipSetting(PhotoModelSetting):
     """A CLIP: how surely an object on white is of its class."""
 
     backend: Literal["clip"]
@@ -151,8 +133,8 @@ class ClipSetting(RegionModelSetting):
 class RegionsSetting:
     """Section `regions`. What is drawn by hand has masks, and needs neither a segmenter nor a CLIP."""
 
-    detector: Annotated[DrawnSetting | DinoSetting | OwlSetting, BACKEND]
-    segmenter: Annotated[DrawnSetting | GrabCutSetting | Sam2Setting, BACKEND]
+    detector: Annotated[DrawnSetting | BoxesSetting, BACKEND]
+    segmenter: Annotated[OutlineSetting | Sam2Setting, BACKEND]
     clip: Annotated[NoClipSetting | ClipSetting, BACKEND]
 
     def __post_init__(self) -> None:

@@ -12,18 +12,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import imagehash
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from editjudge.core import images, records
-from editjudge.core.files import replacing, work
+from editjudge.core.files import replacing
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score, Scorer
-from editjudge.sources.duplicates import Seen
+from editjudge.sources.duplicates import Seen, perceptual_hash
 
 AT_ONCE = 64  # edits in memory
 DETAIL = re.compile(r": ['\"]| of ")  # what stands behind it in a reason is of one edit: a reply, a name
@@ -140,7 +138,7 @@ def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[Ca
 def apart(candidates: Iterable[CandidateEdit], near_bits: int) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
     """The candidates without those that are the same as an earlier one or nearly, and these with their reason."""
     distinct, again = list[CandidateEdit](), list[CandidateEdit]()
-    with Seen(work("curate", "seen.sqlite"), near_bits) as seen:
+    with Seen(near_bits) as seen:
         for candidate in candidates:
             try:
                 _see(seen, candidate)
@@ -155,8 +153,7 @@ def _see(seen: Seen, candidate: CandidateEdit) -> None:
     """Raises RowError where a better edit with the same instruction is the same, or nearly."""
     data = candidate.edited()
     assert isinstance(data, bytes)
-    hashed = int(str(imagehash.phash(Image.fromarray(images.decode(data)))), 16)
-    seen.add(candidate.name, candidate.instruction, data, hashed)
+    seen.add(candidate.name, candidate.instruction, data, perceptual_hash(images.decode(data)))
 
 
 def report(kept: Sequence[CandidateEdit], dropped: Sequence[CandidateEdit]) -> dict[str, Any]:

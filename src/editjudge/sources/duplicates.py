@@ -7,11 +7,12 @@ multi-index hashing). The index is in SQLite, on disk beyond its page cache. Kep
 """
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Self
 
-from editjudge.core.files import partial
+import imagehash
+import numpy as np
+from PIL import Image
+
 from editjudge.core.tables import RowError
 from editjudge.engine.resume import fingerprint
 
@@ -20,21 +21,17 @@ CACHE_KIB = 65_536
 
 
 class Seen:
-    """The pairs that were kept, in a file beside `file` that no other run sees and that goes with this process."""
+    """The pairs that were kept, in a temporary file that SQLite deletes when this process ends."""
 
-    def __init__(self, file: Path, near_bits: int) -> None:
+    def __init__(self, near_bits: int) -> None:
         """near_bits: as `Filters.near_bits`."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self.near_bits, self.count, own = near_bits, 0, partial(file)
-        self._db = sqlite3.connect(own, isolation_level=None)
-        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}", "locking_mode=EXCLUSIVE"):
+        self.near_bits, self.count = near_bits, 0
+        self._db = sqlite3.connect("", isolation_level=None)
+        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
             self._db.execute(f"PRAGMA {setting}")
-        self._db.execute("CREATE TABLE seen (name BLOB PRIMARY KEY, kept INTEGER) WITHOUT ROWID")
-        self._db.execute(
-            "CREATE TABLE near (band BLOB, hash INTEGER, kept INTEGER, PRIMARY KEY (band, hash)) WITHOUT ROWID"
-        )
-        own.unlink()  # it lives on as long as it is open
-        self._db.execute("BEGIN")  # one transaction without a journal: nothing here outlives the run
+        columns = "name BLOB, hash BLOB, kept INTEGER, PRIMARY KEY (name, hash)"
+        self._db.execute(f"CREATE TABLE seen ({columns}) WITHOUT ROWID")
+        self._db.execute("BEGIN")  # one transaction: nothing here outlives the run
 
     def __enter__(self) -> Self:
         return self
@@ -43,38 +40,33 @@ class Seen:
         self._db.close()
 
     def add(self, key: str, instruction: str, image: bytes, hashed: int) -> None:
-        """Keep a pair; `hashed` is its image's perceptual hash (uint64). Raises RowError where it stands already."""
-        told = " ".join(instruction.split()).casefold().encode()
-        names = {"duplicate key": _digest(b"key", key.encode()), "duplicate pair": _digest(b"pair", told, image)}
-        for reason, name in names.items():
-            found = self._db.execute("SELECT kept FROM seen WHERE name = ?", (name,)).fetchone()
-            if found is not None:
-                raise RowError(reason, f"as pair {found[0]}")
-        bands = list(self._bands(told, hashed))
-        found = self._db.execute(f"SELECT kept, hash FROM near WHERE band IN ({', '.join('?' * len(bands))})", bands)
-        differ = [(kept, (other % 2**HASH_BITS ^ hashed).bit_count()) for kept, other in found]
+        """Keep a pair; `hashed` is its image's `perceptual_hash`. Raises RowError where it stands already."""
+        told, own = " ".join(instruction.split()).casefold().encode(), hashed.to_bytes(8, "big")
+        exact = {_digest(b"key", key.encode()): "duplicate key", _digest(b"pair", told, image): "duplicate pair"}
+        names, number = list(exact), self.near_bits + 1
+        for band in range(number):  # those of one instruction lie together in the table
+            low, high = band * HASH_BITS // number, (band + 1) * HASH_BITS // number
+            value = hashed >> low & (1 << high - low) - 1
+            names.append(_digest(told) + bytes([band]) + value.to_bytes(8, "big"))
+        query = f"SELECT name, hash, kept FROM seen WHERE name IN ({', '.join('?' * len(names))})"
+        found = self._db.execute(query, names).fetchall()
+        for name, reason in exact.items():
+            if kept := [each for known, _, each in found if known == name]:
+                raise RowError(reason, f"as pair {kept[0]}")
+        differ = [(kept, (int.from_bytes(other) ^ hashed).bit_count()) for _, other, kept in found]
         if near := [(kept, bits) for kept, bits in differ if bits <= self.near_bits]:
             kept, bits = min(near)
             raise RowError("near duplicate", f"{bits} bits from pair {kept}")
-        self._db.executemany("INSERT INTO seen VALUES (?, ?)", [(name, self.count) for name in names.values()])
-        rows = [(band, _signed(hashed), self.count) for band in bands]
-        self._db.executemany("INSERT OR IGNORE INTO near VALUES (?, ?, ?)", rows)
+        rows = [(name, b"" if name in exact else own, self.count) for name in names]
+        self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", rows)
         self.count += 1
-
-    def _bands(self, told: bytes, hashed: int) -> Iterator[bytes]:
-        """A name for each band of the hash; those of one instruction lie together in the table."""
-        number, under = self.near_bits + 1, _digest(told)
-        for band in range(number):
-            low, high = band * HASH_BITS // number, (band + 1) * HASH_BITS // number
-            value = hashed >> low & (1 << high - low) - 1
-            yield under + bytes([band]) + value.to_bytes(8, "big")
-
-
-def _signed(hashed: int) -> int:
-    """SQLite's integers are signed."""
-    return hashed - 2**HASH_BITS if hashed >= 2 ** (HASH_BITS - 1) else hashed
 
 
 def _digest(*parts: bytes) -> bytes:
     """128 bits of SHA-256."""
     return bytes.fromhex(fingerprint(*parts))[:16]
+
+
+def perceptual_hash(rgb: np.ndarray) -> int:
+    """64 bits (DCT) of an image, (H, W, 3) uint8."""
+    return int(str(imagehash.phash(Image.fromarray(rgb))), 16)

@@ -1,22 +1,28 @@
-"""The published formats of raw pairs: which fields hold what, and how a row becomes a pair.
+"""The published formats of raw pairs: which fields hold what, how a row becomes a pair, and upstream's names of tasks.
 
 Only ImgEdit's grounded records and users' own tables have regions, and no published row says how its edit is carried
 out: built-in editors and measures that need boxes record these pairs as failed, with a reason.
 """
 
+import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from editjudge.core import own_regions, tables
+from editjudge.core import own_regions, params, tables
 from editjudge.core.reading import Record, matching, picture, text
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
 from editjudge.sources.settings import SourceSetting
 
-NANO_PREFIX = "Nano-150k/"
+_TABLE = params.load(Path(__file__).with_name("names.yaml"))  # one table for all data sets
+NAMES: dict[str, list[str]] = _TABLE["tasks"]
+UNMAPPED: list[str] = _TABLE["unmapped"]
+NANO_PREFIX = "Nano-150k/"  # the folder that the archive unpacks to
 # ImgEdit's grounded records have boxes and no instruction: what can be asked of an object by its name alone.
 GROUNDED = {
     "subject_remove": "Remove the {} from the picture.",
@@ -24,6 +30,26 @@ GROUNDED = {
 }
 LATER_TURN = "Later turn"  # of a dialogue: it edits what the turn before gave
 FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
+
+
+@functools.lru_cache(maxsize=4096)  # few names, each on very many rows
+def plain_name(name: str) -> str:
+    """The name as it is compared: without what is in brackets, and by its letters and digits alone, of any script.
+
+    "Subject-Add (new)" is `subject_add`; "" is no name, and equal to none.
+    """
+    return re.sub(r"[\W_]+", "_", re.sub(r"\([^)]*\)", " ", name).casefold()).strip("_")
+
+
+TASK_OF: dict[str, str | None] = {
+    **{plain_name(name): task for task, names in NAMES.items() for name in (task, *names)},
+    **{plain_name(name): None for name in UNMAPPED},
+}
+
+
+def task_of(name: str) -> str | None:
+    """Our task behind an upstream name; None where the name has none or is not known (see `TASK_OF`)."""
+    return TASK_OF.get(plain_name(name))
 
 
 @dataclass(frozen=True)
@@ -45,20 +71,20 @@ class Draft:
 
 
 Build: TypeAlias = Callable[[Record, SourceSetting, str], Draft]
+"""A row's pair, of a source of a task."""
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """How a data set is read.
 
-    build: a row's pair. name: what upstream calls its task; None: it does not say. fields: the columns read of Parquet,
-    none: all. readers: by the ending of the file.
+    name: what upstream calls a row's task; None: it does not say. readers: by the ending of the file. fields: the
+    columns read of Parquet, none: all.
     """
 
     build: Build
     name: Callable[[Record], str | None]
-    fields: tuple[str, ...]
     readers: Mapping[str, tables.Reader]
+    fields: tuple[str, ...] = ()
 
 
 def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
@@ -68,11 +94,26 @@ def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
     return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
 
 
-def _nano(record: Record, source: SourceSetting, _task: str) -> Draft:
-    """Nano-Consistent-150k. Paths begin with the name of the folder that the archive unpacks to."""
-    image = text(_first(record.get("input_images"), "input_images"), "input_images")
-    key = f"nano_consistent_150k_{record.index:08d}"
-    return Draft(key, record.text(source.instruction or "instruction"), image.removeprefix(NANO_PREFIX))
+def _listed(key: str, instruction: str) -> Build:
+    """Rows whose image is the first of a list; of a dialogue (`data`) the first turn, which alone stands by itself."""
+
+    def build(record: Record, source: SourceSetting, _task: str) -> Draft:
+        turn, field = record.get("data"), source.instruction or instruction
+        values = record.values if turn is None else _first(turn, "data")
+        if not isinstance(values, Mapping):
+            raise RowError("wrong type", f"data: an object a turn expected, not {type(values).__name__}")
+        image = text(_first(values.get("input_images"), "input_images"), "input_images").removeprefix(NANO_PREFIX)
+        return Draft(f"{key}_{record.index:08d}", text(values.get(field), field), image)
+
+    return build
+
+
+def _first(value: Any, field: str) -> Any:
+    if value is None:
+        raise RowError("missing field", field)
+    if not isinstance(value, list) or not value:
+        raise RowError("wrong type", f"{field}: a list with something in it expected")
+    return value[0]
 
 
 def _held(key: str, instruction: str, image: str) -> Build:
@@ -84,17 +125,6 @@ def _held(key: str, instruction: str, image: str) -> Build:
         return Draft(name, record.text(source.instruction or instruction), shown)
 
     return build
-
-
-def _imgedit(record: Record, source: SourceSetting, _task: str) -> Draft:
-    """ImgEdit's table of one turn a row; of a dialogue (`data`) the first turn, which alone stands by itself."""
-    turn = record.get("data")
-    values = record.values if turn is None else _first(turn, "data")
-    if not isinstance(values, Mapping):
-        raise RowError("wrong type", f"data: an object a turn expected, not {type(values).__name__}")
-    image = text(_first(values.get("input_images"), "input_images"), "input_images")
-    instruction = text(values.get(source.instruction or "prompt"), source.instruction or "prompt")
-    return Draft(f"imgedit_{record.index:08d}", instruction, image)
 
 
 def _grounded(record: Record, _source: SourceSetting, task: str) -> Draft:
@@ -119,15 +149,8 @@ def _photos(record: Record, source: SourceSetting, task: str) -> Draft:
     masks = [each.get("mask") for each in found]
     cells = {"masks": masks} if found and all(masks) else {"boxes": [each["box"] for each in found]}
     own = cells | {"labels": [each["label"] for each in found]} if found else {}
-    shown = picture(record.get("image"), "image")
-    return Draft(
-        record.text("key"),
-        record.text("instruction"),
-        shown,
-        own=own,
-        edit=record.get("edit"),
-        origin=record.get("origin"),
-    )
+    shown, more = picture(record.get("image"), "image"), {name: record.get(name) for name in ("edit", "origin")}
+    return Draft(record.text("key"), record.text("instruction"), shown, own=own, **more)
 
 
 def _edit_task(record: Record) -> str | None:
@@ -140,29 +163,15 @@ def _edit_task(record: Record) -> str | None:
 
 
 def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
-    """One's own table, or a data set on disk; the fields may have other names."""
+    """One's own table, or a data set on disk; the fields may have other names.
+
+    A data set without keys has its rows' numbers if no field is named.
+    """
     image = picture(record.get(source.image or "image"), source.image or "image")
     instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
-    return Draft(_key(record, source), instruction, image, own=own)
-
-
-def _key(record: Record, source: SourceSetting) -> str:
-    """A data set without keys has its rows' numbers if no field is named."""
-    if source.format == "datasets" and source.key is None and record.get("key") is None:
-        return f"{record.index:08d}"
-    return record.identifier(source.key or "key")
-
-
-def _first(value: Any, field: str) -> Any:
-    if value is None:
-        raise RowError("missing field", field)
-    if not isinstance(value, list) or not value:
-        raise RowError("wrong type", f"{field}: a list with something in it expected")
-    return value[0]
-
-
-def _field(name: str) -> Callable[[Record], str | None]:
-    return lambda record: record.text(name)
+    keyless = source.format == "datasets" and source.key is None and record.get("key") is None
+    key = f"{record.index:08d}" if keyless else record.identifier(source.key or "key")
+    return Draft(key, instruction, image, own=own)
 
 
 def _optional_task(record: Record) -> str | None:
@@ -176,25 +185,24 @@ def _stem(record: Record) -> str:
 
 
 CELLS = partial(tables.delimited, errors="surrogateescape")  # `text` refuses what is no UTF-8
-LINES: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl}
-LISTS: Mapping[str, tables.Reader] = {".json": tables.json_list, ".jsonl": tables.jsonl}
-TABLES: Mapping[str, tables.Reader] = {".parquet": tables.parquet}
-PLAIN: Mapping[str, tables.Reader] = {".csv": CELLS, ".jsonl": tables.jsonl, ".parquet": tables.parquet}
-PHOTOS: Mapping[str, tables.Reader] = {".jsonl": tables.jsonl, ".parquet": tables.parquet}
+LINES: dict[str, tables.Reader] = {".jsonl": tables.jsonl}
+LISTS = {".json": tables.json_list} | LINES
+TABLES: dict[str, tables.Reader] = {".parquet": tables.parquet}
+PLAIN: dict[str, tables.Reader] = {".csv": CELLS} | LINES | TABLES
 UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
 FORMATS: dict[str, Format] = {
-    "pico_banana": Format(_pico, _field("edit_type"), (), LINES),
-    "nano_consistent": Format(_nano, _stem, (), LINES),
-    "unicedit": Format(_held("key", "prompt_en", "src_image"), _field("edit_subtask"), UNICEDIT, TABLES),
-    "imgedit": Format(_imgedit, _stem, (), TABLES),
-    "imgedit_grounded": Format(_grounded, lambda _: None, (), LISTS),
-    "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, (), LISTS),
-    "unicbench": Format(_held("key", "en", "image_path"), _field("subtask"), (), LINES),
-    "gedit": Format(_held("key", "prompt", "id"), _field("edit_type"), (), {".json": tables.json_rows}),
-    "photos": Format(_photos, _edit_task, (), PHOTOS),
-    "plain": Format(_plain, _optional_task, (), PLAIN),
-    "datasets": Format(_plain, lambda _: None, (), {}),
+    "pico_banana": Format(_pico, methodcaller("text", "edit_type"), LINES),
+    "nano_consistent": Format(_listed("nano_consistent_150k", "instruction"), _stem, LINES),
+    "unicedit": Format(_held("key", "prompt_en", "src_image"), methodcaller("text", "edit_subtask"), TABLES, UNICEDIT),
+    "imgedit": Format(_listed("imgedit", "prompt"), _stem, TABLES),
+    "imgedit_grounded": Format(_grounded, lambda _: None, LISTS),
+    "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, LISTS),
+    "unicbench": Format(_held("key", "en", "image_path"), methodcaller("text", "subtask"), LINES),
+    "gedit": Format(_held("key", "prompt", "id"), methodcaller("text", "edit_type"), {".json": tables.json_rows}),
+    "photos": Format(_photos, _edit_task, LINES | TABLES),
+    "plain": Format(_plain, _optional_task, PLAIN),
+    "datasets": Format(_plain, lambda _: None, {}),
 }
 
 

@@ -4,106 +4,71 @@ Threads read rows and fetch and check their images a little ahead. Rows are kept
 so that the same files give the same pairs.
 """
 
+import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from tqdm import tqdm
-
+from editjudge.core import images, own_regions, regions
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
-from editjudge.core.reading import Record
+from editjudge.core.params import ParamsError
+from editjudge.core.reading import Record, local
 from editjudge.core.records import Refusals, Row
+from editjudge.core.settings import known, section
 from editjudge.core.tables import RowError
+from editjudge.engine import progress
 from editjudge.engine.unfinished import Gap
+from editjudge.engine.workers import cores
 from editjudge.sources import formats
-from editjudge.sources.duplicates import Seen
-from editjudge.sources.formats import Draft
-from editjudge.sources.names import TASK_OF, plain_name, task_of
-from editjudge.sources.pictures import CheckedImage, ImageChecker
-from editjudge.sources.settings import PROBE, Plan, SourceSetting
+from editjudge.sources.duplicates import Seen, perceptual_hash
+from editjudge.sources.formats import NAMES, TASK_OF, Draft, plain_name, task_of
+from editjudge.sources.settings import PROBE, Filters, RawPairs, SourceSetting
 
 REFUSED = ("source", "file", "row", "reason", "detail")
 LONGEST_KEY = 120  # later stages append the names of two models
 SHOWN = 80  # characters of an upstream name
 MOST_NAMES = 1_000  # different upstream names that are told apart: one that holds free text has no end of them
 AHEAD = 4  # rows in flight a thread
+DECODING = threading.Semaphore(cores())  # a decoded image takes up to 200 MB
 
 
-@dataclass
-class Intake:
-    """Where the rows of one source of a task are kept or refused, and how many were: rows = kept + refused + others."""
+class Plan(NamedTuple):
+    """All that the raw pairs of a task depend on."""
 
     task: str
-    name: str
-    source: SourceSetting
-    keep: Callable[[Row], None]
-    refused: Refusals
-    rows: int = 0
-    kept: int = 0
-    other_task: int = 0
-    unmapped: Counter[str] = field(default_factory=Counter)
-
-    def report(self) -> dict[str, Any]:
-        """The counts as metrics; of an unmapped name also whether `names.yaml` lists it as one."""
-        return {
-            "source": self.name,
-            "format": self.source.format,
-            "rows": self.rows,
-            "kept": self.kept,
-            "other_task": self.other_task,
-            **self.refused.report("rows"),
-            "unmapped": [
-                {"name": name, "rows": n, "listed": plain_name(name) in TASK_OF}
-                for name, n in sorted(self.unmapped.items())
-            ],
-        }
-
-    def take_probe(self, rows: Iterable[Row]) -> None:
-        """Keep all pairs of the probe set: its crops of few photos would not pass the filters."""
-        for row in rows:
-            self.keep(row | {"source": self.name})
-            self.rows += 1
-            self.kept += 1
-
-    def take(self, rows: Iterable[tuple[Record, "Found"]], seen: Seen) -> None:
-        """Keeps, refuses or counts each row in turn, until `most` are kept."""
-        for record, found in rows:
-            self.rows += 1
-            if isinstance(found, OtherTask):
-                self._count_other(found.name)
-                continue
-            try:
-                self.keep(self._row(record, *found.result(), seen))
-            except RowError as error:
-                self.refused.add(error, {"source": self.name, "file": str(record.file), "row": record.number})
-                continue
-            self.kept += 1
-            if self.kept == self.source.most:
-                return
-
-    def _row(self, record: Record, draft: Draft, picture: CheckedImage, seen: Seen) -> Row:
-        """A pair that is kept. Raises RowError where it stands already."""
-        key = plain(f"{self.task}.{self.name}.{draft.key}", LONGEST_KEY)
-        seen.add(key, draft.instruction, picture.data, picture.hashed)
-        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
-        origin = draft.origin or origin
-        row = {"key": key, "task": self.task, "instruction": draft.instruction, "image": picture.data}
-        return row | {"edit": draft.edit, "origin": origin, "regions": list(picture.regions), "source": self.name}
-
-    def _count_other(self, name: str | None) -> None:
-        if name is None or self.source.names is not None or task_of(name) is not None:
-            self.other_task += 1
-            return
-        known = name[:SHOWN] in self.unmapped or len(self.unmapped) < MOST_NAMES
-        self.unmapped[name[:SHOWN] if known else "(other names)"] += 1
+    sources: Mapping[str, SourceSetting]
+    setting: RawPairs
 
 
-@dataclass(frozen=True)
-class OtherTask:
+def plan(values: dict[str, Any], task: str) -> Plan:
+    """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key.
+
+    A task of ours (`NAMES`) may have sources and not be run.
+    """
+    setting = section(values, "raw_pairs", RawPairs)
+    tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats.FORMATS]
+    if unknown := [name for name in setting.sources if name not in tasks]:
+        raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
+    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: SourceSetting(format=PROBE)})
+    wrong = {name: source.format for name, source in sources.items() if source.format not in names}
+    if wrong:
+        raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
+    return Plan(task, sources, setting)
+
+
+class CheckedImage(NamedTuple):
+    """An image as it came, its `perceptual_hash`, and the regions in its pixels."""
+
+    data: bytes
+    hashed: int
+    regions: list[Row]
+
+
+class OtherTask(NamedTuple):
     """A row that is not the task's; `name` is what upstream calls its task."""
 
     name: str | None
@@ -112,25 +77,81 @@ class OtherTask:
 Found: TypeAlias = Future[tuple[Draft, CheckedImage]] | OtherTask  # of a row; the future may raise RowError
 
 
+@dataclass
+class Intake:
+    """Where the rows of one source of a task are kept or refused, and how many were: rows = kept + refused + others."""
+
+    plan: Plan
+    name: str
+    keep: Callable[[Row], None]
+    refused: Refusals
+    rows: int = 0
+    kept: int = 0
+    other_task: int = 0
+    unmapped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def source(self) -> SourceSetting:
+        return self.plan.sources[self.name]
+
+    def report(self) -> dict[str, Any]:
+        """The counts as metrics; of an unmapped name also whether `names.yaml` lists it as one."""
+        counts = {"rows": self.rows, "kept": self.kept, "other_task": self.other_task, **self.refused.report("rows")}
+        unmapped = [
+            {"name": name, "rows": n, "listed": plain_name(name) in TASK_OF}
+            for name, n in sorted(self.unmapped.items())
+        ]
+        return {"source": self.name, "format": self.source.format, **counts, "unmapped": unmapped}
+
+    def take(self, record: Record, found: Found, seen: Seen) -> None:
+        """Keeps, refuses or counts a row."""
+        self.rows += 1
+        if isinstance(found, OtherTask):
+            self._count_other(found.name)
+            return
+        try:
+            draft, picture = found.result()
+            key = plain(f"{self.plan.task}.{self.name}.{draft.key}", LONGEST_KEY)
+            seen.add(key, draft.instruction, picture.data, picture.hashed)
+        except RowError as error:
+            self.refused.add(error, {"source": self.name, "file": str(record.file), "row": record.number})
+            return
+        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
+        row: Row = {"key": key, "task": self.plan.task, "instruction": draft.instruction, "image": picture.data}
+        row |= {"edit": draft.edit, "origin": draft.origin or origin, "regions": picture.regions, "source": self.name}
+        self.keep(row)
+        self.kept += 1
+
+    def _count_other(self, name: str | None) -> None:
+        if name is None or self.source.names is not None or task_of(name) is not None:
+            self.other_task += 1
+            return
+        is_known = name[:SHOWN] in self.unmapped or len(self.unmapped) < MOST_NAMES
+        self.unmapped[name[:SHOWN] if is_known else "(other names)"] += 1
+
+
 def collect(
     plan: Plan, probe: Callable[[], list[Row]], keep: Callable[[Row], None], refuse: Callable[[Row], None], work: Path
 ) -> dict[str, Any]:
     """All pairs of a task to `keep`, all refused rows to `refuse`; metrics/raw_pairs/<task>.json.
 
-    probe: makes the probe set's pairs. work: the folder of downloads and, for the time of the run, of what was seen.
-    Raises TableError for a source that cannot be read.
+    probe: makes the probe set's pairs. work: the folder of downloads. Raises TableError for a source that cannot be
+    read.
     """
-    intakes = [Intake(plan.task, name, source, keep, Refusals(refuse)) for name, source in plan.sources.items()]
-    downloads = Downloads(work / "downloads", plan.limits)
-    pictures = ImageChecker(downloads, plan.filters)
-    with Seen(work / "raw_pairs" / f"{plan.task}.sqlite", plan.filters.near_bits) as seen:
+    intakes = [Intake(plan, name, keep, Refusals(refuse)) for name in plan.sources]
+    downloads = Downloads(work / "downloads", plan.setting.downloads)
+    with Seen(plan.setting.filters.near_bits) as seen:
         for intake in intakes:
-            if intake.source.format == PROBE:
-                intake.take_probe(probe())
+            if intake.source.format == PROBE:  # all are kept: crops of few photos would not pass the filters
+                for row in probe():
+                    keep(row | {"source": intake.name})
+                    intake.rows = intake.kept = intake.rows + 1
                 continue
-            rows = _rows(intake.source, plan, pictures)
-            with tqdm(rows, f"{plan.task} of {intake.name}", unit="row", mininterval=1.0, dynamic_ncols=True) as bar:
-                intake.take(bar, seen)
+            rows = _rows(intake.source, plan, downloads)
+            for record, found in progress.bar(None, f"{plan.task} of {intake.name}", "row", rows):
+                intake.take(record, found, seen)
+                if intake.kept == intake.source.most:
+                    break
             rows.close()  # where `most` are kept, rows are still ahead
     downloads.close()
     return {"records": sum(each.kept for each in intakes), "sources": [each.report() for each in intakes]}
@@ -146,46 +167,79 @@ def gaps(report: Mapping[str, Any]) -> list[Gap]:
 
 
 def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask | None:
-    """What the row is if it is not the task's. A row whose name cannot be read is, and is refused where it is built."""
+    """What the row is if it is not the task's; one without a name is, unless names were asked for.
+
+    A row whose name cannot be read is the task's, too, and is refused where it is built.
+    """
     try:
         name = formats.FORMATS[source.format].name(record)
     except RowError:
         return None
-    return None if _is_own(name, source, task) else OtherTask(name)
+    if source.names is None:
+        return None if name is None or task_of(name) == task else OtherTask(name)
+    own = plain_name(name or "")
+    return None if own and own in map(plain_name, source.names) else OtherTask(name)
 
 
-def _is_own(name: str | None, source: SourceSetting, task: str) -> bool:
-    """Whether a row under an upstream name is the task's; one without a name is, unless names were asked for."""
-    if source.names is not None:
-        own = "" if name is None else plain_name(name)
-        return own != "" and own in map(plain_name, source.names)
-    return name is None or task_of(name) == task
-
-
-def _rows(source: SourceSetting, plan: Plan, pictures: ImageChecker) -> Generator[tuple[Record, Found]]:
+def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[tuple[Record, Found]]:
     """The rows with their images, in order; no more than AHEAD a thread are in memory."""
-    pool = ThreadPoolExecutor(plan.limits.at_once)
-    folder = source.folder()
-    waiting: deque[tuple[Record, Found]] = deque()
+    at_once, folder = plan.setting.downloads.at_once, source.folder()
+    pool, waiting = ThreadPoolExecutor(at_once), deque[tuple[Record, Found]]()
+
+    def taken(record: Record) -> tuple[Draft, CheckedImage]:
+        form, filters = formats.FORMATS[source.format], plan.setting.filters
+        form.name(record)
+        draft = form.build(record, source, plan.task)
+        length = len(draft.instruction)
+        if not filters.instruction_least <= length <= filters.instruction_most:
+            word = "short" if length < filters.instruction_least else "long"
+            raise RowError(f"instruction too {word}", f"{length} characters")
+        return draft, checked_image(draft, folder, downloads, filters)
+
     try:
         for record in formats.records(source, lambda row: _other_task(row, source, plan.task) is None):
-            other = _other_task(record, source, plan.task)
-            waiting.append((record, other or pool.submit(_taken, record, source, plan, pictures, folder)))
-            if len(waiting) >= AHEAD * plan.limits.at_once:
+            waiting.append((record, _other_task(record, source, plan.task) or pool.submit(taken, record)))
+            if len(waiting) >= AHEAD * at_once:
                 yield waiting.popleft()
         yield from waiting
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _taken(
-    record: Record, source: SourceSetting, plan: Plan, pictures: ImageChecker, folder: Path
-) -> tuple[Draft, CheckedImage]:
-    form, filters = formats.FORMATS[source.format], plan.filters
-    form.name(record)
-    draft = form.build(record, source, plan.task)
-    length = len(draft.instruction)
-    if not filters.instruction_least <= length <= filters.instruction_most:
-        word = "short" if length < filters.instruction_least else "long"
-        raise RowError(f"instruction too {word}", f"{length} characters")
-    return draft, pictures.take(draft, folder)
+def checked_image(draft: Draft, folder: Path, downloads: Downloads, filters: Filters) -> CheckedImage:
+    """The image of a pair, its paths being in `folder`. Raises RowError where it cannot serve.
+
+    Many threads may call it; as many decode as there are cores.
+    """
+    address = draft.image if isinstance(draft.image, str) and "://" in draft.image else None
+    if address:
+        data = downloads.fetch(address)
+    else:
+        data = draft.image if isinstance(draft.image, bytes) else local(draft.image, folder, downloads.most)
+        if len(data) > downloads.most:
+            raise RowError("image too large", f"{len(data)} bytes")
+    with DECODING:
+        try:
+            rgb = images.decode(data, min(images.MAX_PIXELS, filters.side_most**2))
+        except images.ImageError as error:
+            if address:
+                downloads.forget(address)
+            raise RowError("broken image", str(error)) from error
+        height, width = rgb.shape[:2]
+        short, long = sorted((height, width))
+        if short < filters.side_least or long > filters.side_most:
+            raise RowError("image side", f"{width} x {height} pixels")
+        if long > filters.aspect_most * short:
+            raise RowError("aspect", f"{width} x {height} pixels")
+        hashed = perceptual_hash(rgb)
+    own = own_regions.read(draft.own, lambda path: local(path, folder, downloads.most), height, width)
+    return CheckedImage(data, hashed, [*(_in_pixels(region, height, width) for region in draft.regions), *own])
+
+
+def _in_pixels(region: Row, height: int, width: int) -> Row:
+    """A region whose box is in shares of the sides, in pixels. Raises RowError where nothing of it is in the image."""
+    try:
+        box = [share * side for share, side in zip(region["box"], (width, height) * 2, strict=True)]
+        return {"label": region["label"], "box": list(regions.clip_box(box, height, width))}
+    except ValueError as error:
+        raise RowError("empty box", str(error)) from error

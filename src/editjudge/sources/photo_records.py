@@ -7,10 +7,10 @@ aes_score]`. Masks are COCO run lengths, packed as a text. Ours also have `key`;
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,11 @@ from editjudge.core import images, masks, regions, schemas
 from editjudge.core.files import replacing
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, box, number, text
-from editjudge.core.records import Row
 from editjudge.core.tables import RowError
 
 CONTRACT = "photo_records"
 LONGEST_KEY = 90  # later ones append an edit's type, and the names of models
-Role = Literal["background", "object"]
-ROLES: tuple[Role, ...] = ("background", "object")
+ROLES = ("background", "object")
 
 
 @dataclass(frozen=True)
@@ -91,37 +89,30 @@ class Photo:
         }
 
 
-def pooled(row: Row, background: tuple[PhotoRegion, ...], objects: tuple[PhotoRegion, ...]) -> Photo:
-    """The record of a photograph of the pool, with its regions."""
-    names = ("key", "path", "height", "width", "aes", "tags")
-    return Photo(**{name: row[name] for name in names}, cap=tuple(row["cap"]), background=background, object=objects)
-
-
 def read(record: Record, with_masks: bool = True) -> Photo:
     """The photograph of a published row, its regions with their masks or their boxes alone. Raises RowError."""
-    path, sides = record.text("path"), record.get("resolution")
-    if not isinstance(sides, dict):
-        raise RowError("missing field", "resolution")
+    path, sides, found = record.text("path"), record.get("resolution"), record.get("segmentation")
+    for name, value in (("resolution", sides), ("segmentation", found)):
+        if not isinstance(value, dict):
+            raise RowError("missing field", name)
     height, width = (int(number(sides.get(name), f"resolution.{name}")) for name in ("height", "width"))
     if min(height, width) < 1 or height * width > images.MAX_PIXELS:
         raise RowError("wrong type", f"resolution: sides of at least a pixel, {images.MAX_PIXELS} pixels at most")
-    found = record.get("segmentation")
-    if not isinstance(found, dict):
-        raise RowError("missing field", "segmentation")
     if found.get("box_format", "xyxy") != "xyxy":
         raise RowError("wrong type", f"segmentation.box_format: xyxy expected, not {found['box_format']!r:.40}")
-    key, aes = record.get("key"), record.get("aes")
-    photo = Photo(
+    key, aes, said = record.get("key"), record.get("aes"), record.get("tags")
+    said = said if isinstance(said, dict) else {}
+    tags: dict[str, Any] = {role: _texts(said.get(role), f"tags.{role}") for role in ROLES}
+    return Photo(
         key_of(key if isinstance(key, str) and key else path),
         path,
         height,
         width,
-        tuple(text(each, "cap") for each in _list(record.get("cap"), "cap")),
+        tuple(_texts(record.get("cap"), "cap")),
         None if aes is None else number(aes, "aes"),
-        _tags(record.get("tags")),
+        tags | {"summary": said.get("summary") if isinstance(said.get("summary"), str) else None},
+        *(tuple(_regions(found.get(role), role, height, width, with_masks)) for role in ROLES),
     )
-    background, objects = (tuple(_regions(found.get(role), role, height, width, with_masks)) for role in ROLES)
-    return replace(photo, background=background, object=objects)
 
 
 def key_of(path: str) -> str:
@@ -135,12 +126,8 @@ def _list(value: Any, field: str) -> list[Any]:
     return [value] if isinstance(value, str) else value or []
 
 
-def _tags(value: Any) -> dict[str, Any]:
-    value = value if isinstance(value, dict) else {}
-    nouns: dict[str, Any] = {}
-    for role in ROLES:
-        nouns[role] = [text(each, f"tags.{role}") for each in _list(value.get(role), f"tags.{role}")]
-    return {**nouns, "summary": value.get("summary") if isinstance(value.get("summary"), str) else None}
+def _texts(value: Any, field: str) -> list[str]:
+    return [text(each, field) for each in _list(value, field)]
 
 
 def _regions(given: Any, role: str, height: int, width: int, with_masks: bool) -> Iterator[PhotoRegion]:
@@ -153,15 +140,13 @@ def _regions(given: Any, role: str, height: int, width: int, with_masks: bool) -
         x0, y0, x1, y1 = box(each.get("bbox"), f"{where}.bbox")
         name, score = text(each.get("class_name"), f"{where}.class_name"), number(each.get("score"), f"{where}.score")
         mask = _packed(each.get("mask"), where) if with_masks else None
-        region = PhotoRegion(name, (x0, y0, x1, y1), mask, score, **own)
+        region, reason = PhotoRegion(name, (x0, y0, x1, y1), mask, score, **own), "empty box"
         try:
             regions.clip_box(region.bbox, height, width)
-        except ValueError as error:
-            raise RowError("empty box", f"{where}: {error}") from error
-        try:
+            reason = "broken mask"
             region.pixels(height, width)
         except ValueError as error:
-            raise RowError("broken mask", f"{where}: {error}") from error
+            raise RowError(reason, f"{where}: {error}") from error
         yield region
 
 

@@ -1,23 +1,25 @@
-"""Where raw pairs come from: `raw_pairs.sources`, `raw_pairs.filters` and `raw_pairs.downloads` of params.yaml."""
+"""Sections of params.yaml about raw pairs: `raw_pairs`, `embed`, `filter`, `probe_bench` and `measure_response`."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass as plain_dataclass
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.downloads import DownloadLimits
-from editjudge.core.params import ParamsError
 from editjudge.core.reading import Glob
-from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Text, Whole, Wrong, known, section
+from editjudge.core.settings import FORBID, Amount, Count, FileName, ModelName, Positive, Real, Text, Whole, Wrong
 from editjudge.core.tables import TableError
-from editjudge.sources.names import NAMES
 
 PROBE = "probe"
 Name = Annotated[Text, Field(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
+NearBits = Annotated[Whole, Field(ge=-1, le=15)]
+Editor = Literal["unedited", "precise", "leaky", "box", "regenerated", "shifted"]
+AMOUNTS: Mapping[Editor, float] = {
+    "unedited": 0.0, "precise": 0.0, "leaky": 1.5, "box": 3.0, "regenerated": 5.0, "shifted": 9.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -73,28 +75,23 @@ class Filters:
     side_least: Positive
     side_most: Positive
     aspect_most: Annotated[Real, Field(ge=1)]
-    near_bits: Annotated[Whole, Field(ge=-1, le=15)]
+    near_bits: NearBits
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("instruction", self.instruction_least, self.instruction_most),
-            ("side", self.side_least, self.side_most),
-        ):
+        for name in ("instruction", "side"):
+            least, most = getattr(self, f"{name}_least"), getattr(self, f"{name}_most")
             if least > most:
                 raise Wrong(f"{name}_least", f"must be at most {name}_most, {most}, not {least}")
 
 
 def _probe_set(sources: Any) -> Any:
     """`probe` in place of a table: the probe set alone, of all tasks or of one."""
-    if sources is None or sources == PROBE:
-        return {}
     if not isinstance(sources, Mapping):
-        return sources
+        return {} if sources in (None, PROBE) else sources
     return {task: {PROBE: {"format": PROBE}} if given == PROBE else given for task, given in sources.items()}
 
 
-OfTask: TypeAlias = Annotated[Mapping[Name, SourceSetting], Field(min_length=1)]
-Sources: TypeAlias = Annotated[Mapping[Text, OfTask], BeforeValidator(_probe_set)]
+OfTask = Annotated[Mapping[Name, SourceSetting], Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -109,31 +106,69 @@ class RawPairs:
     seed: Count
     filters: Filters
     downloads: DownloadLimits = DownloadLimits()
-    sources: Sources = field(default_factory=dict)
+    sources: Annotated[Mapping[Text, OfTask], BeforeValidator(_probe_set)] = field(default_factory=dict)
 
 
-@plain_dataclass(frozen=True)
-class Plan:
-    """All that the raw pairs of a task depend on. probe: per_task, image_side and seed of the probe set's."""
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class EmbedSetting:
+    """Section `embed` of params.yaml.
 
-    task: str
-    sources: Mapping[str, SourceSetting]
-    filters: Filters
-    limits: DownloadLimits
-    probe: RawPairs
-
-
-def plan(values: dict[str, Any], task: str, formats: Collection[str]) -> Plan:
-    """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key.
-
-    A task of ours (`names.NAMES`) may have sources and not be run.
+    model: a folder or hub id, of backend qwen3_vl; model_dtype: of its weights; batch_size: pairs that a process embeds
+    at a time. dtype: of the stored vectors. shard: pairs that are embedded and kept together. vectors: of backend
+    precomputed, a .npy file in the pool's order or a .parquet file with key and embedding.
     """
-    setting = section(values, "raw_pairs", RawPairs)
-    tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats]
-    if unknown := [name for name in setting.sources if name not in tasks]:
-        raise ParamsError(*(f"raw_pairs.sources.{name} is unknown; {known(name, tasks)}" for name in unknown))
-    where, sources = f"raw_pairs.sources.{task}", setting.sources.get(task, {PROBE: SourceSetting(format=PROBE)})
-    wrong = {name: source.format for name, source in sources.items() if source.format not in names}
-    if wrong:
-        raise ParamsError(*(f"{where}.{name}.format is {word!r}; {known(word, names)}" for name, word in wrong.items()))
-    return Plan(task, sources, setting.filters, setting.downloads, setting)
+
+    backend: Literal["embedded", "qwen3_vl", "precomputed"]
+    model: ModelName
+    batch_size: Positive
+    dtype: Literal["float16", "float32"] = "float32"
+    shard: Positive = 1024
+    model_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    vectors: Text = "data/vectors/{task}.npy"
+
+
+def _named(quotas: Any) -> Any:
+    """Names of sources that are numbers, as texts."""
+    return {str(name): most for name, most in quotas.items()} if isinstance(quotas, dict) else quotas or {}
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class FilterSetting:
+    """Section `filter` of params.yaml.
+
+    sample_num: pairs kept of each task. start: the first centre. seed: of start: seeded, and of the random choices.
+    random_draws: random choices that the coverage is compared with. device: auto takes a GPU where there is one and the
+    pool is large. quotas: source: the most pairs kept of it. already_selected: a .npy file of vectors that the choice
+    keeps away from, such as data/vectors/{task}.npy.
+    """
+
+    sample_num: Positive
+    start: Literal["first", "farthest_from_mean", "seeded"]
+    seed: Count
+    random_draws: Positive = 5
+    device: Annotated[Text, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    quotas: Annotated[Mapping[Text, Count], BeforeValidator(_named)] = field(default_factory=dict)
+    already_selected: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ProbeBenchSetting:
+    """Section `probe_bench`.
+
+    amounts: the damage that each kind of embedded editor aims at, mean ΔE. They have their own default, and are not
+    those of `editors`, so that a new editing model does not move the benchmark.
+    """
+
+    per_task: Positive
+    least_gap: Amount
+    seed: Count
+    amounts: Mapping[Editor, Amount] = field(default_factory=lambda: dict(AMOUNTS))
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class MeasureResponseSetting:
+    """Section `measure_response`. strengths: of the damage, above 0, 1 being the strongest."""
+
+    strengths: Annotated[list[Annotated[Real, Field(gt=0, le=1)]], Field(min_length=1)]
+    per_task: Positive
+    seed: Count

@@ -24,7 +24,7 @@ from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.sources.selection import embedders
-from editjudge.sources.selection.settings import EmbedSetting
+from editjudge.sources.settings import EmbedSetting
 
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
 

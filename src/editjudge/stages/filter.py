@@ -12,11 +12,9 @@ from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.sources.selection.coreset import k_center_greedy
-from editjudge.sources.selection.coreset_coverage import Coverage, coverage, random_coverage
-from editjudge.sources.selection.coreset_torch import products_for
-from editjudge.sources.selection.settings import FilterSetting
-from editjudge.sources.selection.vectors import open_vectors
+from editjudge.sources.selection.coreset import Coverage, coverage, k_center_greedy, products_for, random_coverage
+from editjudge.sources.selection.embedders import open_vectors
+from editjudge.sources.settings import FilterSetting
 
 POINTS = 200  # of a curve
 AHEAD = 2  # the curves go on to so many times the rows kept, to show what more of them would bring

@@ -15,7 +15,7 @@ from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import edits, models, writing
+from editjudge.photos import edits, models
 from editjudge.photos.settings import Instructions, PoolFilters
 
 
@@ -31,9 +31,9 @@ def run() -> None:
     ):
         refused = records.Refusals(table.add)
         photos = progress.bar(
-            None, "photographs, for instructions", "photo", writing.given(setting, filters.near_bits, refused)
+            None, "photographs, for instructions", "photo", edits.given(setting, filters.near_bits, refused)
         )
-        for row in writing.rows(photos, setting, asked.writer(setting), refused):
+        for row in edits.rows(photos, setting, asked.writer(setting), refused):
             kept.add(row)
             types[row["type"]] += 1
             splits[row["split"]] += 1

@@ -25,8 +25,7 @@ from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.sources.builtin import scenes
-from editjudge.sources.builtin.settings import MeasureResponseSetting
-from editjudge.sources.settings import RawPairs
+from editjudge.sources.settings import MeasureResponseSetting, RawPairs
 
 KINDS = ("regenerated", "shifted")
 

@@ -13,24 +13,22 @@ from editjudge.core.tables import TableError
 from editjudge.engine import progress
 from editjudge.photos import models, pool
 from editjudge.photos.settings import PhotoPool
-from editjudge.sources.duplicates import Seen
 
 
 def run() -> None:
     setting = section(params.load(), "photo_pool", PhotoPool)
-    given = pool.given(setting)
+    paths, load = pool.given(setting)
     with (
         records.RowWriter(Path("data/photos/pool.parquet"), "photo_pool") as kept,
         records.TableWriter(Path("data/refused/photo_pool.csv"), pool.REFUSED) as table,
-        Seen(work("photos", "seen.sqlite"), setting.filters.near_bits) as seen,
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused = records.Refusals(table.add)
         score, caption = asked.aesthetic(setting.aesthetic), asked.captioner(setting.captioner)
-        own = pool.PoolFilter(setting.filters, seen, score, caption, refused)
-        for row in own.rows(given, progress.bar(len(given.paths), "photographs", "photo", given.paths)):
+        shown = progress.bar(len(paths), "photographs", "photo", paths)
+        for row in pool.rows(shown, load, setting.filters, score, caption, refused):
             kept.add(row)
-        counts = {"photos": len(given.paths), "records": kept.count, **refused.report("photos")}
+        counts = {"photos": len(paths), "records": kept.count, **refused.report("photos")}
         records.write_details(Path("metrics/photo_pool.json"), counts | asked.report())
         if not kept.count:
             raise TableError("no photograph was kept; data/refused/photo_pool.csv says why")

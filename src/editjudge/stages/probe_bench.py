@@ -13,8 +13,7 @@ from editjudge.core.winner import SIDES
 from editjudge.editors import procedural
 from editjudge.engine import workers
 from editjudge.sources.builtin import scenes
-from editjudge.sources.builtin.settings import ProbeBenchSetting
-from editjudge.sources.settings import RawPairs
+from editjudge.sources.settings import ProbeBenchSetting, RawPairs
 
 
 def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, seed: int) -> records.Row | None:

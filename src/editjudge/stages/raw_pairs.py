@@ -13,19 +13,20 @@ from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.tables import TableError
 from editjudge.engine import unfinished
-from editjudge.sources import formats, importing, settings
+from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
 
 
 def run(task: str) -> None:
     values = params.load()
-    plan = settings.plan(values, task, formats.FORMATS)
+    plan = importing.plan(values, task)
     counts = Path(f"metrics/raw_pairs/{task}.json")
     with (
         records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
         records.TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
     ):
-        probe = partial(scenes.make_pairs, task, "train", plan.probe.per_task, plan.probe.image_side, plan.probe.seed)
+        how = plan.setting
+        probe = partial(scenes.make_pairs, task, "train", how.per_task, how.image_side, how.seed)
         report = importing.collect(plan, probe, pairs.add, refused.add, work())
         records.write_details(counts, report)
         if not report["records"]:

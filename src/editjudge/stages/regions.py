@@ -13,9 +13,9 @@ from editjudge.core.main import stage
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine import progress
-from editjudge.photos import finding, models
+from editjudge.photos import locating, models
+from editjudge.photos.pool import POOL, RECORDS
 from editjudge.photos.settings import Aesthetic, RegionsSetting
-from editjudge.photos.writing import POOL, RECORDS
 from editjudge.sources import photo_records
 
 
@@ -24,13 +24,13 @@ def run() -> None:
     setting = section(values, "regions", RegionsSetting)
     aesthetic = section(values, "photo_pool.aesthetic", Aesthetic)
     with (
-        records.TableWriter(Path("data/refused/regions.csv"), finding.REFUSED) as table,
+        records.TableWriter(Path("data/refused/regions.csv"), locating.REFUSED) as table,
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused, counts = records.Refusals(table.add), Counter[str]()
         rows = progress.bar(None, "photographs, for regions", "photo", records.iterate(POOL, "photo_pool"))
         find = asked.finder(setting, asked.aesthetic(aesthetic), aesthetic)
-        kept = photo_records.write(RECORDS, finding.found(rows, find, refused, counts))
+        kept = photo_records.write(RECORDS, locating.found(rows, find, refused, counts))
         found = {"records": kept, "regions": {role: counts[role] for role in photo_records.ROLES}}
         records.write_details(Path("metrics/regions.json"), found | refused.report("photos"))
         if not kept:

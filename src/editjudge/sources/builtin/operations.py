@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
-from editjudge.sources.builtin import drawings, photos
+from editjudge.sources.builtin import photos
 
 COLOURS = {  # the a and b of CIELAB
     "red": (62, 42), "orange": (38, 62), "yellow": (-6, 72), "green": (-58, 48),
@@ -79,7 +79,7 @@ def added_mask(shape: tuple[int, int], box: regions.Box, alpha: np.ndarray) -> n
 def donor(photo: str, region: str) -> tuple[np.ndarray, np.ndarray]:
     """The object of another photo: its box's pixels (h, w, 3) and its mask (h, w)."""
     pixels = photos.load(photo)
-    polygon = next(r.polygon for r in drawings.regions(photo) if r.name == region)
+    polygon = next(r.polygon for r in photos.regions(photo) if r.name == region)
     mask = regions.polygon_mask(polygon, *pixels.shape[:2])
     x0, y0, x1, y1 = regions.mask_box(mask)
     return pixels[y0:y1, x0:x1], mask[y0:y1, x0:x1]

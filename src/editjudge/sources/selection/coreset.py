@@ -12,9 +12,10 @@ Cosines are float64, of the entries as they are stored, so that a choice does no
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from editjudge.engine.progress import progress
@@ -24,6 +25,7 @@ TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right 
 BLOCK = 1 << 18  # entries of float64 of a block of rows and of its products, 2 MB; each core has one
 FRONT = 1 << 18  # entries of the front, 2 MB
 DONE = np.iinfo(np.int32).max
+LARGE = 1e13  # operations from which a GPU is worth the seconds that importing torch takes
 
 Start = Literal["first", "farthest_from_mean", "seeded"]
 Products = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -59,21 +61,28 @@ def k_center_greedy(
     row is named), what is already selected and does not fit, and where no row may be chosen.
     Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985) 293-306.
     """
-    scale = 1.0 / lengths(embeddings)
+    scale, count = 1.0 / lengths(embeddings), cores()
     known, vectors = _already(already_selected, embeddings)
-    room = _Room(len(embeddings), sources, quotas or {}, known)
-    n = min(n, room.left())
-    count = cores()
+    # Of each row its source, of each source how many of its rows may still be chosen.
+    labels = sources if quotas and sources is not None else [None] * len(embeddings)
+    source, names = pd.factorize(np.array(labels, object), use_na_sentinel=False)
+    room = np.array([(quotas or {}).get(name, len(embeddings)) for name in names], np.int64)
+    is_open = np.ones(len(embeddings), bool)
+    is_open[known] = False
+    n = min(n, int(np.minimum(np.bincount(source[is_open], minlength=len(room)), room).sum()))
+    if not n:
+        raise ValueError("no row may be chosen: all are already selected or have a quota of 0")
     # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
     with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
         search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
-        search.drop(room.closed())
+        search.drop(np.flatnonzero(~is_open | (room[source] == 0)))
         search.add(vectors)
         chosen = np.empty(n, np.int64)
         for place in range(n) if what is None else progress(range(n), n, what):
             first = not place and not len(vectors)
-            chosen[place] = _first_choice(search, start, seed) if first else search.farthest()
-            search.drop(room.take(chosen[place]))
+            row = chosen[place] = _first_choice(search, start, seed) if first else search.farthest()
+            room[source[row]] -= 1
+            search.drop(np.array([row]) if room[source[row]] else np.flatnonzero(source == source[row]))
             search.add(search.unit(chosen[place : place + 1]))
         return chosen
 
@@ -81,6 +90,26 @@ def k_center_greedy(
 def largest_products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The largest product of each row (r, d), of any float dtype, with any centre (c, d) float64: (r,) float64."""
     return (rows.astype(np.float64) @ centres.T).max(axis=1)
+
+
+def products_for(device: str, operations: float) -> Products:
+    """The products for a search of at most so many operations (2 N d n).
+
+    device: "auto" is a GPU where there is one and the search is large; "cpu" numpy; else one of torch's, like "cuda:1".
+    """
+    if device == "cpu" or (device == "auto" and operations < LARGE):
+        return largest_products
+    import torch
+
+    if device == "auto" and not torch.cuda.is_available():
+        return largest_products
+    where = torch.device("cuda" if device == "auto" else device)
+
+    def products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+        block = torch.from_numpy(np.ascontiguousarray(rows)).to(where).double()
+        return (block @ torch.from_numpy(centres).to(where).T).amax(dim=1).cpu().numpy()
+
+    return products
 
 
 def lengths(embeddings: np.ndarray) -> np.ndarray:
@@ -190,37 +219,6 @@ class _Search:
         return self.products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
 
 
-class _Room:
-    """Which rows may still be chosen, by the quotas of their sources."""
-
-    def __init__(
-        self, rows: int, sources: Sequence[str | None] | None, quotas: Mapping[str, int], known: np.ndarray
-    ) -> None:
-        labels = sources if quotas and sources is not None else [None] * rows
-        place = {name: k for k, name in enumerate(dict.fromkeys(labels))}
-        self.source = np.array([place[name] for name in labels], np.int64)
-        self.room = np.array([rows if name is None else quotas.get(name, rows) for name in place], np.int64)
-        self.open = np.ones(rows, bool)
-        self.open[known] = False
-
-    def closed(self) -> np.ndarray:
-        """The rows that cannot be chosen at all."""
-        return np.flatnonzero(~self.open | (self.room[self.source] == 0))
-
-    def left(self) -> int:
-        """How many rows may be chosen. Raises ValueError where there are none."""
-        left = int(np.minimum(np.bincount(self.source[self.open], minlength=len(self.room)), self.room).sum())
-        if not left:
-            raise ValueError("no row may be chosen: all are already selected or have a quota of 0")
-        return left
-
-    def take(self, index: int) -> np.ndarray:
-        """Choose a row: the rows that cannot be chosen after it, itself or, where that fills its quota, all like it."""
-        source = self.source[index]
-        self.room[source] -= 1
-        return np.array([index]) if self.room[source] else np.flatnonzero(self.source == source)
-
-
 def _already(selected: np.ndarray | None, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What is already selected: rows of the matrix (k,) int64, and unit vectors (m, d) float64."""
     none = np.empty(0, np.int64), np.empty((0, *embeddings.shape[1:]))
@@ -256,3 +254,39 @@ def _first_choice(search: _Search, start: Start, seed: int) -> int:
     cosines = np.concatenate([search.products(search.rows[part], mean[None]) for part in parts]) * search.scale
     cosines[~left] = np.inf
     return int(np.argmax(cosines <= cosines.min() + TIE))
+
+
+class Coverage(NamedTuple):
+    """Of the first 1 to n choices: two vectors (n,) float64, cosine distances in 0..2, never increasing.
+
+    radii: the covering radius, the largest distance of any row to its nearest choice; means: the mean distance. Lower
+    is better covered.
+    """
+
+    radii: np.ndarray
+    means: np.ndarray
+
+
+def coverage(embeddings: np.ndarray, indices: np.ndarray) -> Coverage:
+    """The coverage of all N rows by the chosen ones, `indices` (n,) in order of choice.
+
+    embeddings: (N, d) as `k_center_greedy` takes them, read in blocks; 2 N d n operations in float64.
+    Raises ValueError for rows that are zero or not finite.
+    """
+    scale = 1.0 / lengths(embeddings)
+    centres = embeddings[indices] * scale[indices, None]
+    lowest, total = np.full(len(indices), np.inf), np.zeros(len(indices))
+    for part in blocks(len(embeddings), max(embeddings.shape[1], len(indices))):
+        cosines = embeddings[part].astype(np.float64) @ centres.T * scale[part, None]
+        np.maximum.accumulate(cosines, axis=1, out=cosines)
+        np.minimum(lowest, cosines.min(axis=0), out=lowest)
+        total += cosines.sum(axis=0)
+    distances = np.clip(1.0 - np.stack([lowest, total / len(embeddings)]), 0.0, 2.0)
+    return Coverage(*np.where(distances < TIE, 0.0, distances))  # 0 up to rounding, which not every machine does alike
+
+
+def random_coverage(embeddings: np.ndarray, n: int, draws: int, rng: np.random.Generator, what: str) -> Coverage:
+    """The mean coverage of `draws` choices of n rows by chance, all different. what: names a progress bar."""
+    turns = progress(range(draws), draws, what)
+    found = [coverage(embeddings, rng.permutation(len(embeddings))[:n]) for _ in turns]
+    return Coverage(*np.mean(found, axis=0))

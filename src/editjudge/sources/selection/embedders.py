@@ -11,13 +11,13 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.records import Row
-from editjudge.sources.selection.vectors import open_vectors
 from editjudge.vision.encoders import HogEncoder
 
 COLOUR_BINS = (4, 6, 6)  # of L, a, b
@@ -56,6 +56,16 @@ def qwen3_vl(setting: dict[str, Any]) -> Embed:
     return lambda rows: model.embed([decoded(row) for row in rows], [row["instruction"] for row in rows])
 
 
+def open_vectors(path: Path) -> np.ndarray:
+    """The array of a .npy file as a memory map. Raises FileError that names the file where it is none or another."""
+    if not path.is_file():
+        raise FileError(f"{path} not found: run `dvc repro` or `dvc pull`")
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError) as error:
+        raise FileError(f"{path}: not readable as .npy: {error}") from error
+
+
 def precomputed(path: Path, rows: int) -> Embed:
     """Vectors from a file, (n, d): a Parquet file's by key, a .npy file's in the order of the pool of `rows` rows.
 
@@ -66,23 +76,15 @@ def precomputed(path: Path, rows: int) -> Embed:
     """
     if not path.is_file():
         raise FileError(f"embed.vectors: no file {path}")
-    return _by_key(path) if path.suffix == ".parquet" else _in_order(path, rows)
-
-
-def _in_order(path: Path, rows: int) -> Embed:
-    vectors = open_vectors(path)
-    if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
-        raise FileError(f"{path}: a matrix (N, d) of floats is expected, not {vectors.dtype} of shape {vectors.shape}")
-    if len(vectors) != rows:
-        raise FileError(f"{path} has {len(vectors)} rows, the pool {rows}")
-    place = 0
-
-    def embed(rows: list[Row]) -> np.ndarray:
-        nonlocal place
-        found, place = np.asarray(vectors[place : place + len(rows)]), place + len(rows)
-        return found
-
-    return embed
+    if path.suffix == ".parquet":
+        return _by_key(path)
+    found = open_vectors(path)
+    if found.ndim != 2 or found.dtype.kind != "f" or not found.size:
+        raise FileError(f"{path}: a matrix (N, d) of floats is expected, not {found.dtype} of shape {found.shape}")
+    if len(found) != rows:
+        raise FileError(f"{path} has {len(found)} rows, the pool {rows}")
+    place = iter(range(rows))
+    return lambda rows: found[[next(place) for _ in rows]]
 
 
 def _by_key(path: Path) -> Embed:
@@ -93,24 +95,24 @@ def _by_key(path: Path) -> Embed:
     if not {"key", "embedding"} <= set(table.column_names):
         raise FileError(f"{path}: the columns key and embedding are expected, not {', '.join(table.column_names)}")
     kind = table.schema.field("embedding").type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise FileError(f"{path}: embedding must be a list of floats, not {kind}")
-    if not pa.types.is_floating(kind.value_type):
-        raise FileError(f"{path}: embedding must be a list of floats, not of {kind.value_type}")
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not (is_list and pa.types.is_floating(kind.value_type)):
+        raise FileError(
+            f"{path}: embedding must be a list of floats, not {f'of {kind.value_type}' if is_list else kind}"
+        )
     table = table.filter(table["embedding"].is_valid())  # what is null is as good as missing
-    keys, vectors = table["key"].to_pylist(), table["embedding"].combine_chunks()
-    place = {key: n for n, key in enumerate(keys)}
-    if len(place) < len(keys):
-        raise FileError(f"{path}: key {next(k for n, k in enumerate(keys) if place[k] != n)!r} stands twice")
+    keys, vectors = pd.Index(table["key"].to_pylist()), table["embedding"].combine_chunks()
+    if not keys.is_unique:
+        raise FileError(f"{path}: key {keys[keys.duplicated(keep='last')][0]!r} stands twice")
 
     def embed(rows: list[Row]) -> np.ndarray:
-        missing = [row["key"] for row in rows if row["key"] not in place]
-        if missing:
+        asked = [row["key"] for row in rows]
+        if missing := [key for key, place in zip(asked, keys.get_indexer(asked), strict=True) if place < 0]:
             raise FileError(f"{path}: no embedding of key {missing[0]!r} ({len(missing)} of {len(rows)} rows)")
-        found = [np.asarray(vectors[place[row["key"]]].values) for row in rows]
-        for row, vector in zip(rows, found, strict=True):
+        found = [np.asarray(vectors[place].values) for place in keys.get_indexer(asked).tolist()]
+        for key, vector in zip(asked, found, strict=True):
             if vector.shape != found[0].shape:
-                raise FileError(f"{path}: key {row['key']!r} has {len(vector)} values, others {len(found[0])}")
+                raise FileError(f"{path}: key {key!r} has {len(vector)} values, others {len(found[0])}")
         return np.stack(found)
 
     return embed

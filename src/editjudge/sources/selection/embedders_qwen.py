@@ -1,10 +1,8 @@
 """Qwen3-VL-Embedding through sentence-transformers: image and instruction in one input, a process on each GPU."""
 
 import atexit
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,15 +34,25 @@ class Qwen3VLEmbedder:
 
         Raises ParamsError where there is no such model, FileError for another kind of model.
         """
+        folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
+        if not (folder / "modules.json").is_file():
+            raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
+        check_kind(folder)
         self.batch_size = batch_size
         devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
-        with _processor():
+        names = vars(transformer)
+        theirs = names["AutoProcessor"]
+        if not find_spec("torchvision"):  # then theirs cannot load Qwen3-VL's processor
+            names["AutoProcessor"] = Qwen3VLProcessor
+        try:
             self.model = Embedding(
-                str(_folder(model)),
+                str(folder),
                 device=devices[0] if len(devices) == 1 else "cpu",
                 local_files_only=True,
                 model_kwargs={"dtype": getattr(torch, dtype), "use_safetensors": True},
             )
+        finally:
+            names["AutoProcessor"] = theirs
         self.pool = None
         if len(devices) > 1:
             self.pool = self.model.start_multi_process_pool(devices)
@@ -65,25 +73,3 @@ class Qwen3VLEmbedder:
             chunk_size=self.batch_size if self.pool else None,
         )
         return np.asarray(vectors, np.float32)
-
-
-def _folder(model: str) -> Path:
-    """The model's folder, fetched from the hub where it is none of this machine's."""
-    folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
-    if not (folder / "modules.json").is_file():
-        raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
-    check_kind(folder)
-    return folder
-
-
-@contextmanager
-def _processor() -> Iterator[None]:
-    """Without torchvision sentence-transformers cannot load Qwen3-VL's processor: meanwhile ours takes its place."""
-    names = vars(transformer)
-    theirs = names["AutoProcessor"]
-    if not find_spec("torchvision"):
-        names["AutoProcessor"] = Qwen3VLProcessor
-    try:
-        yield
-    finally:
-        names["AutoProcessor"] = theirs

@@ -40,11 +40,15 @@ from editjudge.models.serve.launch import Serving
 from editjudge.photos import settings as photos
 from editjudge.report.settings import ReportSetting
 from editjudge.rewards.reward_settings import RewardSetting
-from editjudge.sources import formats
-from editjudge.sources import settings as sources
+from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
-from editjudge.sources.builtin.settings import MeasureResponseSetting, ProbeBenchSetting
-from editjudge.sources.selection.settings import EmbedSetting, FilterSetting
+from editjudge.sources.settings import (
+    EmbedSetting,
+    FilterSetting,
+    MeasureResponseSetting,
+    ProbeBenchSetting,
+    RawPairs,
+)
 from editjudge.stages.graph import lists as graph
 from editjudge.stages.graph.arena import ArenaPlan, ArenaSetting, ImportedSetting, LeaderboardSetting, read_panel
 from editjudge.training.settings import (
@@ -82,7 +86,7 @@ SECTIONS: dict[str, Any] = {
     "photo_pool": photos.PhotoPool,
     "regions": photos.RegionsSetting,
     "instructions": photos.Instructions,
-    "raw_pairs": sources.RawPairs,
+    "raw_pairs": RawPairs,
     "embed": EmbedSetting,
     "filter": FilterSetting,
     "editors": Editors,
@@ -201,9 +205,9 @@ class Check:
         if any(recipe.judge for recipe in recipes) and not (self.values.get("pairwise") or {}).get("judges"):
             self.lines.append("pairwise.judges has no judge")
         for task in self.section("tasks") if "raw_pairs" in self.tree else ():
-            plan = self.attempt("raw_pairs", sources.plan, dict(self.values), task, formats.FORMATS)
+            plan = self.attempt("raw_pairs", importing.plan, dict(self.values), task)
             for name, source in plan.sources.items() if plan else ():
-                if source.format == sources.PROBE and task not in scenes.EDITS:
+                if source.format == importing.PROBE and task not in scenes.EDITS:
                     where = f"raw_pairs.sources.{task}.{name}"
                     self.lines.append(f"{where}: the probe set has no task {task}; {known(task, scenes.EDITS)}")
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from editjudge.core import hub, params
 from editjudge.core.params import ParamsError
-from editjudge.sources.selection.settings import EmbedSetting
+from editjudge.sources.settings import EmbedSetting
 from editjudge.stages.graph.arena import of_suite
 
 ROOT = Path(__file__).parents[4]
