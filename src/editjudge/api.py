@@ -25,7 +25,7 @@ from editjudge.core.settings import known, section
 from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
 from editjudge.judges import asking
-from editjudge.judges.protocol import Context, Edit, Question, Unscored, mirrored
+from editjudge.judges.protocol import Context, Edit, Judge, Question, Unscored, mirrored
 from editjudge.measures.annotation import direct, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -173,7 +173,7 @@ def load_judge(name: str | None = None, *, params: str | os.PathLike[str] | None
     return LoadedJudge(values, name or next(iter(settings.leaf(values, "judges"))))
 
 
-def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None = None) -> asking.AnyJudge:
+def open_scorer(name: str, section: str, params: str | os.PathLike[str] | None = None) -> Judge:
     """An entry of `scorers` or `raters`, opened. ParamsError."""
     entries = _settings(params).get(section) or {}
     if name not in entries:

@@ -9,7 +9,8 @@ from editjudge.core import code
 from editjudge.editors import making, protocol
 from editjudge.editors.procedural import ProceduralEditor
 from editjudge.grounding import detecting
-from editjudge.judges.scorers import features, opening
+from editjudge.judges import asking
+from editjudge.judges.scorers import features
 from editjudge.measures.annotation import batch
 from editjudge.models.chat import logprobs, models
 from editjudge.models.chat.settings import EndpointSetting, TransformersSetting
@@ -22,7 +23,7 @@ from editjudge.stages import train_judge, train_scorer
 ROOTS = {
     "a judge, rater, parser, grounder or captioner in process": [models.LOCAL],
     "one behind an endpoint": [pictures.__name__, logprobs.__name__],
-    "a scorer": [opening.CHECKPOINT],
+    "a scorer": [asking.CHECKPOINT],
     "a scorer of features": [features.__name__],
     "measures": [batch.__name__],
     **{f"the model of {slot}": [module] for slot, module in batch.SLOT_MODULES.items()},

@@ -8,9 +8,9 @@ import pytest
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError
+from editjudge.judges.asking import check_scorer, identity, open_scorer
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import features
-from editjudge.judges.scorers.opening import check_scorer, identity, open_scorer
 from helpers.tiny_towers import clip_folder, dinov2_folder
 
 

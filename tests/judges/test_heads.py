@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from editjudge.judges.scorers.heads import Head, aggregate
+from editjudge.judges.scorers.model import Head, aggregate
 
 
 def layers(part: nn.Module) -> list[str]:

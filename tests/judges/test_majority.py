@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.judges.majority import majority, mean_rating
-from editjudge.judges.protocol import Verdict, mirrored
-from editjudge.judges.rubrics import Rating
+from editjudge.judges.protocol import Rating, Verdict, majority, mirrored
+from editjudge.judges.viescore import mean_rating
 from editjudge.models.endpoint.spending import Usage
 
 A, B, TIE = "Image A", "Image B", "Tie"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from editjudge.core.params import ParamsError
 from editjudge.core.prompts import names
-from editjudge.judges.protocol import Side, winner_of
+from editjudge.judges.protocol import Score, Unscored, winner_of
 from editjudge.judges.settings import read_setting
 from editjudge.judges.viescore import pointwise
 
@@ -175,8 +175,8 @@ def test_the_smaller_number_counts_on_the_common_scale(scale, numbers, reasoning
         assert 0 <= value <= 10
 
 
-def scored(value: float | None, reason: str | None = None) -> Side:
-    return Side(value, reason=reason)
+def scored(value: float | None, reason: str = "") -> Score | Unscored:
+    return Unscored(reason) if value is None else Score(value, {})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from trl import SFTTrainer
 
 from editjudge.benchmarks import raters_tested
 from editjudge.core.errors import UserError
-from editjudge.judges.rubrics import Rating
+from editjudge.judges.protocol import Rating
 from editjudge.models.chat.checkpoint import load_model
 from editjudge.training import rater, trainer
 from editjudge.training.samples import Sample

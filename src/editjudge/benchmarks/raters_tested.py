@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from editjudge.judges.protocol import Edit
-from editjudge.judges.raters import Rater
-from editjudge.judges.rubrics import Rating
+from editjudge.judges.asking import Rater
+from editjudge.judges.protocol import Edit, Rating
 from editjudge.statistics import agreement, comparison
 
 NEAR = 1  # points that a rating may be away from what is known, and agree with it (arXiv 2505.20275)

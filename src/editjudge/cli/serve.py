@@ -7,7 +7,7 @@ from editjudge.core import hub
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.settings import read, section
-from editjudge.judges.scorers.opening import open_scorer
+from editjudge.judges.asking import open_scorer
 from editjudge.judges.settings import ChatJudgeSetting, read_setting
 from editjudge.models.chat.settings import LocalSetting
 from editjudge.models.serve import launch

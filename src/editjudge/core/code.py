@@ -46,7 +46,7 @@ NO_RESULT = {
     "models/endpoint/client": "sends calls; what is sent is in a record's name",
     "models/chat/settings": "fields of every kind of chat model; those that matter are in a record's name",
     "editors/settings": "fields of editing models; those that decide an image are in a record's name",
-    "judges/scorers/settings": "fields of scorers, which are in a record's name",
+    "judges/settings": "fields of judges, raters and scorers; those that matter are in a record's name",
     "grounding/settings": "fields of parsers and grounders; those that matter are in a record's name",
     "photos/settings": "fields of the photographs' models; those that matter are in a record's name",
 }

@@ -4,23 +4,46 @@ with open_judge("judges.pvc_judge", values["judges"]["pvc_judge"]) as judge:
     [answer] = judge.compare([Question("k", "Make the car red", source, a, b)])
 """
 
-from collections.abc import Mapping
+import functools
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from statistics import fmean, stdev
+from typing import Any, Self
 
-from editjudge.core.params import ParamsError
-from editjudge.core.settings import known
-from editjudge.judges.chat_judge import ChatJudge
+from editjudge.core import code, hub, params
+from editjudge.core.errors import FileError, UserError
+from editjudge.core.settings import known, read
+from editjudge.engine.progress import progress
+from editjudge.engine.resume import file_hash, fingerprint
+from editjudge.judges import protocol, rubrics, viescore
 from editjudge.judges.measures_judge import MeasuresJudge
-from editjudge.judges.raters import Rater
-from editjudge.judges.scorer_judge import ScorerJudge
-from editjudge.judges.settings import ChatJudgeSetting, ScorerSetting, read_setting
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Rating, Score, Unscored
+from editjudge.judges.scorers import features
+from editjudge.judges.settings import (
+    ChatJudgeSetting,
+    CheckpointSetting,
+    FeatureSetting,
+    RaterSetting,
+    ScorerEntry,
+    ScorerSetting,
+    read_rater,
+    read_setting,
+)
+from editjudge.judges.styles import style
+from editjudge.models.chat import models
+from editjudge.models.endpoint.spending import Account
+from editjudge.vision.folders import OUT_OF_MEMORY
 
-AnyJudge: TypeAlias = ChatJudge | MeasuresJudge | ScorerJudge | Rater
 SECTIONS = ("judges", "scorers", "raters")
+VIESCORE = ("semantics", "quality")  # what suites call VIEScore's two aspects, 0..10
+CHUNK = 128  # edits of a scorer between writes to the store
+CHECKPOINT = "editjudge.judges.scorers.checkpoint"  # loads torch
+NO_MATTER = ("batch_size", "device")  # to what a scorer says, but for the last digits
 
 
-def open_judge(where: str, given: Any, store: Path | None = None) -> AnyJudge:
+def open_judge(where: str, given: Any, store: Path | None = None) -> Judge:
     """The judge, scorer or rater that stands at `where` (such as scorers.clip_d), after its settings, keys and folders
     were checked; nothing is loaded yet. store: the file of its kept answers; None: one in work/judge.
 
@@ -39,18 +62,259 @@ def open_judge(where: str, given: Any, store: Path | None = None) -> AnyJudge:
     return MeasuresJudge(where, setting, store)
 
 
-def open_judges(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, AnyJudge]:
+def open_judges(judges: Mapping[str, Mapping[str, Any]], where: str = "judges") -> dict[str, Judge]:
     """Each judge of the section `where`, checked before any of them is asked. ParamsError: one is wrong, or none."""
     if not (isinstance(judges, Mapping) and judges):
         why = f"`{where}` has none, or the arena takes none of them"
-        raise ParamsError(f"params.yaml: there is no judge to ask: {why}")
+        raise params.ParamsError(f"params.yaml: there is no judge to ask: {why}")
     return {name: open_judge(f"{where}.{name}", given) for name, given in judges.items()}
 
 
-def find_judge(values: Mapping[str, Any], name: str) -> AnyJudge:
+def find_judge(values: Mapping[str, Any], name: str) -> Judge:
     """The judge, scorer or rater of this name in params.yaml, opened. ParamsError: there is none."""
     for section in SECTIONS:
         if name in (entries := values.get(section) or {}):
             return open_judge(f"{section}.{name}", entries[name])
     names = [each for section in SECTIONS for each in values.get(section) or {}]
-    raise ParamsError(f"params.yaml: no judge, scorer or rater {name!r}; {known(name, names)}")
+    raise params.ParamsError(f"params.yaml: no judge, scorer or rater {name!r}; {known(name, names)}")
+
+
+class ChatJudge(Judge):
+    """An entry of `judges` with a model. Its replies are kept by request: another rule or margin asks nothing again.
+
+    form: the prompt (or the rubrics of a rater); by_scores: whether it is VIEScore's, which scores single edits.
+    """
+
+    def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
+        """Checks the model's folder or key; nothing is loaded. ParamsError."""
+        self.setting, self.form = setting, setting.rubrics if isinstance(setting, RaterSetting) else setting.prompt
+        self.by_scores = self.form in viescore.SCALES
+        self.model_setting = models.at_hand(where, setting.model)
+        super().__init__(where, models.open_account(where, self.model_setting), store)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.model = self._started.enter_context(models.Model(self.model_setting, self.store, self.account))
+        return self
+
+    @property
+    def identity(self) -> str:
+        """The model's name: in a folder with its weights' hash, behind an endpoint its name there."""
+        return models.name_of(self.model_setting)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return viescore.ASPECTS if self.by_scores else ()
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """See `Judge.compare`. With VIEScore's prompts each edit is scored once, however many pairs it is in."""
+        setting = self.setting
+        assert isinstance(setting, ChatJudgeSetting)
+        if self.by_scores:
+            scores = self._scores([edit for question in questions for edit in question.edits], dimension)
+            return protocol.compare_by_scores(questions, scores, setting.score_margin)
+        answers = self.model.answers(style(setting.prompt, dimension), protocol.in_both_orders(questions))
+        return protocol.combine_all([*map(protocol.majority, answers)], setting.rule, setting.tie_margin)
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """VIEScore's overall score, 0..10, and its two aspects. UserError: the prompt compares."""
+        if not self.by_scores:
+            raise UserError(f"{self.where} compares two edits: its prompt {self.form} scores none")
+        return self._scores(edits, "overall")
+
+    def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
+        return [*map(viescore.scored, viescore.rate(self.model.answers, self.form, dimension, edits))]
+
+
+class Rater(ChatJudge):
+    """The rater that `raters.<name>` describes: a model that scores single edits in words, by the rubric of each type.
+    ParamsError.
+    """
+
+    def __init__(self, where: str, given: Any, store: Path | None = None) -> None:
+        self.own = read_rater(where, given)
+        super().__init__(where, self.own, store)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return super().dimensions or rubrics.DIMENSIONS
+
+    def rate(self, edits: Iterable[Edit]) -> list[list[Rating]]:
+        """The ratings of each edit, in their order, one a run. FileError: a type without a rubric.
+
+        By VIEScore an edit gets VIESCORE, each 0..10, if both replies can be read.
+        """
+        asked = list(edits)
+        if self.by_scores:
+            aspects = viescore.passes(self.model.answers, self.form, "overall", asked)
+            each = zip(*aspects, strict=True)
+            return [[viescore.merged(both, VIESCORE) for both in zip(*runs, strict=True)] for runs in each]
+        types = [rubrics.type_of(edit.task) for edit in asked]
+        forms = {type_: rubrics.load(self.form, type_) for type_ in dict.fromkeys(types)}
+        found: dict[int, list[Rating]] = {}
+        for type_, rubric in forms.items():
+            these = [n for n, each in enumerate(types) if each == type_]
+            found |= zip(these, self.model.answers(rubric, [asked[n] for n in these]), strict=True)
+        return [found[n] for n in range(len(asked))]
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """By a rubric: the dimensions as rated, 1..5, and `overall` their mean, where no dimension counts for more than
+        adherence; over the runs that could be read, with their standard deviation. By VIEScore: 0..10.
+
+        Unscored: a task without a rubric of these dimensions, or replies that cannot be read.
+        """
+        if self.by_scores:
+            return self._scores(edits, "overall")
+        found: list[Score | Unscored] = [Unscored(f"no rubric of {edit.task or 'no task'}") for edit in edits]
+        places = [n for n, edit in enumerate(edits) if self._has_dimensions(edit.task)]
+        for n, runs in zip(places, self.rate(edits[n] for n in places), strict=True):
+            found[n] = _score(runs)
+        return found
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """By the overall scores, whatever the dimension."""
+        scores = self.score([edit for question in questions for edit in question.edits])
+        return protocol.compare_by_scores(questions, scores, 0.0)
+
+    def _has_dimensions(self, task: str) -> bool:
+        try:
+            return set(rubrics.load(self.form, rubrics.type_of(task)).dimensions) == set(rubrics.DIMENSIONS)
+        except FileError:
+            return False
+
+
+def _score(runs: Sequence[Rating]) -> Score | Unscored:
+    scored = [run.scores for run in runs if run.scores is not None]
+    if not scored:
+        return Unscored("; ".join(str(run.reason) for run in runs), "\n".join(run.reply for run in runs))
+    said = "\n".join(run.reply for run in runs if run.scores is not None)
+    means = {name: fmean(scores[name] for scores in scored) for name in rubrics.DIMENSIONS}
+    overall = [fmean(rubrics.capped(scores).values()) for scores in scored]
+    return Score(fmean(overall), means, overall_std=stdev(overall) if len(overall) > 1 else None, said=said)
+
+
+class ScorerJudge(Judge):
+    """A scorer of params.yaml, loaded for the first edit without kept scores. Each edit is scored by itself, once for
+    all of its pairs, and its scores are kept.
+
+    where: of the judge, or of the scorer itself. given: the scorer's entry, read from params.yaml if left out.
+    """
+
+    def __init__(self, where: str, setting: ScorerSetting, store: Path | None = None, given: Any = None) -> None:
+        """ParamsError: there is no such scorer or model, or a setting is wrong."""
+        if given is None:
+            scorers: Mapping[str, Any] = params.load().get("scorers") or {}
+            if setting.scorer not in scorers:
+                raise params.ParamsError(f"scorers has no {setting.scorer!r}; {known(setting.scorer, scorers)}")
+            given = scorers[setting.scorer]
+        self.entry = (f"scorers.{setting.scorer}", given)
+        check_scorer(*self.entry)
+        super().__init__(where, Account(where.rpartition(".")[2]), store)
+        self.setting = setting
+
+    @functools.cached_property
+    def _scorer(self) -> protocol.Scorer:
+        return open_scorer(*self.entry)
+
+    @functools.cached_property
+    def _identity(self) -> list[Any]:
+        return identity(*self.entry)
+
+    @property
+    def identity(self) -> str:
+        return fingerprint(self._identity)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Loads the scorer."""
+        return self._scorer.dimensions
+
+    def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
+        """Verdicts about a dimension: by the score of that name, if the scorer has one, else by that of the setting's
+        dimension, else by its overall score.
+        """
+        scores = self.score([edit for question in questions for edit in question.edits])
+        counted = [each if isinstance(each, Unscored) else self._counted(each, dimension) for each in scores]
+        return protocol.compare_by_scores(questions, counted, self.setting.score_margin)
+
+    def _counted(self, score: Score, dimension: Dimension) -> Score:
+        """The score with that of the dimension as the overall one."""
+        own = self.setting.dimension
+        if own is not None and own not in score.dimensions:
+            where = f"the judge of the scorer {self.setting.scorer}: its dimension {own!r}"
+            raise params.ParamsError(f"{where} is none; {known(own, list(score.dimensions))}")
+        value = score.overall if own is None else score.dimensions[own]
+        told = ", ".join(f"{name} {each:.6f}" for name, each in score.dimensions.items())
+        value = score.dimensions.get(dimension, value)
+        return replace(score, overall=value, said=f"overall {score.overall:.6f}, {told}")
+
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """The scores of the edits, kept ones included; equal edits are scored once. What has no score is not kept."""
+        digest = functools.cache(lambda image: fingerprint(bytes(image)))
+        names = [
+            fingerprint(self._identity, each.instruction, digest(each.source), digest(each.edited)) for each in edits
+        ]
+        different: dict[str, Edit] = {}
+        for name, edit in zip(names, edits, strict=True):
+            different.setdefault(name, edit)
+        kept = {name: self.store.meta(name) for name in different}
+        found: dict[str, Score | Unscored] = {name: Score(**meta) for name, meta in kept.items() if meta is not None}
+        self.account.reused += len(found)
+        found |= self._new({name: edit for name, edit in different.items() if name not in found})
+        for name, score in found.items():
+            if isinstance(score, Score):
+                self.account.use(name, None, read=True)
+        return [found[name] for name in names]
+
+    def _new(self, missing: Mapping[str, Edit]) -> dict[str, Score | Unscored]:
+        began, found = time.monotonic(), dict[str, Score | Unscored]()
+        names = list(missing)
+        chunks = [names[first : first + CHUNK] for first in range(0, len(names), CHUNK)]
+        answers = (self._scorer.score([missing[name] for name in chunk]) for chunk in chunks)
+        shown = progress(answers, len(chunks), f"{self.account.judge}, by {CHUNK} edits")
+        for chunk, scores in zip(chunks, shown, strict=True):
+            for name, score in zip(chunk, scores, strict=True):
+                found[name] = score
+                if isinstance(score, Unscored):
+                    self.account.failures["memory" if score.reason == OUT_OF_MEMORY else "image"] += 1
+                else:
+                    self.store.put(name, asdict(score))
+                    self.account.asked += 1
+        self.account.seconds += time.monotonic() - began
+        return found
+
+
+def open_scorer(where: str, given: Any) -> protocol.Scorer:
+    """The scorer that `where` (scorers.<name>) describes, its model loaded. ParamsError, FileError."""
+    setting = read(where, ScorerEntry, given)
+    if isinstance(setting, FeatureSetting):
+        return features.FeatureScorer(where, setting)
+    from editjudge.judges.scorers.checkpoint import CheckpointScorer
+
+    folder = hub.checkpoint("scorers.model", setting.model)
+    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
+
+
+def check_scorer(where: str, given: Any) -> None:
+    """ParamsError: a setting is wrong, or there is no such model, before anything is loaded."""
+    setting = read(where, ScorerEntry, given)
+    folder = _folder_of(where, setting)
+    if isinstance(setting, CheckpointSetting) and not (folder and (folder / "scorer.json").is_file()):
+        raise params.ParamsError(f"{where}.model: no scorer in {setting.model}: `dvc repro train_scorer` makes one")
+
+
+def identity(where: str, given: Any) -> list[Any]:
+    """What decides a scorer's answers: its setting, code and weights."""
+    setting = read(where, ScorerEntry, given)
+    matters = {name: value for name, value in asdict(setting).items() if name not in NO_MATTER}
+    folder = _folder_of(where, setting)
+    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []
+    version = code.identity(features.__name__ if isinstance(setting, FeatureSetting) else CHECKPOINT)
+    return [matters, version, [[file.name, file_hash(file)] for file in files]]
+
+
+def _folder_of(where: str, setting: CheckpointSetting | FeatureSetting) -> Path | None:
+    """The folder of the model, checked; None for the built-in one. ParamsError."""
+    if isinstance(setting, FeatureSetting):
+        return features.folder_of(where, setting)
+    return hub.checkpoint(f"{where}.model", setting.model)

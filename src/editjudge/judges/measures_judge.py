@@ -1,29 +1,16 @@
 """A judge without a model: the better edit is the one with the better region measures."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from editjudge.core import images
 from editjudge.core.errors import UserError
 from editjudge.core.records import Image
-from editjudge.core.winner import Winner
 from editjudge.engine.resume import RecordCache
-from editjudge.judges.opened import Opened
-from editjudge.judges.protocol import (
-    CONSISTENCY,
-    BothOrders,
-    Context,
-    Dimension,
-    Edit,
-    Question,
-    Score,
-    Unscored,
-    Verdict,
-    combine_all,
-    in_both_orders,
-)
+from editjudge.judges import protocol
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Edit, Question, Verdict, ahead
 from editjudge.judges.settings import MeasuresSetting
 from editjudge.measures import detail
 from editjudge.measures.annotation import batch
@@ -38,32 +25,28 @@ NO_REGIONS = "the question says no regions to measure"
 Measures = Sequence[Mapping[str, Any]]
 
 
-class MeasuresJudge(Opened):
+class MeasuresJudge(protocol.Judge):
     """An entry of `judges` with backend measures."""
 
-    dimensions: tuple[str, ...] = ()
+    identity = "measures"
 
     def __init__(self, where: str, setting: MeasuresSetting, store: Path | None = None) -> None:
         super().__init__(where, Account(where.rpartition(".")[2]), store)
         self.setting = setting
 
-    @property
-    def identity(self) -> str:
-        return "measures"
-
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """See `Judge.compare`; a question without a context has no verdict. About the overall dimension it says what it
         says of visual consistency.
         """
-        both = in_both_orders(questions)
+        both = protocol.in_both_orders(questions)
         verdicts, short = compare_many(both, self.store, dimension)
         self.account.failures.update({"memory": short} if short else {})
         self.account.asked += len(both) - short
         for n, verdict in enumerate(verdicts):
             self.account.use(f"{verdict.key}.{n % 2}", verdict.usage, verdict.reason is None)
-        return combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
+        return protocol.combine_all(verdicts, self.setting.rule, self.setting.tie_margin)
 
-    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+    def score(self, edits: Sequence[Edit]) -> list[protocol.Score | protocol.Unscored]:
         raise UserError(f"{self.where} compares two edits by measures, and scores none")
 
 
@@ -80,31 +63,38 @@ def compare_many(
     those are equal, the votes of all measures; where those are, it is a Tie.
     """
     if dimension == "visual_quality":
-        loss = functools.cache(lambda source, edited: detail.loss(*(images.decode(bytes(i)) for i in (source, edited))))
-        return [_by_detail(question, loss) for question in questions], 0
-    known = measured(questions, store)
-    short = sum(any(batch.lacks_memory(known[q.key][side]) for side in (q.a, q.b)) for q in questions if q.key in known)
-    decide = _by_change if dimension == "instruction_following" else _by_measures
-    return [_verdict(question, known.get(question.key), decide) for question in questions], short
+        return _by_detail(questions), 0
+    known, verdicts, short = measured(questions, store), [], 0
+    for question in questions:
+        if question.key not in known:
+            verdicts.append(Verdict(question.key, reason=NO_REGIONS))
+            continue
+        a, b = (known[question.key][side] for side in (question.a, question.b))
+        short += batch.lacks_memory(a) or batch.lacks_memory(b)
+        if failed := [side for side in (a, b) if side["status"] == "failed"]:
+            verdicts.append(Verdict(question.key, reason=failed[0]["reason"]))
+        elif dimension == "instruction_following":
+            made = [side["change"] >= EDITED for side in (a, b)]
+            verdicts.append(
+                Verdict(question.key, ahead(int(made[0]) - int(made[1])), None, f"edited: {made[0]}, {made[1]}")
+            )
+        else:
+            verdicts.append(compare(question.key, a["measures"], b["measures"]))
+    return verdicts, short
 
 
-def _by_detail(question: Question, loss: Callable[[Image, Image], float]) -> Verdict:
-    try:
-        lead = loss(question.source, question.b) - loss(question.source, question.a)
-    except ValueError as error:
-        return Verdict(question.key, None, None, "", str(error))
-    winner: Winner = "Tie" if abs(lead) < ALIKE else ("Image A" if lead > 0 else "Image B")
-    return Verdict(question.key, winner, None, f"loss of detail {lead:+.6f}", None)
-
-
-def _by_change(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
-    made = [side["change"] >= EDITED for side in (first, second)]
-    winner: Winner = "Tie" if made[0] == made[1] else ("Image A" if made[0] else "Image B")
-    return Verdict(key, winner, None, f"edited: {made[0]}, {made[1]}", None)
-
-
-def _by_measures(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
-    return compare(key, first["measures"], second["measures"])
+def _by_detail(questions: Sequence[Question]) -> list[Verdict]:
+    loss = functools.cache(lambda source, edited: detail.loss(*(images.decode(bytes(i)) for i in (source, edited))))
+    verdicts = []
+    for question in questions:
+        try:
+            lead = loss(question.source, question.b) - loss(question.source, question.a)
+        except ValueError as error:
+            verdicts.append(Verdict(question.key, reason=str(error)))
+            continue
+        winner = ahead(0.0 if abs(lead) < ALIKE else lead)
+        verdicts.append(Verdict(question.key, winner, None, f"loss of detail {lead:+.6f}"))
+    return verdicts
 
 
 def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Mapping[Image, Any]]:
@@ -126,17 +116,6 @@ def measured(questions: Sequence[Question], store: RecordCache) -> dict[str, Map
     return {q.key: found[q.source, q.context] for q in questions if q.context is not None}
 
 
-def _verdict(question: Question, edits: Mapping[Image, Any] | None, decide: Callable[..., Verdict]) -> Verdict:
-    """What `decide` makes of the key and both edits, as `batch.measure_all` says them, if they could be measured."""
-    if edits is None:
-        return Verdict(question.key, None, None, "", NO_REGIONS)
-    sides = edits[question.a], edits[question.b]
-    for side in sides:
-        if side["status"] == "failed":
-            return Verdict(question.key, None, None, "", side["reason"])
-    return decide(question.key, *sides)
-
-
 def compare(key: str, first: Measures, second: Measures) -> Verdict:
     """The verdict on two sides' measures (rows of batch.take); those count that were taken of both.
 
@@ -145,7 +124,7 @@ def compare(key: str, first: Measures, second: Measures) -> Verdict:
     other = {(row["area"], row["measure"]): row for row in second}
     pairs = [(row, other[row["area"], row["measure"]]) for row in first if (row["area"], row["measure"]) in other]
     if not pairs:
-        return Verdict(key, None, None, "", "no measure of the task is configured")
+        return Verdict(key, reason="no measure of the task is configured")
     seen: set[str] = set()
     lacking: dict[str, str] = {}
     primary, votes = 0.0, 0
@@ -158,13 +137,12 @@ def compare(key: str, first: Measures, second: Measures) -> Verdict:
             if leads:
                 lacking[a["area"]] = f"{a['measure']} in {a['area']}: {a['reason'] or b['reason']}"
                 if a["value"] != b["value"]:
-                    return Verdict(key, None, None, "", lacking[a["area"]])
+                    return Verdict(key, reason=lacking[a["area"]])
             continue
         better = DIRECTIONS[a["measure"]] * (a["value"] - b["value"])
         primary += better if leads else 0.0
         votes += (better > TOLERANCE) - (better < -TOLERANCE)
     if len(lacking) == len(seen):
-        return Verdict(key, None, None, "", next(iter(lacking.values())))
+        return Verdict(key, reason=next(iter(lacking.values())))
     decision = primary if abs(primary) > TOLERANCE else votes
-    winner: Winner = "Tie" if decision == 0 else ("Image A" if decision > 0 else "Image B")
-    return Verdict(key, winner, None, f"primary {primary:+.6f}, votes {votes:+d}", None)
+    return Verdict(key, ahead(decision), None, f"primary {primary:+.6f}, votes {votes:+d}")

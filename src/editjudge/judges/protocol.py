@@ -5,12 +5,19 @@ A **judge** compares: which of two edits is better (`compare`). A **scorer** giv
 its scores, and a judge whose prompt only compares refuses to score.
 """
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
+from editjudge.core.files import work
 from editjudge.core.records import Image
 from editjudge.core.winner import OTHER_SIDE, Winner
+from editjudge.engine.resume import RecordCache
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, Usage, total
@@ -118,11 +125,24 @@ class Verdict:
     """
 
     key: str
-    winner: Winner | None
-    p_a: float | None
+    winner: Winner | None = None
+    p_a: float | None = None
+    reply: str = ""
+    reason: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A model's scores of one edit. scores: by dimension, of a rubric whole numbers (and `flag`, 0 or 1), of VIEScore
+    0..10; None if there are none, and `reason` says why. reply: as it came, or empty. asked: as in RawReply."""
+
+    key: str
+    scores: Mapping[str, float] | None
     reply: str
     reason: str | None
     usage: Usage | None = None
+    asked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,24 +185,47 @@ class Scorer(Protocol):
         ...
 
 
-class Judge(Scorer, Protocol):
+class Judge(ABC):
     """An entry of `judges`, `scorers` or `raters`, opened by `judges.asking.open_judge`.
 
     It keeps its answers in a store of its own in work/, so that none is asked for twice. Use it as a context manager:
-    models and servers start with the first question that has no kept answer, and end with the block. account: what the
-    answers cost. dimensions: empty for a judge that only compares.
+    models and servers start with the first question that has no kept answer, and end with the block. where: its place
+    in params.yaml, such as judges.pvc_judge, which also names its store. account: what the answers cost.
     """
 
-    account: Account
+    def __init__(self, where: str, account: Account, store: Path | None = None) -> None:
+        self.where, self.account = where, account
+        self._file = store or work("judge", f"{where.removeprefix('judges.')}.sqlite")
+        self._started = ExitStack()
 
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *error: Any) -> None: ...
+    def __enter__(self) -> Self:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self.store = self._started.enter_context(RecordCache(self._file))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._started.__exit__(*error)
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What decides its answers."""
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Empty for a judge that only compares."""
+        return ()
+
+    @abstractmethod
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """One answer for each pair, each asked in both orders. A pair that cannot be judged has no winner but a reason.
 
         EndpointError: an endpoint refuses the key or the model. ServingError: a server does not start.
         """
-        ...
+
+    @abstractmethod
+    def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
+        """As `Scorer.score`. UserError: it only compares."""
 
 
 def rounded(value: float | None) -> float | None:
@@ -236,31 +279,53 @@ def combine(forward: Verdict, backward: Verdict, rule: Rule, tie_margin: float =
     return Verdict(forward.key, winner, p_a, reply, "; ".join(missing) or None, usage)
 
 
-@dataclass(frozen=True)
-class Side:
-    """One edit of a pair in a comparison by scores: its value in the judge's unit, or None and a reason; its reply."""
-
-    value: float | None
-    reply: str = ""
-    reason: str | None = None
-
-
-def compare_by_scores(questions: Sequence[Question], sides: Sequence[Side], margin: float) -> list[BothOrders]:
-    """Comparisons by scores, the same in both orders; sides: A's and B's of each question in turn."""
+def compare_by_scores(
+    questions: Sequence[Question], scores: Sequence[Score | Unscored], margin: float
+) -> list[BothOrders]:
+    """Comparisons by overall scores, the same in both orders. scores: A's and B's of each question in turn."""
     found = []
-    for question, a, b in zip(questions, sides[::2], sides[1::2], strict=True):
+    for question, a, b in zip(questions, scores[::2], scores[1::2], strict=True):
         winner, reason = winner_of(a, b, margin)
-        verdict = Verdict(question.key, winner, None, f"{a.reply}\n{b.reply}", reason)
-        found.append(BothOrders(verdict, mirrored(verdict), verdict, (a.value, b.value)))
+        verdict = Verdict(question.key, winner, None, f"{a.said or ''}\n{b.said or ''}", reason)
+        values = [None if isinstance(each, Unscored) else each.overall for each in (a, b)]
+        found.append(BothOrders(verdict, mirrored(verdict), verdict, (values[0], values[1])))
     return found
 
 
-def winner_of(a: Side, b: Side, margin: float) -> tuple[Winner | None, str | None]:
+def winner_of(a: Score | Unscored, b: Score | Unscored, margin: float) -> tuple[Winner | None, str | None]:
     """The side with the higher score, or Tie up to `margin` apart; or the reason why a score is missing."""
-    if a.value is None or b.value is None:
-        missing = [f"{name}: {side.reason}" for name, side in (("Image A", a), ("Image B", b)) if side.value is None]
-        return None, "; ".join(missing)
-    lead = round(a.value - b.value, DIGITS)
-    if abs(lead) <= margin:
-        return "Tie", None
-    return ("Image A" if lead > 0 else "Image B"), None
+    if isinstance(a, Score) and isinstance(b, Score):
+        lead = round(a.overall - b.overall, DIGITS)
+        return ahead(0.0 if abs(lead) <= margin else lead), None
+    sides = (("Image A", a), ("Image B", b))
+    return None, "; ".join(f"{name}: {side.reason}" for name, side in sides if isinstance(side, Unscored))
+
+
+def ahead(lead: float) -> Winner:
+    """The winner by a lead of A over B."""
+    return "Tie" if lead == 0 else "Image A" if lead > 0 else "Image B"
+
+
+def majority(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict over the passes of one question; those without a winner have no vote.
+
+    The verdict with the most votes, which need not be half of them; a Tie if several have as many. p_a is the mean of
+    the passes' p_a where all votes have one, else the share of the votes, a Tie being half a vote for each. Without any
+    vote: no winner, and each pass's reason. A single pass is given back as it is.
+    """
+    if len(verdicts) == 1:
+        return verdicts[0]
+    votes = [verdict.winner for verdict in verdicts if verdict.winner is not None]
+    key, replies, usage = verdicts[0].key, "\n".join(v.reply for v in verdicts), total([v.usage for v in verdicts])
+    if not votes:
+        return Verdict(key, None, None, replies, reasons_of(verdicts), usage)
+    count = Counter(votes)
+    known = [verdict.p_a for verdict in verdicts if verdict.winner is not None and verdict.p_a is not None]
+    share = (count["Image A"] + count["Tie"] / 2) / len(votes)
+    p_a = fmean(known) if len(known) == len(votes) else share
+    most: list[Winner] = [winner for winner, number in count.items() if number == max(count.values())]
+    return Verdict(key, most[0] if len(most) == 1 else "Tie", p_a, replies, None, usage)
+
+
+def reasons_of(passes: Sequence[Verdict | Rating]) -> str:
+    return "; ".join(f"pass {n}: {each.reason}" for n, each in enumerate(passes, 1))

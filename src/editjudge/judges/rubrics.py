@@ -9,7 +9,6 @@ ends in a number for a score, an average too, leave out dimensions that are miss
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +17,9 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID, Text, Whole, Wrong, known
-from editjudge.judges.protocol import Edit
+from editjudge.judges.protocol import Edit, Rating
 from editjudge.models.chat.forms import RawReply
 from editjudge.models.endpoint.replies import END_OF_THINKING, QUOTED
-from editjudge.models.endpoint.spending import Usage
 
 DIMENSIONS = ("adherence", "quality", "preservation")  # of ImgEdit's basic rubrics
 CAPS = DIMENSIONS[0]
@@ -38,10 +36,8 @@ OF_TASKS = {  # the type of our tasks, where one rubric fits; the others keep th
     "motion_change": "action",
     "object_extraction": "extract",
 }
-SETS = {
-    "imgedit": "judges/prompts/rubrics/imgedit",
-    "brief": "judges/prompts/rubrics/brief",
-}  # brief: what the tiny base can read
+# Whole names, by which the files count as used (core.code). brief: what the tiny base can read.
+SETS = {"imgedit": "judges/prompts/rubrics/imgedit", "brief": "judges/prompts/rubrics/brief"}
 ANY = "any"  # the rubric of types that a set has no file of
 REASON = "Brief reasoning"
 YES_NO = {"yes": 1, "no": 0}
@@ -116,24 +112,11 @@ class Rubric(prompts.Prompt):
         head = [f"{REASON}: {reason}"] if reason else []
         return "\n".join([*head, *(f"{name}: {value}" for name, value in lines.items())])
 
-    def answer(self, edit: Edit, reply: RawReply | str) -> "Rating":
+    def answer(self, edit: Edit, reply: RawReply | str) -> Rating:
         if isinstance(reply, str):
             return Rating(edit.key, None, "", reply)
         scores, reason = self.read(reply.text)
         return Rating(edit.key, scores, reply.text, reason, reply.usage, reply.asked)
-
-
-@plain_dataclass(frozen=True)
-class Rating:
-    """A model's scores of one edit. scores: by dimension, of a rubric whole numbers (and `flag`, 0 or 1), of VIEScore
-    0..10; None if there are none, and `reason` says why. reply: as it came, or empty. asked: as in RawReply."""
-
-    key: str
-    scores: Mapping[str, float] | None
-    reply: str
-    reason: str | None
-    usage: Usage | None = None
-    asked: str | None = None
 
 
 def type_of(task: str) -> str:
@@ -146,16 +129,11 @@ def capped(scores: Mapping[str, float]) -> dict[str, float]:
     return {name: min(value, scores[CAPS]) for name, value in scores.items()}
 
 
-def folder(name: str) -> str:
-    """Where a set of rubrics lies. FileError: there is none of this name."""
-    if name not in SETS:
-        raise FileError(f"no rubrics {name!r}; {known(name, SETS)}")
-    return SETS[name]
-
-
 def load(name: str, type_: str) -> Rubric:
     """The rubric of a set (SETS) for a type of edits. FileError: there is none; ParamsError: it is no rubric."""
-    types = prompts.names(folder(name))
+    if name not in SETS:
+        raise FileError(f"no rubrics {name!r}; {known(name, SETS)}")
+    types = prompts.names(SETS[name])
     if type_ not in types and ANY not in types:
         raise FileError(f"{SETS[name]} has no rubric of type {type_!r}; {known(type_, types)}")
     return Rubric.load(f"{SETS[name]}/{type_ if type_ in types else ANY}.yaml")

@@ -1,13 +1,15 @@
-"""How a judge is asked to compare: the prompts of judges/prompts/comparisons, and how replies are read."""
+"""How judges are asked to compare, by judges/prompts/comparisons, and how replies are read; the prompts of scorers."""
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
+from editjudge.core.errors import FileError
 from editjudge.core.lined_yaml import read_lined
-from editjudge.core.settings import FORBID
+from editjudge.core.settings import FORBID, Positive, Text, read
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict
@@ -17,6 +19,7 @@ from editjudge.models.endpoint.replies import read_object
 
 STYLES = prompts.names("judges/prompts/comparisons")
 TRAINED, GENERAL = "pvc", "decision"
+TOKEN, CRITERIA = "{token}", "{criteria}"
 FIELDS: dict[str, dict[str, Any]] = {"winner": {"enum": list(WINNERS)}, "reason": {"type": "string"}}
 
 
@@ -41,7 +44,7 @@ class Style(prompts.Prompt):
     def answer(self, question: Question, reply: RawReply | str) -> Verdict:
         """The verdict in a reply, with the confidence in its tokens."""
         if isinstance(reply, str):
-            return Verdict(question.key, None, None, "", reply)
+            return Verdict(question.key, reason=reply)
         winner, reason = self.read(reply.text)
         p_a = logprobs.p_a(reply.tokens) if winner in SIDES else None
         return Verdict(question.key, winner, p_a, reply.text, reason, reply.usage)
@@ -60,3 +63,41 @@ def style(name: str, dimension: Dimension = CONSISTENCY) -> Style:
     if name == TRAINED and dimension != CONSISTENCY:
         name = GENERAL
     return Style.load(f"judges/prompts/comparisons/{name}.yaml", criteria=told(dimension)["criteria"])
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ScorerPrompt:
+    """A file of judges/prompts/scorers. questions: turns, as `Prompt.user`; with {criteria}, each dimension has its
+    own. replies: what is answered, {token} once in each. Which ones a record is trained with, its key decides.
+    """
+
+    version: Positive
+    source: Text
+    questions: Annotated[tuple[Text, ...], Field(min_length=1)]
+    replies: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+    @property
+    def of_each(self) -> bool:
+        """Whether each dimension is asked about by itself."""
+        return CRITERIA in self.questions[0]
+
+    @classmethod
+    def load(cls, name: str) -> "ScorerPrompt":
+        """The prompt in judges/prompts/scorers/<name>.yaml. FileError, ParamsError: there is none, or it is none."""
+        file = f"judges/prompts/scorers/{name}.yaml"
+        prompt = read(file, cls, read_lined(prompts.PACKAGE / file, {}).value)
+        prompt.check(file)
+        return prompt
+
+    def check(self, file: str, token: str = TOKEN) -> None:
+        """FileError: a reply without the token, images in another order, or criteria in some questions only."""
+        for reply in self.replies:
+            if reply.count(token) != 1:
+                raise FileError(f"{file}: replies: {reply!r} must have {token} once")
+        for question in self.questions:
+            if prompts.Prompt(version=1, source="-", user=question).images != ("source", "edited"):
+                raise FileError(
+                    f"{file}: questions: each must show {{source}} and then {{edited}}, on lines of their own"
+                )
+            if (CRITERIA in question) != self.of_each:
+                raise FileError(f"{file}: questions: all or none have {CRITERIA}")

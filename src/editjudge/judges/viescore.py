@@ -10,6 +10,7 @@ and divides them by 2.5. The words are our own (judges/prompts/scores), and so i
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
@@ -17,9 +18,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
 from editjudge.core.settings import FORBID
-from editjudge.judges.majority import mean_rating
-from editjudge.judges.protocol import Dimension, Edit, Score, Unscored
-from editjudge.judges.rubrics import Rating
+from editjudge.judges.protocol import Dimension, Edit, Rating, Score, Unscored, reasons_of
 from editjudge.judges.styles import told
 from editjudge.models.chat.forms import ChatForm, RawReply
 from editjudge.models.endpoint.replies import read_object
@@ -110,17 +109,23 @@ def merged(aspects: Sequence[Rating], names: Sequence[str] = ASPECTS) -> Rating:
     return Rating(first.key, scores, reply, reason or None, usage, first.asked)
 
 
-def value_of(rating: Rating) -> float | None:
-    """VIEScore's score of one edit, 0..10: an aspect's own, or the root of the product of two."""
-    if rating.scores is None:
-        return None
-    values = tuple(rating.scores.values())
-    return values[0] if len(values) == 1 else math.sqrt(values[0] * values[1])
+def mean_rating(ratings: Sequence[Rating]) -> Rating:
+    """The rating over the passes of one edit: the mean of each score over the passes that have scores; without any, no
+    scores and each pass's reason. A single pass is given back as it is.
+    """
+    if len(ratings) == 1:
+        return ratings[0]
+    key, replies, usage = ratings[0].key, "\n".join(r.reply for r in ratings), total([r.usage for r in ratings])
+    known = [rating.scores for rating in ratings if rating.scores is not None]
+    if not known:
+        return Rating(key, None, replies, reasons_of(ratings), usage)
+    return Rating(key, {name: fmean(each[name] for each in known) for name in known[0]}, replies, None, usage)
 
 
 def scored(rating: Rating) -> Score | Unscored:
-    """A rating as the score of an edit."""
-    value = value_of(rating)
-    if value is None or rating.scores is None:
+    """A rating as VIEScore's score of one edit, 0..10: an aspect's own, or the root of the product of two."""
+    if rating.scores is None:
         return Unscored(str(rating.reason), rating.reply)
+    values = tuple(rating.scores.values())
+    value = values[0] if len(values) == 1 else math.sqrt(values[0] * values[1])
     return Score(value, rating.scores, said=rating.reply)

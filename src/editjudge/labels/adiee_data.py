@@ -14,7 +14,7 @@ from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score
 from editjudge.judges.scorers.features import FeatureScorer
-from editjudge.judges.scorers.settings import FeatureSetting
+from editjudge.judges.settings import FeatureSetting
 from editjudge.labels import adiee
 from editjudge.labels.adiee import EditFeatures, Editors, Role
 from editjudge.labels.data_settings import AdieeSource

@@ -16,9 +16,7 @@ from typing import Any
 from editjudge.core import params, records
 from editjudge.engine import resume
 from editjudge.judges import asking
-from editjudge.judges.asking import AnyJudge
-from editjudge.judges.majority import majority
-from editjudge.judges.protocol import DECIMALS, BothOrders, Question, Verdict
+from editjudge.judges.protocol import DECIMALS, BothOrders, Judge, Question, Verdict, majority
 from editjudge.measures.annotation.recipe import Judging, Recipe
 from editjudge.models.endpoint.spending import Account, cost_rows
 
@@ -75,7 +73,7 @@ def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[EditPair]:
     return pairs
 
 
-def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyJudge]:
+def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict[str, Judge]:
     """The task's judges, all checked before any is asked; none where no VLM judges.
 
     judges: `pairwise.judges` of params.yaml. The recipe's prompt is asked where a judge has none of its own.
@@ -97,7 +95,7 @@ def annotate_pairs(
     prompts: Rows,
     candidates: Rows,
     recipe: Recipe,
-    judges: Mapping[str, AnyJudge],
+    judges: Mapping[str, Judge],
 ) -> Rows:
     """The verdicts on a task's pairs (contract pair_verdicts), each asked of every judge in both orders about the
     recipe's dimension. None where the recipe names no judge.

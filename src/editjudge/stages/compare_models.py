@@ -178,7 +178,7 @@ def ask_judges(
     plan: ArenaPlan,
     pairs: Sequence[Pair],
     gallery: Gallery,
-    judges: Mapping[str, asking.AnyJudge],
+    judges: Mapping[str, Judge],
     dimensions: Mapping[str, Sequence[Dimension]],
 ) -> Rows:
     """The matches of each judge about its dimensions, each with the plan's whole budget."""

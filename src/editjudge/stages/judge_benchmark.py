@@ -18,7 +18,7 @@ from editjudge.core.main import stage
 from editjudge.core.settings import known, section
 from editjudge.engine import unfinished
 from editjudge.judges import asking
-from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question
+from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Judge, Question
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.endpoint.spending import Account, cost_rows, run_report
@@ -112,7 +112,7 @@ def accuracy_rows(judges: Rows) -> Rows:
 
 
 def ask_judges(
-    judges: Mapping[str, asking.AnyJudge],
+    judges: Mapping[str, Judge],
     items: Sequence[Item],
     recipes: Mapping[str, Recipe] = MappingProxyType({}),
     models: SlotSetting = SlotSetting(),  # noqa: B008  (frozen)

@@ -16,10 +16,10 @@ from torch.nn.functional import logsigmoid, softplus
 from transformers import Qwen3VLProcessor, set_seed
 
 from editjudge.core.errors import FileError
-from editjudge.judges.scorers import asking, checkpoint
-from editjudge.judges.scorers.heads import Head, aggregate
-from editjudge.judges.scorers.model import ScoringModel, TokenRow, add_token, embeddings, load
-from editjudge.judges.scorers.prompts import load_prompt
+from editjudge.judges.scorers import checkpoint
+from editjudge.judges.scorers import model as asking
+from editjudge.judges.scorers.model import Head, ScoringModel, TokenRow, add_token, aggregate, embeddings, load
+from editjudge.judges.styles import ScorerPrompt
 from editjudge.models.chat.checkpoint import Precision
 from editjudge.training import lesson
 from editjudge.training.lesson import Batch, Collate, TrainedModel
@@ -222,7 +222,7 @@ class ScorerLesson(lesson.Lesson):
         The same settings give the same one, whatever ran before. The processor gets the token.
         """
         setting = self.setting
-        prompt = load_prompt(setting.prompt)
+        prompt = ScorerPrompt.load(setting.prompt)
         if setting.head_shared and not prompt.of_each and len(setting.dimensions) > 1:
             raise FileError(
                 f"train_scorer.head_shared: the prompt {setting.prompt} looks once, so all would score alike"

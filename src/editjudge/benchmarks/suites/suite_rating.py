@@ -14,9 +14,8 @@ from editjudge.core import params, records
 from editjudge.core.records import Row
 from editjudge.core.settings import known
 from editjudge.judges import rubrics
-from editjudge.judges.protocol import Edit
-from editjudge.judges.raters import Rater
-from editjudge.judges.rubrics import Rating
+from editjudge.judges.asking import Rater
+from editjudge.judges.protocol import Edit, Rating
 from editjudge.judges.settings import read_rater
 from editjudge.judges.viescore import SCALES
 from editjudge.models.endpoint.spending import Account

@@ -20,18 +20,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLProcessor
 
-from editjudge.core import hub, images
+from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError, UserError
 from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.judges.scorers import asking
-from editjudge.judges.scorers.heads import Head, aggregate
-from editjudge.judges.scorers.model import ScoringModel, embeddings
-from editjudge.judges.scorers.model import load as load_backbone
-from editjudge.judges.scorers.prompts import ScorerPrompt, check
-from editjudge.judges.scorers.settings import CheckpointSetting
+from editjudge.judges.scorers import model as scoring
+from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
+from editjudge.judges.styles import ScorerPrompt
 from editjudge.models.chat.chat_model import decode
 from editjudge.models.chat.checkpoint import Precision
 from editjudge.models.chat.processor import load_processor
@@ -62,9 +59,9 @@ class Description:
     max_pixels: Count
 
     @property
-    def looks(self) -> asking.Looks:
+    def looks(self) -> Looks:
         prompts = tuple(Prompt(version=1, source="-", user=question) for question in self.questions)
-        return asking.Looks((prompts,), (self.reply,), len(self.dimensions))
+        return Looks((prompts,), (self.reply,), len(self.dimensions))
 
     def new_head(self, hidden: int) -> Head:
         return Head(self.head, len(self.dimensions), hidden, self.head_sizes, 0.0, self.head_shared)
@@ -83,8 +80,7 @@ def read_description(folder: Path) -> Description:
         found = read(str(file), Description, json.loads(file.read_bytes()))
     except (UserError, ValueError, RecursionError) as error:
         raise FileError(f"{file}: {' '.join(str(error).split()):.300}") from error
-    prompts = ScorerPrompt(version=1, source="-", questions=found.questions, replies=(found.reply,))
-    check(prompts, str(file), found.token)
+    ScorerPrompt(version=1, source="-", questions=found.questions, replies=(found.reply,)).check(str(file), found.token)
     if len(found.questions) not in (1, len(found.dimensions)):
         raise FileError(f"{file}: {len(found.questions)} questions for {len(found.dimensions)} dimensions")
     if list(found.calibration) != sorted(found.calibration):
@@ -116,7 +112,7 @@ class CheckpointScorer:
         """The scorer in a folder. device: auto takes a GPU where there is one. FileError: it is not whole."""
         description = read_description(folder)
         place = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        model, processor = load_backbone(folder, dtype, place), load_processor(folder)
+        model, processor = scoring.load(folder, dtype, place), load_processor(folder)
         token = processor.tokenizer.get_vocab().get(description.token)
         if token is None or token >= len(embeddings(model).weight):
             raise FileError(f"{folder}: its tokenizer or its embeddings lack {description.token}")
@@ -148,30 +144,25 @@ class CheckpointScorer:
     @torch.inference_mode()
     def _scores(self, edits: Sequence[tuple[Edit, tuple[np.ndarray, np.ndarray]]]) -> list[Score | Unscored]:
         description = self.description
-        reply = asking.begun(description.reply, description.token)
+        reply = description.reply.partition(description.token)[0] + description.token  # what follows says nothing to it
         prompts = description.looks.prompts[0]
-        texts = [asking.text_of(self.processor, p, edit.instruction, reply) for edit, _ in edits for p in prompts]
-        given = asking.batch(self.processor, texts, [shown for _, shown in edits for _ in prompts])
+        texts = [scoring.text_of(self.processor, p, edit.instruction, reply) for edit, _ in edits for p in prompts]
+        given = scoring.batch(self.processor, texts, [shown for _, shown in edits for _ in prompts])
         output = self.model(**{name: value.to(self.model.device) for name, value in given.items()})
         assert output.means is not None
         stds = None if output.log_stds is None else output.log_stds.exp()
         overall, overall_std = aggregate(output.means, stds, description.aggregation)
-        return [
-            self._score(overall[n], output.means[n], None if stds is None else stds[n], overall_std, n)
-            for n in range(len(edits))
-        ]
-
-    def _score(
-        self, overall: torch.Tensor, means: torch.Tensor, stds: torch.Tensor | None, overall_std: torch.Tensor | None,
-        row: int,
-    ) -> Score | Unscored:  # fmt: skip
-        if not (overall.isfinite() and means.isfinite().all()) or (stds is not None and not stds.isfinite().all()):
-            return Unscored("the scorer's answer is no finite number")
-        of = dict(zip(self.dimensions, means.tolist(), strict=True))
-        std = {} if stds is None else dict(zip(self.dimensions, stds.tolist(), strict=True))
-        whole = overall.item()
-        spread = None if overall_std is None else overall_std[row].item()
-        return Score(whole, of, std, spread, self.description.calibrated(whole))
+        found: list[Score | Unscored] = []
+        for n in range(len(edits)):
+            known = [part[n] for part in (overall, output.means, stds) if part is not None]
+            if not all(part.isfinite().all() for part in known):
+                found.append(Unscored("the scorer's answer is no finite number"))
+                continue
+            whole, each = overall[n].item(), [part.tolist() for part in known[1:]]
+            of, *std = (dict(zip(self.dimensions, values, strict=True)) for values in each)
+            spread = None if overall_std is None else overall_std[n].item()
+            found.append(Score(whole, of, std[0] if std else {}, spread, description.calibrated(whole)))
+        return found
 
 
 def _decoded(edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
@@ -183,12 +174,6 @@ def _decoded(edit: Edit) -> tuple[np.ndarray, np.ndarray] | str:
         except images.ImageError as error:
             return f"{name}: {error}"
     return found[0], found[1]
-
-
-def load(setting: CheckpointSetting) -> CheckpointScorer:
-    """The scorer that an entry of `scorers` names. ParamsError: no such folder; FileError: it is no whole scorer."""
-    folder = hub.checkpoint("scorers.model", setting.model)
-    return CheckpointScorer.load(folder, setting.dtype, setting.batch_size, setting.device)
 
 
 def save(folder: Path, model: ScoringModel, description: Description) -> None:

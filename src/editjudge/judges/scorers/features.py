@@ -18,7 +18,7 @@ import numpy as np
 from editjudge.core import images
 from editjudge.core.records import Image
 from editjudge.judges.protocol import Edit, Score, Unscored
-from editjudge.judges.scorers.settings import EMBEDDED, FeatureSetting
+from editjudge.judges.settings import EMBEDDED, FeatureSetting
 from editjudge.vision import folders
 from editjudge.vision.encoders import HogEncoder
 

@@ -1,19 +1,152 @@
-"""A Qwen3-VL with a head on the hidden state of an added token."""
+"""A Qwen3-VL with a head on the hidden state of an added token: how it is asked, and what makes scores of that state.
 
+It is shown a chat of source, edit and question whose reply holds the token.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration
+from transformers import PreTrainedTokenizerBase, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers.utils import ModelOutput
 
 from editjudge.core import checkpoints
-from editjudge.judges.scorers.asking import IGNORED, Looks
-from editjudge.judges.scorers.heads import Head
+from editjudge.core.prompts import Prompt
+from editjudge.judges.styles import CRITERIA, TOKEN, ScorerPrompt, told
 from editjudge.models.chat.checkpoint import DTYPES, Precision, check_kind
+
+IGNORED = -100
+Aggregation: TypeAlias = Literal["min", "mean", "sum"]
+OUTPUTS = {"gaussian": 2, "score": 1}
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The questions that are asked of an edit: one for each dimension, or one for all of them.
+
+    prompts: by question, for each look its turn. token: as the tokenizer has it.
+    """
+
+    prompts: tuple[tuple[Prompt, ...], ...]
+    replies: tuple[str, ...]
+    dimensions: int
+
+    @property
+    def each(self) -> int:
+        """How often an edit is looked at."""
+        return len(self.prompts[0])
+
+    def states(self, found: torch.Tensor) -> torch.Tensor:
+        """(n, D, hidden): the state of each dimension, from those of all looks at n edits, (n * each, hidden)."""
+        states = found.unflatten(0, (-1, self.each))
+        return states if self.each == self.dimensions else states.expand(-1, self.dimensions, -1)
+
+
+def looks(prompt: ScorerPrompt, dimensions: Sequence[str], token: str) -> Looks:
+    """How a prompt asks about these dimensions. FileError: one of them has no criteria."""
+    asked = [told(dimension)["criteria"] for dimension in dimensions] if prompt.of_each else [""]
+    turns = [
+        [Prompt(version=1, source="-", user=q.replace(CRITERIA, each)) for each in asked] for q in prompt.questions
+    ]
+    replies = tuple(reply.replace(TOKEN, token) for reply in prompt.replies)
+    return Looks(tuple(map(tuple, turns)), replies, len(dimensions))
+
+
+def form_of(key: str, number: int) -> int:
+    """Which of so many forms a record is shown in: by its key; without one in the first."""
+    return 0 if not key else int.from_bytes(sha256(key.encode()).digest()[8:16]) % number
+
+
+def text_of(processor: Qwen3VLProcessor, prompt: Prompt, instruction: str, reply: str) -> str:
+    """The chat up to and with the reply, without its end."""
+    chat = processor.apply_chat_template(prompt.messages(instruction), tokenize=False, add_generation_prompt=True)
+    return str(chat) + reply
+
+
+def batch(
+    processor: Qwen3VLProcessor, texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]
+) -> dict[str, torch.Tensor]:
+    """What the model takes: chats padded on their left, and the images (H, W, 3) uint8 of each."""
+    given: Mapping[str, Any] = processor(
+        images=[list(shown) for shown in images],
+        text=list(texts),
+        padding=True,
+        padding_side="left",
+        add_special_tokens=False,
+        input_data_format="channels_last",
+        return_tensors="pt",
+    )
+    return dict(given)
+
+
+def reply_labels(processor: Qwen3VLProcessor, ids: torch.Tensor, replies: Sequence[str], token: int) -> torch.Tensor:
+    """(n, L): the reply's tokens as labels, IGNORED elsewhere. The added token is none: nothing writes it."""
+    labels = torch.full_like(ids, IGNORED)
+    for row, reply in enumerate(replies):
+        length = len(processor.tokenizer(reply, add_special_tokens=False)["input_ids"])
+        labels[row, -length:] = ids[row, -length:]
+    return labels.masked_fill(ids == token, IGNORED)
+
+
+def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
+    """Linear layers of these sizes with ReLU between them, and dropout behind the first one."""
+    layers: list[nn.Module] = []
+    for n, (inside, outside) in enumerate(pairwise(sizes)):
+        layers += [nn.Linear(inside, outside), nn.ReLU()] + ([nn.Dropout(dropout)] if n == 0 else [])
+    return nn.Sequential(*layers[: -1 if len(sizes) > 2 else -2])
+
+
+class Head(nn.Module):
+    """Scores of D dimensions out of a hidden state for each: a perceptron a dimension, or one that all share.
+
+    kind `gaussian` gives a mean and the logarithm of a standard deviation, as EditReward's does; `score` a mean alone,
+    as ADIEE's. Its weights are float32 and depend on the seed alone.
+    """
+
+    def __init__(
+        self, kind: str, dimensions: int, hidden: int, sizes: Sequence[int], dropout: float, shared: bool, seed: int = 0
+    ) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(seed)
+            self.parts = nn.ModuleList(
+                perceptron([hidden, *sizes, OUTPUTS[kind]], dropout) for _ in range(1 if shared else dimensions)
+            )
+        self.dimensions = dimensions
+
+    def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Means and logarithms of standard deviations, (n, D) each, of states (n, D, hidden). None: it knows none."""
+        own = [self.parts[n % len(self.parts)] for n in range(self.dimensions)]
+        weight = cast(nn.Linear, own[0][0]).weight  # type: ignore[index]
+        with torch.autocast(states.device.type, enabled=False):
+            found = torch.stack([part(states[:, n].to(weight.dtype)) for n, part in enumerate(own)], 1).float()
+        return found[..., 0], found[..., 1] if found.shape[-1] == 2 else None
+
+
+def aggregate(
+    means: torch.Tensor, stds: torch.Tensor | None, how: Aggregation
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One mean and standard deviation, (...), of independent dimensions' (..., D).
+
+    min: the lowest mean, and the standard deviation of that very dimension. Clark's moments of the least of Gaussians
+    would be another quantity: its mean lies below the lowest one, so it would not belong to the score that is given.
+    mean, sum: sqrt(sum s^2), of the mean divided by D.
+    """
+    count = means.shape[-1]
+    if how == "min":
+        overall, lowest = means.min(-1)
+        return overall, None if stds is None else stds.gather(-1, lowest[..., None])[..., 0]
+    together = None if stds is None else torch.linalg.vector_norm(stds, dim=-1)  # torch.sqrt differs between CPUs
+    if how == "sum":
+        return means.sum(-1), together
+    return means.mean(-1), None if together is None else together / count
 
 
 @dataclass
@@ -74,10 +207,8 @@ class ScoringModel(Qwen3VLForConditionalGeneration):
 def load(folder: Path, dtype: Precision, device: str, attention: str = "sdpa") -> ScoringModel:
     """The backbone of a Qwen3-VL checkpoint, without a head yet. FileError: as `models.chat.checkpoint.load_model`."""
     check_kind(folder)
-    model: ScoringModel = checkpoints.load(
-        ScoringModel, folder, device, dtype=DTYPES[dtype], attn_implementation=attention
-    )
-    return model
+    model = checkpoints.load(ScoringModel, folder, device, dtype=DTYPES[dtype], attn_implementation=attention)
+    return cast(ScoringModel, model)
 
 
 def add_token(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, token: str) -> int:

@@ -28,9 +28,8 @@ from editjudge.engine.unfinished import Shares
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
-from editjudge.judges.scorers.prompts import load_prompt
-from editjudge.judges.scorers.settings import ScorerEntry
-from editjudge.judges.styles import Dimension
+from editjudge.judges.settings import ScorerEntry
+from editjudge.judges.styles import Dimension, ScorerPrompt
 from editjudge.labels import rules
 from editjudge.labels.data_settings import LabelSource
 from editjudge.measures.annotation import slot_settings
@@ -238,9 +237,10 @@ class Check:
             self.attempt("arena", read_panel, values["arena"], values["judges"])
         for name, training in self.section("train_scorer").items():
             if isinstance(training, TrainRaterSetting):
-                self.attempt(f"train_scorer.{name}", rubrics.folder, training.rubrics)
+                if (own := training.rubrics) not in rubrics.SETS:
+                    lines.append(f"train_scorer.{name}: no rubrics {own!r}; {known(own, rubrics.SETS)}")
             else:
-                self.attempt(f"train_scorer.{name}", load_prompt, training.prompt)
+                self.attempt(f"train_scorer.{name}", ScorerPrompt.load, training.prompt)
             if training.data not in (values.get("scorer_data") or {}):
                 lines.append(f"train_scorer.{name}.data: scorer_data has no {training.data}")
 
