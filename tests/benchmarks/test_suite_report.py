@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from suite_files import rating
 
-from editjudge.benchmarks import drift
 from editjudge.benchmarks.suites import imgedit, suite_report
 from editjudge.benchmarks.suites.suite import figures_of
 from editjudge.statistics import clustered
@@ -90,7 +89,7 @@ def test_drift_is_the_mean_change_over_photos() -> None:
         for n, row in enumerate(old)
     ]
     new[1] = rating("k1", None, origin="p0")
-    score, *dimensions = drift.compare(old, new)
+    score, *dimensions = suite_report.drift(old, new)
     assert (score["dimension"], score["edits"], score["only_old"], score["only_new"]) == ("score", 39, 1, 0)
     assert score["change"] == pytest.approx(10 / 39)
     assert 0 < score["low"] < score["change"] < score["high"]
@@ -101,6 +100,6 @@ def test_drift_is_the_mean_change_over_photos() -> None:
     assert (score["changed_low"], score["changed_high"], score["photos"]) == pytest.approx((share.low, share.high, 20))
     assert (score["old_asked"], score["new_asked"]) == (None, "2026-02-01")
     assert [each["dimension"] for each in dimensions] == list(NAMES)
-    same = drift.compare(old, old)[0]
+    same = suite_report.drift(old, old)[0]
     assert (same["change"], same["changed"], same["same_reply"]) == (0.0, 0.0, 1.0)
-    assert drift.compare(old, [rating("k1", None, rater="other")]) == []
+    assert suite_report.drift(old, [rating("k1", None, rater="other")]) == []

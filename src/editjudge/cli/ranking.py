@@ -7,12 +7,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import editjudge
-from editjudge.benchmarks import drift as comparison
 from editjudge.benchmarks import people as people_said
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences import forms as preferences
 from editjudge.benchmarks.suites import forms as suites
-from editjudge.benchmarks.suites import suite_rating, suite_report
+from editjudge.benchmarks.suites import suite_report
 from editjudge.cli.printing import Params, complain, table
 from editjudge.core import params as settings
 from editjudge.core import records
@@ -138,13 +137,13 @@ def suite(
         given = dict[str, Any]()
     else:
         raise UserError("who rates? --rater of the settings, or --model and --base-url of an endpoint")
-    raters = suite_rating.chosen(suite, setting, given)
+    raters = suites.chosen(suite, setting, given)
     with TemporaryDirectory(prefix="suite-") as folder:
         kept, refused = _cases(suite, setting, Path(folder), out)
         if not gallery and not people:
             raise UserError("whose edits? --gallery, a folder for each model")
         edits = _galleries(gallery or (), kept, Path(folder), out)
-        rows, accounts = suite_rating.rate(kept, edits, raters)
+        rows, accounts = suites.rate(kept, edits, raters)
     said = None
     if setting.people:
         said = people_said.report(people_said.read(Path(setting.people), [case["dialogue"] for case in kept]))
@@ -183,16 +182,16 @@ def _cases(form: suites.Form, setting: suites.SuiteSetting, folder: Path, out: P
         complain("suite", f"{row['file']}: row {row['row']}: {row['reason']}")
     if refused:
         complain("suite", f"{len(refused)} rows are no cases: {out / 'refused.csv'}")
-    if not (kept := suite_rating.stored_cases(path)):
+    if not (kept := [*records.iterate(path, "suites", "source_image.bytes")]):
         raise TableError(f"{setting.path}: no row can be used as a case: {refused[0]['reason'] if refused else ''}")
     return kept, len(refused)
 
 
 def _galleries(
     galleries: Sequence[Path], cases: Sequence[records.Row], folder: Path, out: Path
-) -> dict[str, suite_rating.Edits]:
+) -> dict[str, suites.Edits]:
     """Each model's edits, their images left in files of the folder; gallery.csv gets what is missing. GalleryError."""
-    edits = dict[str, suite_rating.Edits]()
+    edits = dict[str, suites.Edits]()
     with records.TableWriter(out / "gallery.csv", ("model", "kind", "name", "reason")) as lacking:
         for gallery in galleries:
             model = gallery.stem if gallery.is_file() else gallery.absolute().name
@@ -201,7 +200,7 @@ def _galleries(
                 raise pictures.GalleryError(f"{gallery}: another gallery is called {model}: name the folders by models")
             pictures.check_name(model, "model")
             records.write(file, suite_gallery.read(gallery, cases, model, report), "candidates")
-            edits[model] = suite_rating.stored_edits(file)
+            edits[model] = {row["key"]: row for row in records.iterate(file, "candidates", "image")}
             for row in report.rows():
                 lacking.add({"model": model, **row})
             for line in report.lines():
@@ -260,7 +259,7 @@ def drift(old: Path, new: Path, *, json: Path | None = None) -> None:
         new: The later one.
         json: Write all figures to this file.
     """
-    found = comparison.compare(*(records.read(file, "ratings") for file in (old, new)))
+    found = suite_report.drift(*(records.read(file, "ratings") for file in (old, new)))
     if not found:
         raise FileError(f"{old} and {new} have no rater in common")
     if json:

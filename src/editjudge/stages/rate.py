@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from editjudge.benchmarks import people
-from editjudge.benchmarks.suites import suite_rating, suite_report
-from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.benchmarks.suites import forms, suite_report
 from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
@@ -26,13 +25,16 @@ def galleries(values: dict[str, Any], name: str) -> dict[str, Path]:
 
 def run(name: str) -> None:
     values = params.load()
-    setting = read(f"suites.{name}", SuiteSetting, params.leaf(values, "suites").get(name))
-    raters = suite_rating.chosen(name, setting, params.leaf(values, "raters"))
-    cases = suite_rating.stored_cases(Path(f"data/suites/{name}.parquet"))
-    edits = {model: suite_rating.stored_edits(file) for model, file in galleries(values, name).items()}
+    setting = read(f"suites.{name}", forms.SuiteSetting, params.leaf(values, "suites").get(name))
+    raters = forms.chosen(name, setting, params.leaf(values, "raters"))
+    cases = [*records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes")]
+    edits = {
+        model: {row["key"]: row for row in records.iterate(file, "candidates", "image")}
+        for model, file in galleries(values, name).items()
+    }
     dialogues = [case["dialogue"] for case in cases]
     said = people.report(people.read(Path(setting.people), dialogues)) if setting.people else None
-    rows, accounts = suite_rating.rate(cases, edits, raters)
+    rows, accounts = forms.rate(cases, edits, raters)
     records.write(Path(f"data/ratings/{name}.parquet"), rows, "ratings")
     told = suite_report.summary(setting.form, rows)
     suite = {"name": name, "form": setting.form, "cases": len(cases)}

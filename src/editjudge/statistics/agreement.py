@@ -40,19 +40,9 @@ def accuracy_report(
             "ties": answers["Tie"],
         }
 
-    def mean_over_tasks(sums: np.ndarray) -> np.ndarray:
-        """Of the right answers and the answers of each task (..., 2 * tasks); where a cluster is left out, of the
-        tasks that are left."""
-        correct, sizes = np.split(sums, 2, axis=-1)
-        shares = np.divide(correct, sizes, out=np.full_like(correct, np.nan), where=sizes > 0)
-        return np.nanmean(shares, axis=-1)
-
     found, decided = accuracy(rows), [row for row in rows if row[0] != "Tie"]
-    names, place = np.unique(np.asarray(tasks), return_inverse=True)
-    of_task = np.eye(len(names))[place]  # (n, tasks)
     right = np.array([truth == winner for truth, winner, *_ in rows], float)
-    by_cluster = clustered.sums(np.hstack([of_task * right[:, None], of_task]), clusters)
-    mean = clustered.share_of(mean_over_tasks, by_cluster, len(rows))
+    mean = clustered.share_of(*clustered.mean_of_means(right, tasks, clusters), len(rows))
     return found | {
         "clusters": mean.clusters,
         "mean_over_tasks": mean.value,

@@ -173,6 +173,21 @@ def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
     return Estimate(value, 0.0 if value <= 0 else low, 1.0 if value >= 1 else high, count)
 
 
+def mean_of_means(
+    values: np.ndarray, groups: Sequence[Any], clusters: Sequence[Any] | np.ndarray
+) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+    """The mean over groups of the means of their values (n,), as a statistic of column sums, and these by cluster (see
+    `estimate`). Where a cluster is left out, it is that of the groups that are left."""
+    names, place = np.unique(np.asarray(groups), return_inverse=True)
+    of_group = np.eye(len(names))[place]  # (n, groups)
+
+    def mean(sums: np.ndarray) -> np.ndarray:
+        totals, counts = np.split(sums, 2, axis=-1)
+        return np.nanmean(np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0), axis=-1)
+
+    return mean, sums(np.hstack([of_group * values[:, None], of_group]), clusters)
+
+
 def sign_flip(
     values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray, rng: np.random.Generator
 ) -> float | None:

@@ -1,10 +1,12 @@
-"""What ratings say of the models on a suite: scores as published and capped, per type and dimension, with intervals.
+"""What ratings say of the models on a suite: scores as published and capped, per type and dimension, with intervals;
+and how far two sets of ratings of the same edits differ: has a judge drifted between two months?
 
 A figure is the mean over the runs of what the public scripts compute in one run, with the spread between the runs, and
 a 95 % interval over the cases' photos (statistics.clustered): all edits of one photo stand or fall together. What is
 unscored has no part in a mean, and is counted."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,12 +16,13 @@ import numpy as np
 
 from editjudge.benchmarks.suites.forms import SUITES
 from editjudge.benchmarks.suites.suite import Scores, Suite, SuiteBoard
-from editjudge.benchmarks.suites.suite_rating import reasons
 from editjudge.core.files import write_bytes
 from editjudge.core.records import Row, TableWriter, grouped
 from editjudge.statistics import boards, clustered
 
 REASONS = 20  # that metrics list, the most frequent
+RANGE = 10.0  # the widest range of scores: how far a case's mean can lie from another's
+DIGITS = 9  # of a difference of means
 PLOTTED = {"judge": "rater", "model": "model", "from": "from", "rating": "score", "low": "low", "high": "high"}
 HERE, FROM = "here", "published"
 Rated = tuple[Row, Scores | None]  # a rating, and its figures on a board
@@ -43,14 +46,19 @@ def summary(form: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def of_model(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
-    """One rater's view of one model; rows: of every case once a run."""
+    """One rater's view of one model; rows: of every case once a run. A reason stands without what it quotes."""
     unscored = [row for row in rows if row["scores"] is None]
-    listed = list(reasons(unscored).items())
-    counts = {"ratings": len(rows), "scored": len(rows) - len(unscored), "unscored": len(unscored)}
-    counts["cases"] = len({row["key"] for row in rows})
-    told = [{"reason": reason, "ratings": number} for reason, number in listed[:REASONS]]
+    told = (row["reason"].partition(": '")[0].partition(': "')[0] for row in rows if row["reason"] is not None)
+    listed = sorted(Counter(told).items(), key=lambda item: (-item[1], item[0]))[:REASONS]
     shown = [(board, [row for row in rows if board.has(row)]) for board in suite.boards]
-    return {**counts, "reasons": told, "boards": [_board(suite, board, own) for board, own in shown if own]}
+    return {
+        "ratings": len(rows),
+        "scored": len(rows) - len(unscored),
+        "unscored": len(unscored),
+        "cases": len({row["key"] for row in rows}),
+        "reasons": [{"reason": reason, "ratings": number} for reason, number in listed],
+        "boards": [_board(suite, board, own) for board, own in shown if own],
+    }
 
 
 def _board(suite: Suite, board: SuiteBoard, rows: Sequence[Row]) -> dict[str, Any]:
@@ -68,7 +76,7 @@ def _board(suite: Suite, board: SuiteBoard, rows: Sequence[Row]) -> dict[str, An
 
 
 def _of_type(rated: Sequence[Rated], kind: str) -> list[Rated]:
-    return [(row, figures) for row, figures in rated if row["type"] == kind]
+    return [each for each in rated if each[0]["type"] == kind]
 
 
 def _figure(suite: Suite, name: str, rated: Sequence[Rated], over_types: bool) -> dict[str, Any]:
@@ -117,54 +125,40 @@ def interval(
     """The mean over types of the means of their values, with its 95 % interval over whole photos, cut to the range.
 
     A photo that alone has a type's cases takes the type with it, as the mean is over the types that have a score."""
-    names = sorted(set(types))
-    if len(names) == 1:
+    if len(set(types)) == 1:
         return clustered.mean(values, photos, span=range_[1] - range_[0]).within(*range_)
-    columns = np.zeros((len(values), 2 * len(names)))
-    for n, (value, name) in enumerate(zip(values, types, strict=True)):
-        place = names.index(name)
-        columns[n, place], columns[n, len(names) + place] = value, 1.0
-
-    def mean(sums: np.ndarray) -> np.ndarray:
-        totals, counts = sums[..., : len(names)], sums[..., len(names) :]
-        there = counts > 0
-        means = np.where(there, totals / np.where(there, counts, 1.0), 0.0)
-        return means.sum(-1) / there.sum(-1)
-
-    return clustered.estimate(mean, clustered.sums(columns, photos)).within(*range_)
+    return clustered.estimate(*clustered.mean_of_means(np.array(values), types, photos)).within(*range_)
 
 
 def board_rows(form: str, raters: Iterable[Mapping[str, Any]], said: Mapping[str, Any] | None = None) -> list[Row]:
     """The suite's board: each rater's models, best first, then the published figures, which are marked as such.
 
     said: people's answers (people.report); their score is the mean of the shares of yes."""
-    rows = [] if said is None else _in_order([_people_row(model) for model in said["models"]])
+    told = list[list[Row]]([[]])
+    for model in said["models"] if said else ():
+        shares = {each["aspect"]: each["yes"] for each in model["aspects"]}
+        known = [share for share in shares.values() if share is not None]
+        figures = {"score": fmean(known) if known else None, "low": None, "high": None, **shares}
+        told[0].append({"rater": "people", "model": model["model"], "from": HERE, **figures})
     for rater in raters:
-        rows += _in_order([_board_row(form, rater, model) for model in rater["models"]])
-    nothing = dict.fromkeys(name for row in rows for name in row)
-    rows = [{**nothing, **row} for row in rows]
+        told.append(
+            [
+                {"rater": rater["rater"], "model": model["model"], "from": HERE}
+                | SUITES[form].columns(model["boards"])
+                | {"ratings": model["ratings"], "unscored": model["unscored"]}
+                for model in rater["models"]
+            ]
+        )
+    best_first = [
+        sorted(own, key=lambda row: (row["score"] is None, -(row["score"] or 0.0), row["model"])) for own in told
+    ]
+    nothing = dict.fromkeys(name for own in best_first for row in own for name in row)
+    rows = [{**nothing, **row} for own in best_first for row in own]
     for board in SUITES[form].published:
-        figures = sorted(board.models.items(), key=lambda item: (-item[1], item[0]))
         about = {"rater": board.judge, "from": f"{FROM}: {board.source}"}
-        rows += [{**nothing, **about, "model": model, "score": float(score)} for model, score in figures]
+        for model, score in sorted(board.models.items(), key=lambda item: (-item[1], item[0])):
+            rows.append({**nothing, **about, "model": model, "score": float(score)})
     return rows
-
-
-def _in_order(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row["score"] is None, -(row["score"] or 0.0), row["model"]))
-
-
-def _people_row(model: Mapping[str, Any]) -> Row:
-    shares = {each["aspect"]: each["yes"] for each in model["aspects"]}
-    known = [share for share in shares.values() if share is not None]
-    about: Row = {"rater": "people", "model": model["model"], "from": HERE}
-    return {**about, "score": fmean(known) if known else None, "low": None, "high": None, **shares}
-
-
-def _board_row(form: str, rater: Mapping[str, Any], model: Mapping[str, Any]) -> Row:
-    row: Row = {"rater": rater["rater"], "model": model["model"], "from": HERE}
-    row |= SUITES[form].columns(model["boards"])
-    return row | {"ratings": model["ratings"], "unscored": model["unscored"]}
 
 
 def plot(file: Path, rows: Sequence[Row]) -> None:
@@ -175,17 +169,75 @@ def plot(file: Path, rows: Sequence[Row]) -> None:
 
 
 def write(folder: Path, rows: Sequence[Row]) -> None:
-    """The board as board.md, board.csv and board.json in a folder."""
-    for suffix, data in _written(rows).items():
-        write_bytes(folder / f"board{suffix}", data)
-
-
-def _written(rows: Sequence[Row]) -> dict[str, bytes]:
-    """The board's files by their ending: Markdown with two decimals, CSV and JSON with six."""
-    exact = [{name: _rounded(value, 6) for name, value in row.items()} for row in rows]
+    """The board as board.md, with two decimals, and board.csv and board.json, with six, in a folder."""
+    exact = [
+        {name: round(x, 6) if isinstance(x, float) and math.isfinite(x) else x for name, x in row.items()}
+        for row in rows
+    ]
     shown = [{name: f"{x:.2f}" if isinstance(x, float) else x for name, x in row.items()} for row in rows]
-    return {suffix: write(shown if suffix == ".md" else exact).encode() for suffix, write in boards.WRITERS.items()}
+    for suffix, written in boards.WRITERS.items():
+        write_bytes(folder / f"board{suffix}", written(shown if suffix == ".md" else exact).encode())
 
 
-def _rounded(value: Any, digits: int) -> Any:
-    return round(value, digits) if isinstance(value, float) and math.isfinite(value) else value
+def drift(old: Sequence[Row], new: Sequence[Row]) -> list[dict[str, Any]]:
+    """What changed between two sets of ratings, a rater and dimension a row, those of both sets alone; `score` is the
+    mean of the dimensions.
+
+    change: the mean of new less old over the edits that both rated, each the mean of its runs, with its 95 % interval
+    over photos; changed: the share of edits whose score is another, with its interval; same_reply: of edits whose
+    replies are the same to the letter. only_old, only_new: edits that one set alone could read."""
+    sides = [
+        {rater: grouped(own, "model", "key") for rater, own in grouped(rows, "rater").items()} for rows in (old, new)
+    ]
+    found = []
+    for rater in sorted(sides[0].keys() & sides[1].keys()):
+        own = [side[rater] for side in sides]
+        both = sorted(own[0].keys() & own[1].keys())
+        told = {"rater": rater}
+        for side, rated in zip(("old", "new"), own, strict=True):
+            rows = [row for runs in rated.values() for row in runs]
+            days = sorted({row["asked"] for row in rows if row["asked"]})
+            told[f"{side}_judge"] = ", ".join(sorted({row["judge"] for row in rows}))
+            told[f"{side}_asked"] = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else None
+        names = dict.fromkeys(name for key in both for row in own[0][key] for name in scores_of(row) or {})
+        for dimension in ("score", *(name for name in names if name != "flag")):
+            found.append(told | _change(dimension, both, own))
+    return found
+
+
+def _change(dimension: str, both: Sequence[tuple[str, str]], own: Sequence[Mapping[Any, list[Row]]]) -> dict[str, Any]:
+    values = [{key: _value(side[key], dimension) for key in both} for side in own]
+    kept = [key for key in both if None not in (values[0][key], values[1][key])]
+    lacking = [sum(a[key] is not None and b[key] is None for key in both) for a, b in (values, values[::-1])]
+    counts = {"edits": len(kept), "only_old": lacking[0], "only_new": lacking[1]}
+    if not kept:
+        return {"dimension": dimension, **counts, "change": None}
+    changes = [round((values[1][key] or 0.0) - (values[0][key] or 0.0), DIGITS) for key in kept]
+    photos = [own[0][key][0]["origin"] or key[1] for key in kept]
+    mean, share = clustered.mean(changes, photos, RANGE), clustered.share([float(c != 0) for c in changes], photos)
+    same = [[row["reply"] for row in own[0][key]] == [row["reply"] for row in own[1][key]] for key in kept]
+    figures = {"old": fmean(v for k in kept if (v := values[0][k]) is not None)}
+    figures |= {"new": fmean(v for k in kept if (v := values[1][k]) is not None)}
+    return {
+        "dimension": dimension,
+        **counts,
+        **figures,
+        "change": mean.value,
+        **mean.ends(),
+        "changed": share.value,
+        **share.ends("changed_"),
+        "same_reply": fmean(same),
+        "photos": mean.clusters,
+    }
+
+
+def _value(runs: Sequence[Row], dimension: str) -> float | None:
+    """The mean over the runs that were scored; of `score`, of the means of the dimensions."""
+    read = [scores for row in runs if (scores := scores_of(row)) is not None]
+    values = [
+        fmean(value for name, value in scores.items() if name != "flag") if dimension == "score" else scores[dimension]
+        for scores in read
+        if dimension == "score" or dimension in scores
+    ]
+    mean = fmean(values) if values else math.nan
+    return None if math.isnan(mean) else mean

@@ -17,8 +17,7 @@ from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
 from editjudge.benchmarks.preferences import forms
-from editjudge.benchmarks.suites import suite_rating
-from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.errors import UserError
 from editjudge.core.params import ParamsError
@@ -90,7 +89,7 @@ SECTIONS: dict[str, Any] = {
     "filter": FilterSetting,
     "editors": Editors,
     "imported": Mapping[Text, ImportedSetting],
-    "suites": Mapping[Text, SuiteSetting],
+    "suites": Mapping[Text, suites.SuiteSetting],
     "measures": slot_settings.SlotSetting,
     "pairwise": PairwiseSetting,
     "grounding": GroundingSetting,
@@ -223,14 +222,14 @@ class Check:
                 _ = isinstance(editor, ApiSetting) and editor.key()
             except ParamsError as error:
                 lines.append(f"editors.{name}.api_key_env gives {error}")
-        suites = list(values.get("suites") or {})
+        names = list(values.get("suites") or {})
         for name, imported in self.section("imported").items():
-            if imported.suite is not None and imported.suite not in suites:
-                lines.append(f"imported.{name}.suite: {known(imported.suite, suites)}")
+            if imported.suite is not None and imported.suite not in names:
+                lines.append(f"imported.{name}.suite: {known(imported.suite, names)}")
             if name in self.section("editors"):
                 lines.append(f"imported.{name}: `editors` has a model of this name")
         for name, suite in self.section("suites").items():
-            self.attempt(f"suites.{name}", suite_rating.chosen, name, suite, values.get("raters") or {})
+            self.attempt(f"suites.{name}", suites.chosen, name, suite, values.get("raters") or {})
         if not values.get("judges"):
             lines.append("judges has no judge")
         elif self.tree.get("arena"):

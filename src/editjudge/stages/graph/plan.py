@@ -10,8 +10,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites import suite_rating
-from editjudge.benchmarks.suites.forms import SuiteSetting
+from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.settings import read, section
 from editjudge.judges.protocol import CONSISTENCY
@@ -91,7 +90,7 @@ def questions(values: Values) -> dict[str, int | None]:
     asked |= {f"benchmark {name}": (2 * len(paid), _rows(given)) for name, given in values["benchmarks"].items()}
     for name, given in values["suites"].items():
         # Of each rater and run one reply an edit, or two by VIEScore.
-        raters = suite_rating.chosen(name, read(f"suites.{name}", SuiteSetting, given), values["raters"]).values()
+        raters = suites.chosen(name, read(f"suites.{name}", suites.SuiteSetting, given), values["raters"]).values()
         replies = sum(each.get("runs", 1) * (1 + (each["rubrics"] in SCALES)) for each in raters)
         asked[f"suite {name}"] = models * replies, suite_cases(given)
     asked["arena"] = 2 * comb(models, 2) * len(ranking), arena_prompts(values)
