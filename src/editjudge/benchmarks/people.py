@@ -3,7 +3,7 @@
 CSV: id (the dialogue), model, rater, and content_memory, content_understanding and version_backtracking, each yes or
 no, or empty where the question does not apply. These are ImgEdit-Bench's multi-turn suite's (arXiv 2505.20275)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -37,17 +37,13 @@ def read(path: Path, dialogues: Sequence[str]) -> Answers:
             raters = found.setdefault((row["id"], row["model"]), {})
             if row["rater"] in raters:
                 raise RowError(f"{row['rater']} has answered already about {row['id']} by {row['model']}")
-            raters[row["rater"]] = {name: _answer(name, row[name]) for name in ASPECTS}
+            words = {name: (row[name] or "").strip().lower() for name in ASPECTS}
+            for name in (name for name, word in words.items() if word and word not in WORDS):
+                raise RowError(f"field {name}: yes or no expected, not {row[name]!r:.40}")
+            raters[row["rater"]] = {name: WORDS.get(word) for name, word in words.items()}
         except RowError as error:
             raise TableError(f"{path}: row {number}: {error}") from error
     return found
-
-
-def _answer(name: str, value: str | None) -> str | None:
-    word = (value or "").strip().lower()
-    if word and word not in WORDS:
-        raise RowError(f"field {name}: yes or no expected, not {value!r:.40}")
-    return WORDS.get(word)
 
 
 def report(answers: Answers) -> dict[str, Any]:
@@ -55,23 +51,17 @@ def report(answers: Answers) -> dict[str, Any]:
     its 95 % interval over dialogues, and how many answers there are and lack. agreement: Krippendorff's alpha, by
     aspect; None with one rater."""
     raters = sorted({rater for own in answers.values() for rater in own})
-    models = sorted({model for _, model in answers})
-    asked = sorted(answers)
-    agreement = []
+    asked, agreement = sorted(answers), []
     for aspect in ASPECTS:
         said = [[answers[each].get(rater, {}).get(aspect) for each in asked] for rater in raters]
         alpha = krippendorff_alpha(said, VALUES, [dialogue for dialogue, _ in asked]) if len(raters) > 1 else None
-        agreement.append({"aspect": aspect, **_nominal(alpha)})
-    return {
-        "raters": raters,
-        "models": [{"model": model, "aspects": [_share(answers, model, name) for name in ASPECTS]} for model in models],
-        "agreement": agreement,
-    }
-
-
-def _nominal(alpha: Mapping[str, Any] | None) -> dict[str, Any]:
-    names = ("alpha", "low", "high", "n", "scored", "unscored", "answers")
-    return {name: None if alpha is None else alpha[name] for name in names}
+        names = ("alpha", "low", "high", "n", "scored", "unscored", "answers")
+        agreement.append({"aspect": aspect} | {name: alpha and alpha[name] for name in names})
+    models = [
+        {"model": model, "aspects": [_share(answers, model, name) for name in ASPECTS]}
+        for model in sorted({model for _, model in answers})
+    ]
+    return {"raters": raters, "models": models, "agreement": agreement}
 
 
 def _share(answers: Answers, model: str, aspect: str) -> dict[str, Any]:
@@ -79,7 +69,7 @@ def _share(answers: Answers, model: str, aspect: str) -> dict[str, Any]:
     known = {dialogue: [word == "yes" for word in words if word is not None] for dialogue, words in said.items()}
     shares = {dialogue: fmean(words) for dialogue, words in sorted(known.items()) if words}
     found = clustered.share(list(shares.values()), list(shares)) if shares else None
-    counts = {"answers": sum(map(len, known.values())), "unanswered": sum(map(len, said.values()))}
-    counts["unanswered"] -= counts["answers"]
     value = {"yes": None, "low": None, "high": None} if found is None else {"yes": found.value, **found.ends()}
-    return {"aspect": aspect, **value, "dialogues": len(shares), **counts}
+    given = sum(map(len, known.values()))
+    counts = {"dialogues": len(shares), "answers": given, "unanswered": sum(map(len, said.values())) - given}
+    return {"aspect": aspect, **value, **counts}
