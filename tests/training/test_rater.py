@@ -11,10 +11,10 @@ import pytest
 import torch
 from trl import SFTTrainer
 
-from editjudge.benchmarks import raters_tested
 from editjudge.core.errors import UserError
 from editjudge.judges.protocol import Rating
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.stages import train_scorer
 from editjudge.training import rater, trainer
 from editjudge.training.samples import Sample
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
@@ -101,7 +101,7 @@ def test_nothing_to_learn_from_and_settings_that_do_not_fit(train: Train, rated:
 def test_agreement_within_a_point_counts_the_unread_as_wrong():
     names = ("adherence", "quality", "preservation")
     known = [
-        raters_tested.KnownRating(
+        (
             dict(zip(names, (5, 5, 4) if n % 2 else (1, 2, 1), strict=True)),
             "people" if n else "probe",
             f"photo{n % 2}",
@@ -112,7 +112,7 @@ def test_agreement_within_a_point_counts_the_unread_as_wrong():
     trained = [Rating(f"k{n}", scores, "", None) for n, scores in enumerate(said)]
     trained.append(Rating("k3", None, "No.", "no clear number"))
     untrained = [Rating(f"k{n}", None, "", "no clear number") for n in range(4)]
-    found = raters_tested.near(known, untrained, trained)
+    found = train_scorer.near(known, untrained, trained)
     rows = {(row["truth"], row["dimension"]): row for row in found}
     assert len(rows) == 8
     assert [rows["people", name]["test"]["correct"] for name in names] == [1, 2, 1]
@@ -120,4 +120,3 @@ def test_agreement_within_a_point_counts_the_unread_as_wrong():
     assert rows["people", "adherence"]["exact"]["correct"] == 1
     assert rows["probe", "overall"]["test"]["correct"] == 1
     assert all(row["test_untrained"]["correct"] == 0 for row in found)
-    assert raters_tested.unread(trained) == 1
