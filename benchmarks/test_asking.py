@@ -25,8 +25,7 @@ from editjudge.engine import resume
 from editjudge.engine.resume import RecordCache
 from editjudge.judges import asking
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_model import EndpointModel
-from editjudge.models.chat.request import ChatAsking, ChatTask
+from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint.spending import Account
 from tests.helpers.chat_client import chat_server, questions, setting

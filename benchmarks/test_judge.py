@@ -20,9 +20,8 @@ from editjudge.editors import procedural
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import AMOUNTS
 

@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from editjudge.core import images
 from editjudge.judges.prompt import messages
-from editjudge.models.chat.checkpoint import load_model
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.weights.merge import read_header
 from editjudge.training.lesson import lora
 from editjudge.training.samples import SIDES

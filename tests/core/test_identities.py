@@ -12,7 +12,7 @@ from editjudge.grounding import detecting
 from editjudge.judges import asking
 from editjudge.judges.scorers import features
 from editjudge.measures.annotation import batch
-from editjudge.models.chat import logprobs, models
+from editjudge.models.chat import forms, models
 from editjudge.models.chat.settings import EndpointSetting, TransformersSetting
 from editjudge.models.endpoint import pictures
 from editjudge.photos import locating
@@ -22,7 +22,7 @@ from editjudge.stages import train_judge, train_scorer
 
 ROOTS = {
     "a judge, rater, parser, grounder or captioner in process": [models.LOCAL],
-    "one behind an endpoint": [pictures.__name__, logprobs.__name__],
+    "one behind an endpoint": [pictures.__name__, forms.__name__],
     "a scorer": [asking.CHECKPOINT],
     "a scorer of features": [features.__name__],
     "measures": [batch.__name__],

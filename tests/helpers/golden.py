@@ -44,9 +44,8 @@ from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.photos import edits as photo_edits
 from editjudge.photos import locating, writers

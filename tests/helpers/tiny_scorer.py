@@ -7,7 +7,7 @@ import torch
 
 from editjudge.core import params
 from editjudge.core.settings import read
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import load_processor
 from editjudge.training import trainer
 from editjudge.training.lesson import TrainedModel
 from editjudge.training.scorer import ScorerLesson

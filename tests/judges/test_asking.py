@@ -24,9 +24,9 @@ from editjudge.judges.viescore import SCALES, pointwise
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models
-from editjudge.models.chat.chat_model import ChatModel
+from editjudge.models.chat.asking import ChatAsking
 from editjudge.models.chat.forms import ChatForm
-from editjudge.models.chat.request import ChatAsking
+from editjudge.models.chat.local_model import ChatModel
 from editjudge.models.chat.settings import EndpointSetting, ServedSetting
 from editjudge.models.endpoint.spending import Account, Budget, Usage
 

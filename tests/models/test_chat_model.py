@@ -13,8 +13,8 @@ from training_pairs import setting
 
 from editjudge.core import images
 from editjudge.judges.prompt import messages
-from editjudge.models.chat.chat_model import KEPT_IMAGES, TOP, Chat, ChatModel, Chooser, load
 from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.local_model import KEPT_IMAGES, TOP, Chat, ChatModel, Chooser, load
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training.lesson import lora, processor_of
 

@@ -21,8 +21,7 @@ from editjudge.core.params import ParamsError
 from editjudge.judges import asking
 from editjudge.judges.protocol import Question, Verdict
 from editjudge.judges.styles import style
-from editjudge.models.chat.endpoint_model import EndpointModel
-from editjudge.models.chat.request import ChatAsking, ChatTask
+from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel
 from editjudge.models.chat.settings import EndpointSetting
 from editjudge.models.endpoint import client as endpoint
 from editjudge.models.endpoint.client import EndpointError, read_completion, retry_after

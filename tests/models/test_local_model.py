@@ -15,9 +15,8 @@ from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Edit, Question, swapped
 from editjudge.judges.styles import Style, style
 from editjudge.judges.viescore import PointStyle, pointwise
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.endpoint.spending import Usage
 
 SHORT = replace(style("pvc"), max_new_tokens=12)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.models.chat import logprobs
+from editjudge.models.chat import forms
 from editjudge.models.chat.forms import Tokens
 
 REPLY = '{"winner": "Image A"}'
@@ -18,8 +18,8 @@ LETTER = REPLY.index("Image A") + len("Image ")
 
 def p_a(tokens: Tokens) -> float | None:
     """The confidence, which is the same from what is kept of the tokens."""
-    found = logprobs.p_a(tokens)
-    assert logprobs.p_a(json.loads(json.dumps(logprobs.essential(tokens)))) == found
+    found = forms.p_a(tokens)
+    assert forms.p_a(json.loads(json.dumps(forms.essential(tokens)))) == found
     return found
 
 

@@ -31,11 +31,10 @@ from editjudge.core.files import sha256
 from editjudge.judges.prompt import messages
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
-from editjudge.models.chat import chat_model
-from editjudge.models.chat.checkpoint import Precision, load_model
+from editjudge.models.chat import local_model
+from editjudge.models.chat.checkpoint import Precision, load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.chat.models import weights_hash
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights import adapter as merge_adapters
 from editjudge.models.weights import merge
 from editjudge.models.weights.merge import merge_adapter
@@ -292,7 +291,7 @@ def test_adapters_with_broken_settings(
     broken = broken_base(adapter_dir, tmp_path / "broken", "adapter_config.json", lambda config: config.update(change))
     refuses(bases["float32"], broken, tmp_path, words)
     with pytest.raises(FileError, match=words):
-        chat_model.load(bases["float32"], adapter=broken)
+        local_model.load(bases["float32"], adapter=broken)
 
 
 def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tmp_path: Path):
@@ -300,11 +299,11 @@ def test_an_adapter_without_all_of_its_parts(bases: Bases, adapter_dir: Path, tm
     tensors = load_file(adapter_dir / "adapter_model.safetensors")
     save_file(dict(sorted(tensors.items())[::2]), tmp_path / "half" / "adapter_model.safetensors")
     with pytest.raises(FileError, match="half cannot be loaded: Found missing adapter keys"):
-        chat_model.load(bases["float32"], adapter=tmp_path / "half")
+        local_model.load(bases["float32"], adapter=tmp_path / "half")
     first = next(iter(tensors))
     save_file(tensors | {first: tensors[first] * float("nan")}, tmp_path / "half" / "adapter_model.safetensors")
     with pytest.raises(FileError, match="not finite"):
-        chat_model.load(bases["float32"], adapter=tmp_path / "half")
+        local_model.load(bases["float32"], adapter=tmp_path / "half")
 
 
 def test_a_base_that_is_not_finite_is_not_merged(bases: Bases, adapter_dir: Path, tmp_path: Path):

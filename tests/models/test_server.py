@@ -22,10 +22,9 @@ from editjudge.engine import serving
 from editjudge.judges import prompt
 from editjudge.judges.protocol import Question, swapped
 from editjudge.judges.styles import style
-from editjudge.models.chat import chat_model
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat import local_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.serve import server
 from editjudge.models.serve.server import MOST_PARTS, Body, read_request
 
@@ -37,7 +36,7 @@ class Running(Served):
     """A served checkpoint, and the batches that it answered."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = server.Server(chat_model.load(folder), "judge", 16, 48_000, 3)
+        self.server = server.Server(local_model.load(folder), "judge", 16, 48_000, 3)
         self.batches: list[int] = []
         answer = self.server.answer
         self.server.answer = lambda batch: self.batches.append(len(batch)) or answer(batch)  # type: ignore[method-assign,func-returns-value]

@@ -272,8 +272,7 @@ def test_qwen3_vl_embeds_image_and_instruction_in_one_input(checkpoint: Path) ->
 
 
 def test_qwen3_vls_vectors_are_the_models_last_hidden_states(checkpoint: Path) -> None:
-    from editjudge.models.chat.checkpoint import load_model
-    from editjudge.models.chat.processor import load_processor
+    from editjudge.models.chat.checkpoint import load_model, load_processor
 
     picture, text = images.decode(image(3)), "Make the cat red"
     content = [{"type": "image", "image": Image.open(io.BytesIO(image(3)))}, {"type": "text", "text": text}]

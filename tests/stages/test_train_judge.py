@@ -17,7 +17,7 @@ import training_runs
 
 from editjudge.core import images, params, records
 from editjudge.engine import launch as sft_launch
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import load_processor
 from editjudge.stages import train_judge
 from editjudge.training import lesson, runs
 from editjudge.training.samples import image_names

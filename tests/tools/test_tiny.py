@@ -12,7 +12,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.judges.prompt import WINNERS, completion, messages
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import load_processor
 from tools.tiny_base import tiny
 
 

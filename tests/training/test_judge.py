@@ -24,9 +24,8 @@ from editjudge.core import images
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import Question
 from editjudge.judges.styles import style
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.endpoint.pictures import PixelLimits
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.training import lesson, trainer

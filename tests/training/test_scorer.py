@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from editjudge.core.errors import FileError, UserError
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
-from editjudge.models.chat.checkpoint import load_model
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.training import lesson as data
 from editjudge.training import scorer, trainer
 from editjudge.training.samples import Sample

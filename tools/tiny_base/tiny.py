@@ -19,7 +19,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextAttention
 
 from editjudge.judges.prompt import WINNERS, completion, messages
-from editjudge.models.chat.processor import Qwen3VLProcessor
+from editjudge.models.chat.checkpoint import Qwen3VLProcessor
 from tools.tiny_base.settings import TinySettings
 
 PATCH, MERGE, FRAMES = 16, 2, 2

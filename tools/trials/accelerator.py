@@ -40,9 +40,8 @@ from editjudge.core import images, params
 from editjudge.judges.prompt import WINNERS, completion, messages
 from editjudge.judges.protocol import Question, combine_all, in_both_orders
 from editjudge.judges.styles import style
-from editjudge.models.chat.checkpoint import load_model
+from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.chat.processor import load_processor
 from editjudge.models.weights.merge import merge_adapter
 from editjudge.stages import train_judge
 from editjudge.training import trainer

@@ -33,7 +33,7 @@ from editjudge.core.reading import local
 from editjudge.core.tables import RowError
 from editjudge.editors.galleries.pictures import at_path, by_key
 from editjudge.judges.protocol import Score
-from editjudge.models.chat.chat_model import TOP, Reply
+from editjudge.models.chat.local_model import TOP, Reply
 from editjudge.models.serve.launch import free_port, healthy
 from editjudge.models.serve.server import Server
 from editjudge.rewards.reward_settings import RewardSetting

@@ -13,8 +13,7 @@ from editjudge.core.settings import FORBID, Positive, Text, read
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.prompt import completion
 from editjudge.judges.protocol import CONSISTENCY, Dimension, Question, Verdict
-from editjudge.models.chat import logprobs
-from editjudge.models.chat.forms import RawReply
+from editjudge.models.chat.forms import RawReply, p_a
 from editjudge.models.endpoint.replies import read_object
 
 STYLES = prompts.names("judges/prompts/comparisons")
@@ -46,8 +45,8 @@ class Style(prompts.Prompt):
         if isinstance(reply, str):
             return Verdict(question.key, reason=reply)
         winner, reason = self.read(reply.text)
-        p_a = logprobs.p_a(reply.tokens) if winner in SIDES else None
-        return Verdict(question.key, winner, p_a, reply.text, reason, reply.usage)
+        confidence = p_a(reply.tokens) if winner in SIDES else None
+        return Verdict(question.key, winner, confidence, reply.text, reason, reply.usage)
 
 
 def told(dimension: str) -> dict[str, str]:

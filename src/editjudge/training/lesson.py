@@ -26,9 +26,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.folder import whole
 from editjudge.core.keys import place
 from editjudge.judges.prompt import completion, messages
-from editjudge.models.chat.chat_model import decode
-from editjudge.models.chat.checkpoint import Precision, load_model
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import Precision, decode, load_model, load_processor
 from editjudge.training.samples import Sample, image_names
 from editjudge.training.settings import SingleEditsSetting, TrainingSetting
 

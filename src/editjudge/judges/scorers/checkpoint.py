@@ -29,9 +29,7 @@ from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
 from editjudge.judges.scorers.model import Head, Looks, ScoringModel, aggregate, embeddings
 from editjudge.judges.styles import ScorerPrompt
-from editjudge.models.chat.chat_model import decode
-from editjudge.models.chat.checkpoint import Precision
-from editjudge.models.chat.processor import load_processor
+from editjudge.models.chat.checkpoint import Precision, decode, load_processor
 from editjudge.vision.loading import NoMemory, within_memory
 
 HEAD, DESCRIPTION, CARD = "head.safetensors", "scorer.json", Path(__file__).with_name("card.md")

@@ -1,17 +1,26 @@
-"""Loading a Qwen3-VL checkpoint from a local folder: safetensors only, no remote code, nothing fetched."""
+"""A Qwen3-VL checkpoint in a local folder: the model, its processor, and which images it can be shown.
+
+Safetensors only, no remote code, nothing fetched.
+"""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
-from transformers import Qwen3VLForConditionalGeneration
+import transformers
+from transformers import AutoProcessor, PreTrainedTokenizerBase, ProcessorMixin, Qwen3VLForConditionalGeneration
+from transformers.image_processing_utils import BaseImageProcessor
 
-from editjudge.core import checkpoints
+from editjudge.core import checkpoints, images
 from editjudge.core.errors import FileError
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LONGEST_ASPECT = 200  # of an image, as transformers takes it
+CHAT: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "?"}]}]
 
 
 def load_model(
@@ -41,3 +50,42 @@ def check_kind(folder: Path) -> None:
         raise FileError(f"{folder} holds no checkpoint: config.json: {error!r:.200}") from error
     if kind != "qwen3_vl":
         raise FileError(f"{folder} holds a {kind} model, not qwen3_vl")
+
+
+class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
+    """transformers' processor less the video part, which needs torchvision. It keeps the name, which is what a
+    checkpoint records.
+    """
+
+    def __init__(
+        self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
+    ) -> None:
+        super().__init__(image_processor, tokenizer, None, chat_template=chat_template)
+
+
+def load_processor(model_dir: str | Path) -> transformers.Qwen3VLProcessor:
+    """The processor of a local Qwen3-VL checkpoint, without torchvision that for images alone.
+
+    FileError: no processor there, or another kind of one (AutoProcessor answers an unknown class with a bare tokenizer
+    and says nothing).
+    """
+    loader = AutoProcessor if find_spec("torchvision") else Qwen3VLProcessor
+    try:
+        processor: ProcessorMixin = loader.from_pretrained(
+            str(model_dir), local_files_only=True, trust_remote_code=False
+        )
+        if isinstance(processor, transformers.Qwen3VLProcessor):
+            processor.apply_chat_template(CHAT, tokenize=False)
+            return processor
+    except Exception as error:  # tokenizers raises Exception itself
+        raise FileError(f"{model_dir} has no processor that can be used: {' '.join(str(error).split())}") from error
+    raise FileError(f"{model_dir} holds a {type(processor).__name__}, not a Qwen3VLProcessor")
+
+
+def decode(data: bytes) -> np.ndarray:
+    """An image that the model can be shown, as uint8 (H, W, 3) in RGB. Raises ImageError for any other."""
+    image = images.decode(data)
+    height, width = image.shape[:2]
+    if max(height, width) > LONGEST_ASPECT * min(height, width):
+        raise images.ImageError(f"{width} x {height} pixels is too long and thin")
+    return image

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -24,9 +24,9 @@ from editjudge.core.settings import section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
 from editjudge.engine.workers import cores, import_ahead, on_devices, processes
-from editjudge.models.chat import logprobs
+from editjudge.models.chat import forms
+from editjudge.models.chat.asking import ChatAsking, ChatTask, EndpointModel, sampling
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply
-from editjudge.models.chat.request import ChatAsking, ChatTask
 from editjudge.models.chat.settings import (
     ChatModelSetting,
     EndpointSetting,
@@ -118,8 +118,6 @@ class Model:
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
             return _in_processes(asking, tasks, self._pool)
-        from editjudge.models.chat.endpoint_model import EndpointModel
-
         if isinstance(self.setting, EndpointSetting):
             return EndpointModel(asking, self.setting.base_url, self.setting.key()).answer_all(tasks)
         named = replace(asking, setting=replace(self.setting, model=self._server.model))
@@ -130,7 +128,7 @@ def model_of(setting: ChatModelSetting) -> list[Any]:
     """What decides a reply beside chat, images and sampling: the model, how it is computed, and the sizes of images."""
     parts: list[Any] = []
     if isinstance(setting, HttpSetting):  # of the code only what is sent, and what is kept of a reply
-        parts += [setting.min_pixels, setting.max_pixels, identity(pictures.__name__, logprobs.__name__)]
+        parts += [setting.min_pixels, setting.max_pixels, identity(pictures.__name__, forms.__name__)]
     if isinstance(setting, EndpointSetting):
         parts += [setting.model]
     if isinstance(setting, LocalSetting):
@@ -194,10 +192,15 @@ def _in_processes(asking: ChatAsking, tasks: Sequence[ChatTask], pool: ProcessPo
 
 
 def _replies(setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatTask]) -> list[RawReply | str]:
-    """In a process: the replies to a chunk, by a model that has seen no other."""
-    from editjudge.models.chat import local_model
+    """In a process: the next replies to a chunk's tasks, by a model that has seen no other."""
+    from editjudge.models.chat.local_model import local_model
 
-    return local_model.replies(setting, form, tasks, _ModelProcess.device)
+    found: list[RawReply | str] = []
+    for tried, group in groupby(tasks, key=lambda task: len(task.said)):
+        same, how = list(group), sampling(setting, form, 0, tried)
+        model = local_model(setting, form, how["temperature"], how.get("seed", setting.seed), _ModelProcess.device)
+        found += model.ask_many([task.question for task in same], [task.number for task in same])
+    return found
 
 
 def name_of(setting: ChatModelSetting) -> str:

@@ -28,8 +28,8 @@ from starlette.routing import Route
 
 from editjudge.core import images
 from editjudge.engine.serving import MAX_DECODED, Batcher, Rejected, Room, decoded_size, invalid, read_body, rejected
-from editjudge.models.chat.chat_model import TOP, Chat, ChatModel, Reply, decode, load
 from editjudge.models.chat.checkpoint import DTYPES
+from editjudge.models.chat.local_model import TOP, Chat, ChatModel, Reply, decode, load
 
 MAX_WAITING = 1024  # requests; more are sent away
 MOST_PARTS = 256  # messages of a request, and parts of a message

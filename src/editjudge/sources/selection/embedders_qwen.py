@@ -13,8 +13,7 @@ from sentence_transformers.base.modules import transformer
 
 from editjudge.core import hub
 from editjudge.engine.workers import end_with_parent
-from editjudge.models.chat.checkpoint import check_kind
-from editjudge.models.chat.processor import Qwen3VLProcessor
+from editjudge.models.chat.checkpoint import Qwen3VLProcessor, check_kind
 
 
 class Embedding(SentenceTransformer):
