@@ -32,13 +32,10 @@ from editjudge.core import images, regions
 from editjudge.engine.workers import cores
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, picture
-from editjudge.measures.annotation.features import FeatureStore
-from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
-from editjudge.vision.encoders import Encoded, HogEncoder
-from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
+from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Encoded, HogEncoder
 from editjudge.vision.segmenters import grabcut
 from tools.trials.random_models import write_clip, write_dinov3, write_lpips
 
@@ -74,10 +71,10 @@ def png(rgb: np.ndarray) -> bytes:
     return images.encode_png(rgb.clip(0, 255).astype(np.uint8))
 
 
-def ours(asking: Asking, recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> list[dict[str, float]]:
+def ours(models: Models, recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> list[dict[str, float]]:
     """The values of each edit, by measure."""
     rows = batch.measure_group(
-        [batch.Original(prompt[0], (BOX,), recipe, tuple(map(batch.Altered, prompt[1])))], asking
+        [batch.Original(prompt[0], (BOX,), recipe, tuple(map(batch.Altered, prompt[1])))], models
     )
     return [{m["measure"]: m["value"] for m in row["measures"]} for row in rows]
 
@@ -128,24 +125,27 @@ def plain_measures(models: Models) -> dict[str, Take]:
 
     def take_emd(first: np.ndarray, second: np.ndarray) -> float:
         one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (first, second))
-        return patches.emd(one, other, models.model("clip").cells(outside, patches.CELL_SHARE))
+        return patches.emd(one, other, models.layout("clip").cells(outside, patches.CELL_SHARE))
 
     def take_published_emd(first: np.ndarray, second: np.ndarray) -> float:
         one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (first, second))
-        cells = models.model("clip").cells(outside, patches.CELL_SHARE)
+        cells = models.layout("clip").cells(outside, patches.CELL_SHARE)
         return patches.emd(one, other, np.ones_like(cells), cells)
 
     def structure(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
             one, other = (features(encoder, rgb).patches for rgb in (first, second))
-            return patches.structure_similarity(one, other, encoder.cells(inside, patches.CELL_SHARE))
+            grid = encoder if isinstance(encoder, HogEncoder) else encoder.grid
+            return patches.structure_similarity(one, other, grid.cells(inside, patches.CELL_SHARE))
 
         return take
 
     def objects(encoder: ClipEncoder | DinoEncoder | HogEncoder) -> Take:
         def take(first: np.ndarray, second: np.ndarray) -> float:
             both = [picture.on_white(rgb, grabcut(rgb, BOX), BOX) for rgb in (first, second)]
-            both = both if isinstance(encoder, HogEncoder) else [picture.at_side(cut, encoder.side) for cut in both]
+            both = (
+                both if isinstance(encoder, HogEncoder) else [picture.at_side(cut, encoder.grid.side) for cut in both]
+            )
             return patches.cosine(*(features(encoder, cut).cls for cut in both))
 
         return take
@@ -166,26 +166,26 @@ def plain_measures(models: Models) -> dict[str, Take]:
     }
 
 
-def asking_of(setting: SlotSetting) -> Asking:
-    return Asking(Models(setting), {"clip": "clip", "dinov3": "dinov3"}, FeatureStore(Path(), 0.0))
+def models_of(setting: SlotSetting) -> Models:
+    return Models(setting, versions={"clip": "clip", "dinov3": "dinov3"})
 
 
 class Process:
     """What each process of ours holds."""
 
-    asking: Asking
+    models: Models
 
 
 def begin(setting: SlotSetting) -> None:
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    Process.asking = asking_of(setting)
+    Process.models = models_of(setting)
 
 
 def one_prompt(recipe: Recipe, prompt: tuple[bytes, list[bytes]]) -> tuple[list[dict[str, float]], float]:
     """The values, and the CPU seconds that they took."""
     start = time.process_time()
-    return ours(Process.asking, recipe, prompt), time.process_time() - start
+    return ours(Process.models, recipe, prompt), time.process_time() - start
 
 
 @pytest.mark.benchmark(group="7 candidates a prompt: CLIP, DINOv3, LPIPS, SSIM")

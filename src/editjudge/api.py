@@ -26,8 +26,8 @@ from editjudge.core.winner import Winner
 from editjudge.engine.workers import OwnProcess
 from editjudge.judges import asking
 from editjudge.judges.protocol import Context, Edit, Judge, Question, Unscored, mirrored
-from editjudge.measures.annotation import direct, slot_settings
-from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.annotation import batch, slot_settings
+from editjudge.measures.annotation.recipe import Recipe, recipe_for, recipe_of
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
 from editjudge.statistics import boards
@@ -142,7 +142,7 @@ class LoadedJudge:
         """Which of two edits is better; see the function `compare`."""
         context = None
         if task is not None:
-            recipe = slot_settings.configured(direct.recipe_of(task), self._measures)
+            recipe = slot_settings.configured(recipe_of(task), self._measures)
             context = Context(recipe, tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in boxes), self._measures)
         pictures = to_bytes(source), to_bytes(a), to_bytes(b)
         [answer] = self._judge.compare([Question("compared", instruction, *pictures, context=context)])
@@ -250,12 +250,12 @@ def measure(
     (0.0, -1)
     """
     setting = slot_setting_of(_settings(params))
-    recipe = direct.recipe_for(list(names), bool(boxes or len(masks)))
+    recipe = recipe_for(list(names), bool(boxes or len(masks)))
     if task:
-        recipe = slot_settings.configured(direct.recipe_of(task), setting)
+        recipe = slot_settings.configured(recipe_of(task), setting)
     try:
         pictures = images.decode(to_bytes(source)), images.decode(to_bytes(edited))
-        values, reasons = direct.measure(*pictures, recipe, tuple(boxes), masks, setting)
+        values, reasons = batch.measure(*pictures, recipe, tuple(boxes), masks, setting)
     except (images.ImageError, ValueError) as error:
         raise UserError(f"nothing can be measured: {error}") from None
     return EditMeasures(values, reasons, {name: DIRECTIONS[name.rpartition(".")[2]] for name in values})
@@ -321,7 +321,7 @@ def slot_setting_of(values: Mapping[str, Any]) -> SlotSetting:
 
 def recipe_asked(task: str | None, names: Sequence[str], regions: object, options: str) -> Recipe:
     """The recipe of a task, or of measures. ParamsError: it must know where the edit is, which these options say."""
-    recipe = direct.recipe_of(task) if task else direct.recipe_for(names, bool(regions))
+    recipe = recipe_of(task) if task else recipe_for(names, bool(regions))
     if not regions and {"image"} != {recipe.changed_area, *dict(recipe.areas)}:
         raise settings.ParamsError(f"these measures need to know where the edit is: {options}")
     return recipe

@@ -15,13 +15,14 @@ from editjudge.core import images, records
 from editjudge.core.params import ParamsError
 from editjudge.editors import procedural as edits
 from editjudge.labels import tiers
-from editjudge.measures.annotation import batch, direct, seen, slot_settings
+from editjudge.measures.annotation import batch, seen, slot_settings
 from editjudge.measures.annotation.picture import SeenImage
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.sources.builtin import scenes
 from editjudge.stages import report
 from editjudge.vision.faces import Face
-from editjudge.vision.shapes import Joints
+from editjudge.vision.pose import Joints
 
 ROOT = Path(__file__).parents[2]
 TASK = "color_alter"
@@ -42,8 +43,9 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     Path("params.yaml").write_text(yaml.safe_dump(values))
     recipe = slot_settings.configured(report.rules_of(values, TASK)[0], SlotSetting())
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
-    asking = direct.asking_of(SlotSetting())
-    metas = batch.measure_group([direct.prompt_of(pair["image"], list(pngs.values()), recipe, boxes)], asking)
+    metas = batch.measure_group(
+        [batch.prompt_of(pair["image"], list(pngs.values()), recipe, boxes)], Models(SlotSetting())
+    )
     found = dict(zip(pngs, metas, strict=True)) | {"broken": batch.failed("candidate: refused")}
     common = {"key": pair["key"], "task": TASK, "damage": None, "source_sha256": "0" * 64, "edit_sha256": None}
     annotations = [common | {"model": model} | meta for model, meta in found.items()]

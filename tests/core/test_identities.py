@@ -8,7 +8,6 @@ import pytest
 from editjudge.core import code
 from editjudge.editors import making, protocol
 from editjudge.editors.procedural import ProceduralEditor
-from editjudge.grounding import detecting
 from editjudge.judges import asking
 from editjudge.judges.scorers import features
 from editjudge.measures.annotation import batch
@@ -16,9 +15,9 @@ from editjudge.models.chat import forms, models
 from editjudge.models.chat.settings import EndpointSetting, TransformersSetting
 from editjudge.models.endpoint import pictures
 from editjudge.photos import locating
-from editjudge.photos import models as photo_models
 from editjudge.sources.selection import embedders
 from editjudge.stages import train_judge, train_scorer
+from editjudge.vision import aesthetics, detectors
 
 ROOTS = {
     "a judge, rater, parser, grounder or captioner in process": [models.LOCAL],
@@ -26,10 +25,9 @@ ROOTS = {
     "a scorer": [asking.CHECKPOINT],
     "a scorer of features": [features.__name__],
     "measures": [batch.__name__],
-    **{f"the model of {slot}": [module] for slot, module in batch.SLOT_MODULES.items()},
     "an embedder": [embedders.__name__],
-    "a detector": [detecting.DETECTORS],
-    "a predictor of aesthetics": [photo_models.LAION],
+    "a detector": [detectors.__name__],
+    "a predictor of aesthetics": [aesthetics.__name__],
     "regions": [locating.__name__],
     "an embedded editor": [ProceduralEditor.__module__, protocol.__name__],
     "a diffusers editor": [making.DIFFUSERS, protocol.__name__],

@@ -13,8 +13,6 @@ from editjudge.core import images, masks, own_regions
 from editjudge.core.regions import mask_box
 from editjudge.core.tables import RowError
 from editjudge.measures.annotation import batch
-from editjudge.measures.annotation.features import FeatureStore
-from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
@@ -105,10 +103,11 @@ def test_a_mask_stands_for_its_box_in_the_areas() -> None:
     edited[17:20, 17:20] = 255 - edited[17:20, 17:20]  # a corner of the box
     recipe = Recipe("own", (("unedit_area", ("delta_e",)), ("edit_area", ("delta_e",))), "edit_area")
     edit, box = batch.Altered(images.encode_png(edited)), mask_box(disc)
-    asking = Asking(Models(SlotSetting()), {}, FeatureStore(None, 0.0))
     prompts = [
         batch.Original(images.encode_png(source), (box,), recipe, (edit,), own) for own in ((), (masks.mask_png(disc),))
     ]
-    boxed, masked = ([m["value"] for m in meta["measures"]] for meta in batch.measure_group(prompts, asking))
+    boxed, masked = (
+        [m["value"] for m in meta["measures"]] for meta in batch.measure_group(prompts, Models(SlotSetting()))
+    )
     assert boxed[0] == 0 < boxed[1]
     assert masked[1] == 0 < masked[0]

@@ -16,7 +16,7 @@ from editjudge.core.errors import UserError
 from editjudge.core.prompts import names
 from editjudge.grounding import prompts
 from editjudge.grounding.prompts import SCHEMAS, grounder_text, read_boxes, read_named
-from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.measures.names import ATTRIBUTES
 
 REPLIES = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/judge_replies"
 SIZE_SENT = (200, 100)

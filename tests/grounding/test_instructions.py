@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from editjudge.grounding.instructions import GRAMMAR, Named, named
-from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.measures.names import ATTRIBUTES
 from editjudge.sources.builtin import scenes
 
 REAL = Path(os.environ.get("EDITJUDGE_SHARED", "../shared")) / "data/instructions"

@@ -40,8 +40,7 @@ from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.styles import style
 from editjudge.labels.rules import PairsSetting, read_rules
-from editjudge.measures.annotation import batch, features, slot_settings, slots
-from editjudge.measures.annotation.looking import Asking
+from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.models.chat.checkpoint import load_model, load_processor
@@ -170,12 +169,12 @@ def benchmark() -> Rows:
 def measured(pair: dict[str, Any], edited: list[bytes]) -> Rows:
     """The measures of some edits of a pair, in this process."""
     its, models = recipe(pair["task"]), section(settings(), "measures", SlotSetting)
-    used = slot_settings.used(its, models)
-    models = slots.resolved(used, models)
-    asking = Asking(slots.Models(models, "cpu"), slots.version(used, models), features.FeatureStore(Path("none"), 0.0))
+    models = slots.check(slot_settings.used(its, models), models)
     boxes = tuple(tuple(region["box"]) for region in pair["regions"])
     its = slot_settings.configured(its, models)
-    return batch.measure_group([batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))], asking)
+    return batch.measure_group(
+        [batch.Original(pair["image"], boxes, its, tuple(map(batch.Altered, edited)))], slots.Models(models)
+    )
 
 
 def _sha256(data: bytes) -> str:

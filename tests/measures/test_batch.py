@@ -31,7 +31,6 @@ from editjudge.engine.unfinished import Unfinished
 from editjudge.grounding.grounded import Grounded
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, features, slot_settings, slots
-from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import OwnSetting, SlotSetting
 from editjudge.measures.annotation.slots import Models
@@ -80,9 +79,10 @@ def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     return [edit.clip(0, 255).astype(np.uint8) for edit in noisy]
 
 
-def asking_of(setting: SlotSetting, store: features.FeatureStore | None = None) -> Asking:
-    nothing = features.FeatureStore(Path(), 0.0)
-    return Asking(Models(setting), {slot: slot for slot in slot_settings.SLOTS}, store or nothing)
+def models_of(setting: SlotSetting, folder: Path) -> Models:
+    """Models that keep features in a folder."""
+    versions = {slot: slot for slot in slot_settings.SLOTS}
+    return Models(setting, versions=versions, store=features.FeatureStore(folder, 1e8))
 
 
 def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Original:
@@ -94,7 +94,7 @@ def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list
 def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
-    rows = batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], asking_of(tiny))
+    rows = batch.measure_group([prompt_of(photo, (BOX,), EVERYTHING, edits)], Models(tiny))
     models = Models(tiny)
     inside = regions.boxes_mask([BOX], *photo.shape[:2])
     for edit, row in zip(edits, rows, strict=True):
@@ -105,13 +105,13 @@ def test_measures_with_models_are_what_each_model_says_of_a_pair_alone(
         distance = models.model("lpips").distances(photo, [pasted])[0] / (~inside).mean()
         assert values["unedit_area", "lpips"] == pytest.approx(distance, abs=1e-5)
         one, other = (models.model("clip").encode([rgb])[0].patches for rgb in (photo, edit))
-        expected = patches.emd(one, other, models.model("clip").cells(~inside, 0.1))
+        expected = patches.emd(one, other, models.model("clip").layout().cells(~inside, 0.1))
         assert values["unedit_area", "emd_both_sides"] == pytest.approx(expected, abs=1e-4)
-        cells = models.model("clip").cells(~inside, 0.1)
+        cells = models.model("clip").layout().cells(~inside, 0.1)
         expected = patches.emd(one, other, np.ones_like(cells), cells)
         assert values["unedit_area", "emd"] == pytest.approx(expected, abs=1e-4)
         one, other = (models.model("dinov3").encode([rgb])[0].patches for rgb in (photo, edit))
-        expected = patches.structure_similarity(one, other, models.model("dinov3").cells(inside, 0.1))
+        expected = patches.structure_similarity(one, other, models.model("dinov3").layout().cells(inside, 0.1))
         assert values["edit_area", "dinov3_structure_similarity"] == pytest.approx(expected, abs=1e-5)
         [first], [second] = models.model("segmenter").masks([photo, edit], [[BOX], [BOX]])
         assert values["edit_area", "iou"] == pytest.approx((first & second).sum() / (first | second).sum(), abs=1e-5)
@@ -131,10 +131,10 @@ def test_features_are_kept_and_give_the_same_values(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
 ) -> None:
     prompts = [prompt_of(photo, (BOX,), EVERYTHING, edits)]
-    first = batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8)))
+    first = batch.measure_group(prompts, models_of(tiny, tmp_path))
     files = len(list(tmp_path.glob("*/*.npz")))
     assert files == 5, "the source and its object by two encoders, its depth; no edit's"
-    near(batch.measure_group(prompts, asking_of(tiny, features.FeatureStore(tmp_path, 1e8))), first)
+    near(batch.measure_group(prompts, models_of(tiny, tmp_path)), first)
     assert len(list(tmp_path.glob("*/*.npz"))) == files
 
 
@@ -173,11 +173,11 @@ def test_a_model_that_refuses_one_image_leaves_the_others(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
     """LPIPS needs 31 pixels a side: of the tiny prompt it has no value, with a reason; the rest is as it was."""
-    asking = asking_of(tiny)
+    models = Models(tiny)
     large, small = photo, photo[:20, :20]
     both = ((large, edits[0]), (small, edits[1][:20, :20]))
     prompts = [prompt_of(rgb, ((2, 2, 9, 9),), EVERYTHING, [edit]) for rgb, edit in both]
-    first, second = batch.measure_group(prompts, asking)
+    first, second = batch.measure_group(prompts, models)
     assert {m["reason"] for m in first["measures"]} == {None}
     reasons = {m["measure"]: m["reason"] for m in second["measures"] if m["value"] is None}
     assert set(reasons) == {"lpips"}
@@ -192,10 +192,10 @@ def test_what_the_instruction_changes_and_a_large_region_are_left_out(photo: np.
         skip_unedited_from=0.9,
     )
     data = images.encode_png(photo)
-    asking = asking_of(SlotSetting())
+    models = Models(SlotSetting())
 
     def names(box: tuple[int, int, int, int], changed: tuple[str, ...]) -> list[str]:
-        [row] = batch.measure_group([batch.Original(data, (box,), rule, (batch.Altered(data, (), changed),))], asking)
+        [row] = batch.measure_group([batch.Original(data, (box,), rule, (batch.Altered(data, (), changed),))], models)
         return [m["measure"] for m in row["measures"]]
 
     assert names(BOX, ()) == ["ssim", "face_ID_sim", "face_texture_color_similarity", "delta_e"]
@@ -292,13 +292,6 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
     assert slot_settings.lacking("face_geometry_L2_distance", without) == ("faces",)
     assert slot_settings.lacking("face_geometry_L2_distance", replace(without, insightface={})) == ()
     assert slot_settings.lacking("face_ID_sim", SlotSetting()) == ()
-
-
-def test_kept_features_depend_on_the_code_that_made_them(tiny: SlotSetting, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = batch._versions(["clip", "segmenter"], SlotSetting(clip=tiny.clip))
-    assert first["segmenter"] == "grabcut"
-    monkeypatch.setitem(batch.SLOT_MODULES, "clip", "editjudge.vision.loading")
-    assert batch._versions(["clip"], SlotSetting(clip=tiny.clip))["clip"] != first["clip"]
 
 
 @pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
@@ -464,7 +457,7 @@ def test_processes_that_feed_one_with_the_models_give_the_same_values(
         taken = batch.measure_all(prompts, fed, cache, "t")
         assert batch.measure_all(prompts, fed, cache, "t") == taken
         assert cache.counts() == {"computed": 6, "reused": 6}
-    alone = batch.measure_group(prompts, asking_of(tiny))
+    alone = batch.measure_group(prompts, Models(tiny))
     near([row for rows in taken for row in rows], alone)
     assert [row["status"] for row in alone] == ["done"] * 4 + ["failed"] * 2
     assert len(list((tmp_path / "work/features").glob("*/*.npz"))) == 10
@@ -487,13 +480,13 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
     recipe = Recipe("t", (("unedit_area", ("emd", "ssim")),), "edit_area")
-    prompts, plenty = [prompt_of(photo, (BOX,), recipe, edits)], asking_of(tiny)
+    prompts, plenty = [prompt_of(photo, (BOX,), recipe, edits)], Models(tiny)
     whole = batch.measure_group(prompts, plenty)
     for most in (3, 0):
-        asking = asking_of(tiny)
-        clip = asking.models.model("clip")
+        models = Models(tiny)
+        clip = models.model("clip")
         clip.model = Scarce(clip.model, most)
-        found = batch.measure_group(prompts, asking)
+        found = batch.measure_group(prompts, models)
         assert clip.batch_size == max(most - 1, 1)
         values = [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in found]
         for row, plain, meta in zip(values, whole, found, strict=True):
@@ -503,7 +496,7 @@ def test_out_of_memory_halves_the_batch_and_then_the_value_is_missing_until_the_
                 assert row["emd"] == (pytest.approx(wanted["emd"], abs=1e-5), None)
             else:
                 assert row["emd"] == (None, "out of memory, even for one at a time")
-            assert batch._lasting(meta) == bool(most), "the next run tries again"
+            assert batch.lacks_memory(meta) == (not most), "the next run tries again"
 
 
 def test_annotations_that_lack_memory_are_unfinished(
@@ -532,10 +525,10 @@ def test_annotations_that_lack_memory_are_unfinished(
     assert annotate.memory_gap(rows).kinds == {"memory": 2}, "boxes that were not found for it, too"
 
     def scarce(prompts: list[batch.Original], setting: SlotSetting, *_: object) -> list[list[dict]]:
-        asking = asking_of(setting)
-        asking.models.model("clip").model = Scarce(asking.models.model("clip").model, 0)
+        models = Models(setting)
+        models.model("clip").model = Scarce(models.model("clip").model, 0)
         own = (replace(prompt, recipe=slot_settings.configured(prompt.recipe, setting)) for prompt in prompts)
-        return [batch.measure_group([prompt], asking) for prompt in own]
+        return [batch.measure_group([prompt], models) for prompt in own]
 
     monkeypatch.setattr(batch, "measure_all", scarce)
     with pytest.raises(Unfinished, match=r"^2 of 3 annotations are missing \(memory: 2\)\. What is finished is kept\."):
@@ -633,9 +626,9 @@ def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> No
     rule = replace(EMBEDDED, image_side=48)
     edit = batch.Altered(images.encode_png(255 - photo), ((0, 0, 20, 20),))
     half = [np.asarray(Image.fromarray(rgb).resize((48, 36), Image.Resampling.BICUBIC)) for rgb in (photo, 255 - photo)]
-    asking = asking_of(SlotSetting())
+    models = Models(SlotSetting())
     recipe = slot_settings.configured(rule, SlotSetting())
-    [row] = batch.measure_group([batch.Original(images.encode_png(photo), (BOX,), recipe, (edit,))], asking)
+    [row] = batch.measure_group([batch.Original(images.encode_png(photo), (BOX,), recipe, (edit,))], models)
     inside = regions.boxes_mask([(15, 10, 33, 26), (0, 0, 10, 10)], 36, 48)
     assert row["edited_area_ratio"] == pytest.approx((18 * 16 + 10 * 10) / 2 / (48 * 36), abs=1e-6)
     assert row["change"] == pytest.approx(pixel.block_delta_e(*map(images.to_lab, half), inside), abs=1e-5)
@@ -648,10 +641,10 @@ def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> No
 def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
     tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
 ) -> None:
-    asking = asking_of(tiny)
+    models = Models(tiny)
     both = ((photo, edits[1]), (edits[0][:, ::-1].copy(), edits[2]))
     prompts = [prompt_of(rgb, (BOX,), EVERYTHING, [edit]) for rgb, edit in both]
-    together = batch.measure_group(prompts, asking)
-    alone = [batch.measure_group([prompt], asking)[0] for prompt in prompts]
+    together = batch.measure_group(prompts, models)
+    alone = [batch.measure_group([prompt], models)[0] for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
         assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

@@ -12,7 +12,6 @@ from skimage.metrics import structural_similarity
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, looking, picture, recipe, table
-from editjudge.measures.annotation.features import FeatureStore
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import AREAS, DIRECTIONS, KINDS
@@ -63,7 +62,7 @@ def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> p
     """The pair, after the embedded models have looked at it."""
     source, other = picture.SeenImage(first, boxes), picture.SeenImage(second, boxes)
     pair = picture.SeenPair(source, other, picture.Areas(source, other.boxes))
-    looking.look([pair], {"masks", "source_boxes"}, looking.Asking(MODELS, {}, FeatureStore(Path(), 0.0)))
+    looking.look([pair], {"masks", "source_boxes"}, MODELS)
     return pair
 
 
@@ -315,3 +314,22 @@ def test_grabcut_finds_a_disc_on_a_plain_ground(rng: np.random.Generator) -> Non
     mask = grabcut(image, (14, 12, 66, 64))
     assert (mask & disc).sum() / (mask | disc).sum() > 0.95
     assert np.array_equal(mask, grabcut(image, (14, 12, 66, 64)))
+
+
+def test_detail_by_hand() -> None:
+    """One white pixel: its own Laplacian is -4 of it, its four neighbours' 1 each."""
+    image = np.zeros((10, 10, 3), np.uint8)
+    image[5, 5] = 255
+    assert pixel.detail(image) == pytest.approx(255**2 * (16 + 4) / 100)
+
+
+def test_blur_and_noise_lose_detail_and_a_shift_does_not() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (96, 80, 3)).astype(np.uint8)
+    photo = cv2.GaussianBlur(noise, (0, 0), 1.0)
+    blurred = cv2.GaussianBlur(photo, (0, 0), 1.5)
+    noisy = np.clip(photo + np.random.default_rng(1).normal(0, 25, photo.shape), 0, 255).astype(np.uint8)
+    shifted = np.roll(photo, 5, axis=1)
+    loss = pixel.detail_loss
+    assert loss(photo, photo) == loss(photo * 0, photo * 0) == 0
+    assert loss(photo, shifted) < 0.1 < 1 < min(loss(photo, blurred), loss(photo, noisy))
+    assert loss(photo, blurred) == pytest.approx(loss(blurred, photo)), "either way round"

@@ -6,16 +6,14 @@ import cv2
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
-from tiny_people import complex_similarity
 
-from editjudge.measures import body, face, hair, identity
-from editjudge.vision import shapes
+from editjudge.measures import people
 from editjudge.vision.faces import Face
 from editjudge.vision.folders import JOINTS
 from editjudge.vision.pose import Joints
 
 
-def noise(rng: np.random.Generator, height: int = face.SIDE, width: int = face.SIDE) -> np.ndarray:
+def noise(rng: np.random.Generator, height: int = people.CROP, width: int = people.CROP) -> np.ndarray:
     return rng.integers(0, 256, (height, width, 3), np.uint8)
 
 
@@ -29,21 +27,15 @@ def person(box: tuple[float, float, float, float], embedding: list[float]) -> Fa
     return Face(box, 1.0, vector / np.linalg.norm(vector), None)
 
 
-# Shapes: similarity and the Procrustes distance.
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 12, 106])
-def test_the_similarity_is_the_least_squares_fit_of_complex_numbers(count: int, rng: np.random.Generator) -> None:
-    points, targets = rng.normal(0, 50, (2, count, 2)) + 100
-    assert shapes.similarity(points, targets) == pytest.approx(complex_similarity(points, targets), abs=1e-8)
+# Shapes.
 
 
 def test_normalized_points_have_no_place_and_size(rng: np.random.Generator) -> None:
     points = rng.normal(0, 10, (12, 2))
-    found = shapes.normalized(points)
+    found = people.normalized(points)
     assert abs(found.mean()) < 1e-12
     assert np.mean(np.abs(found) ** 2) == pytest.approx(1)
-    assert shapes.normalized(points * 3 - [40, 7]) == pytest.approx(found)
+    assert people.normalized(points * 3 - [40, 7]) == pytest.approx(found)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +49,7 @@ def test_normalized_points_have_no_place_and_size(rng: np.random.Generator) -> N
 )
 def test_shapes_that_cannot_be_compared_are_refused(points: np.ndarray, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        shapes.normalized(points)
+        people.normalized(points)
 
 
 # Identity.
@@ -68,25 +60,25 @@ SUBJECT, LEFT, RIGHT = (40.0, 10.0, 80.0, 50.0), (0.0, 10.0, 20.0, 30.0), (100.0
 def test_the_subjects_face_is_the_largest_whose_centre_lies_in_its_box() -> None:
     faces = [person(LEFT, [1, 0]), person(SUBJECT, [0, 1]), person(RIGHT, [1, 1])]
     left, own, right = faces
-    assert identity.subject(faces, None) is own
-    assert identity.subject(faces, (90, 0, 130, 90)) is right
-    assert identity.subject(faces, (-10, 0, 130, 90)) is own  # all three lie in it
-    assert identity.subject(faces, (61, 0, 130, 90)) is right  # half of the subject's, but not its centre
-    assert identity.subject(faces, (0, 0, 30, 90)) is left
-    assert identity.subject(faces, (18, 0, 30, 90)) is None  # touched: a bystander's says nothing
+    assert people.subject(faces, None) is own
+    assert people.subject(faces, (90, 0, 130, 90)) is right
+    assert people.subject(faces, (-10, 0, 130, 90)) is own  # all three lie in it
+    assert people.subject(faces, (61, 0, 130, 90)) is right  # half of the subject's, but not its centre
+    assert people.subject(faces, (0, 0, 30, 90)) is left
+    assert people.subject(faces, (18, 0, 30, 90)) is None  # touched: a bystander's says nothing
     nearly = person((40.0, 10.0, 80.0 + 1e-12, 50.0), [1, 1])  # larger in the last bits alone: the first of equals
-    assert identity.subject([own, nearly], None) is own
+    assert people.subject([own, nearly], None) is own
 
 
 def test_face_id_is_the_cosine_of_the_subjects_faces_and_none_where_it_turned_away() -> None:
     source = [person(SUBJECT, [3, 4]), person(LEFT, [0, 1])]
     edited = [person(LEFT, [0, 1]), person(SUBJECT, [4, 3])]
-    assert identity.face_id_similarity(source, edited, SUBJECT, SUBJECT) == pytest.approx(24 / 25, abs=1e-12)
-    assert identity.face_id_similarity(edited, source, SUBJECT, None) == pytest.approx(24 / 25, abs=1e-12)
+    assert people.face_id_similarity(source, edited, SUBJECT, SUBJECT) == pytest.approx(24 / 25, abs=1e-12)
+    assert people.face_id_similarity(edited, source, SUBJECT, None) == pytest.approx(24 / 25, abs=1e-12)
     with pytest.raises(ValueError, match="no face of the subject in the edited image"):
-        identity.face_id_similarity(source, edited[:1], SUBJECT, SUBJECT)
+        people.face_id_similarity(source, edited[:1], SUBJECT, SUBJECT)
     with pytest.raises(ValueError, match="no face of the subject in the source image"):
-        identity.face_id_similarity([], edited, SUBJECT, SUBJECT)
+        people.face_id_similarity([], edited, SUBJECT, SUBJECT)
 
 
 def test_background_faces_are_matched_by_place_and_count_zero_without_a_match() -> None:
@@ -95,35 +87,35 @@ def test_background_faces_are_matched_by_place_and_count_zero_without_a_match() 
     away = person((100.0, 30.0, 125.0, 55.0), [1, 0])  # IoU with RIGHT: 5 / 45
     edited = [away, person(SUBJECT, [0, 1]), moved]
     boxes = [SUBJECT, SUBJECT]
-    assert identity.background_similarity(source, edited, boxes) == pytest.approx(24 / 25 / 2, abs=1e-12)
-    assert identity.background_similarity(source, source, boxes) == pytest.approx(1)
-    assert identity.background_similarity(source, edited[1:2], boxes) == 0
-    assert identity.background_similarity(source, [], boxes) == 0
+    assert people.background_similarity(source, edited, boxes) == pytest.approx(24 / 25 / 2, abs=1e-12)
+    assert people.background_similarity(source, source, boxes) == pytest.approx(1)
+    assert people.background_similarity(source, edited[1:2], boxes) == 0
+    assert people.background_similarity(source, [], boxes) == 0
     for faces, given in ((source[:1], boxes), ([], boxes), (source, [(0, 0, 60, 60), (70, 0, 130, 60)])):
         with pytest.raises(ValueError, match="beside the subject's"):  # between two boxes lie the subject's, too
-            identity.background_similarity(faces, edited, given)
+            people.background_similarity(faces, edited, given)
     with pytest.raises(ValueError, match="no box"):
-        identity.background_similarity(source, edited, [])
+        people.background_similarity(source, edited, [])
 
 
 @pytest.mark.parametrize("iou", [0.3, 0.31])
 def test_the_least_overlap_of_a_match_is_above_the_limit(iou: float) -> None:
     source = [person((0.0, 0, 100, 100), [1, 0])]
     edited = [person((0.0, 0.0, 100.0, 100 * iou), [1, 0])]  # inside of the first: the IoU is its share
-    assert identity.background_similarity(source, edited, [(200, 0, 400, 200)]) == pytest.approx(float(iou > 0.3))
+    assert people.background_similarity(source, edited, [(200, 0, 400, 200)]) == pytest.approx(float(iou > 0.3))
 
 
 def test_best_match_is_of_the_surest_face_in_each_box_and_0_without_faces_in_the_edit() -> None:
     small = Face((42.0, 12.0, 50.0, 20.0), 3.0, np.array([0.6, 0.8]), None)
     source = [person(SUBJECT, [1, 0]), small, person(RIGHT, [0, 1]), person(LEFT, [-1, 0])]
     edited = [person((300.0, 0, 320, 20), [1, 0])]
-    assert identity.best_match_similarity(source, edited, [SUBJECT, RIGHT]) == pytest.approx((0.6 + 0.0) / 2)
-    assert identity.best_match_similarity(source, edited, [LEFT]) == 0  # a cosine of -1
-    assert identity.best_match_similarity(source, source, [SUBJECT, RIGHT]) == pytest.approx(1)
-    assert identity.best_match_similarity(source, [], [SUBJECT]) == 0
+    assert people.best_match_similarity(source, edited, [SUBJECT, RIGHT]) == pytest.approx((0.6 + 0.0) / 2)
+    assert people.best_match_similarity(source, edited, [LEFT]) == 0  # a cosine of -1
+    assert people.best_match_similarity(source, source, [SUBJECT, RIGHT]) == pytest.approx(1)
+    assert people.best_match_similarity(source, [], [SUBJECT]) == 0
     for boxes, said in (([SUBJECT, (200, 0, 210, 9)], "no face in a box"), ([], "no box")):
         with pytest.raises(ValueError, match=said):
-            identity.best_match_similarity(source, edited, boxes)
+            people.best_match_similarity(source, edited, boxes)
 
 
 # The face's shape and skin.
@@ -133,20 +125,24 @@ def test_geometry_sees_neither_place_nor_size_nor_turn_but_a_mirror(rng: np.rand
     first = rng.normal(0, 20, (106, 2))
     second = first + rng.normal(0, 3, first.shape)
     turn = np.array([[np.cos(2), -np.sin(2)], [np.sin(2), np.cos(2)]])
-    distance = face.geometry(first, second)
-    assert face.geometry(first, 3 * first @ turn.T + [40, -7]) == pytest.approx(0, abs=1e-9)
-    assert face.geometry(first, 0.2 * second @ turn.T - 90) == pytest.approx(distance, abs=1e-9)
-    assert face.geometry(second, first) == pytest.approx(distance, abs=1e-9)
-    assert face.geometry(first, first * [-1, 1]) > 5 * distance > 0
+    distance = people.face_geometry(first, second)
+    assert people.face_geometry(first, 3 * first @ turn.T + [40, -7]) == pytest.approx(0, abs=1e-9)
+    assert people.face_geometry(first, 0.2 * second @ turn.T - 90) == pytest.approx(distance, abs=1e-9)
+    assert people.face_geometry(second, first) == pytest.approx(distance, abs=1e-9)
+    assert people.face_geometry(first, first * [-1, 1]) > 5 * distance > 0
     one, other = ((points - points.mean(0)) / np.linalg.norm(points - points.mean(0)) for points in (first, second))
     matrix = Rotation.align_vectors(np.pad(one, ((0, 0), (0, 1))), np.pad(other, ((0, 0), (0, 1))))[0].as_matrix()
     assert distance == pytest.approx(np.linalg.norm(one - other @ matrix[:2, :2].T, axis=1).mean(), abs=1e-9)
     for pair in ((None, first), (first, None)):
         with pytest.raises(ValueError, match="no landmarks"):
-            face.geometry(*pair)
+            people.face_geometry(*pair)
 
 
-TEXTURES = [(face.high_frequency_difference, 0), (face.color_similarity, 1), (face.energy_ratio, 1)]
+TEXTURES = [
+    (people.face_high_frequency_difference, 0),
+    (people.face_color_similarity, 1),
+    (people.face_energy_ratio, 1),
+]
 
 
 @pytest.mark.parametrize(("measure", "best"), TEXTURES, ids=lambda value: getattr(value, "__name__", None))
@@ -161,19 +157,19 @@ def test_texture_measures_are_best_for_one_face_and_symmetric(
 
 
 def test_faces_without_texture_are_refused(rng: np.random.Generator) -> None:
-    flat, crop = np.full((face.SIDE, face.SIDE, 3), 90, np.uint8), noise(rng)
-    assert face.energy_ratio(flat, crop) == 0
+    flat, crop = np.full((people.CROP, people.CROP, 3), 90, np.uint8), noise(rng)
+    assert people.face_energy_ratio(flat, crop) == 0
     with pytest.raises(ValueError, match="without texture"):
-        face.energy_ratio(flat, flat)
+        people.face_energy_ratio(flat, flat)
 
 
 def test_a_face_is_cropped_with_a_margin_of_whole_pixels_clipped_to_the_image(photo: np.ndarray) -> None:
-    cut = face.crop(photo, (-20.0, 10.0, 40.0, 58.0))
-    assert cut.shape == (face.SIDE, face.SIDE, 3)
-    wanted = cv2.resize(photo[6:62, :46], (face.SIDE, face.SIDE), interpolation=cv2.INTER_LINEAR)
+    cut = people.face_crop(photo, (-20.0, 10.0, 40.0, 58.0))
+    assert cut.shape == (people.CROP, people.CROP, 3)
+    wanted = cv2.resize(photo[6:62, :46], (people.CROP, people.CROP), interpolation=cv2.INTER_LINEAR)
     assert np.array_equal(cut, wanted)
     with pytest.raises(ValueError, match="no area inside"):
-        face.crop(photo, (200.0, 0.0, 220.0, 20.0))
+        people.face_crop(photo, (200.0, 0.0, 220.0, 20.0))
 
 
 # Hair.
@@ -187,7 +183,7 @@ def hairy(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return first, second, disc(90, 110, 30), second_hair
 
 
-HAIR = [hair.color_distance, hair.texture_energy_difference, hair.high_frequency_difference]
+HAIR = [people.hair_color_distance, people.hair_texture_energy_difference, people.hair_high_frequency_difference]
 
 
 @pytest.mark.parametrize("measure", HAIR, ids=lambda value: value.__name__)
@@ -220,7 +216,7 @@ def test_smooth_hair_differs_from_rough_hair(rng: np.random.Generator) -> None:
         assert measure(flat, flat, first_hair, first_hair) == 0
 
 
-# The body.
+# The people.
 
 
 def pose(rng: np.random.Generator, hidden: tuple[int, ...] = ()) -> Joints:
@@ -240,12 +236,12 @@ def test_the_pose_error_is_the_mean_distance_of_the_joints_seen_in_both_without_
     both = [n for n in range(12) if n not in (0, 3, 7)]
     centred = [own.points[both] - own.points[both].mean(0) for own in (first, second)]
     one, other = (own / np.sqrt((own**2).sum(1).mean()) for own in centred)
-    error = body.pose_position_error(*points_and_seen(first, second))
+    error = people.pose_position_error(*points_and_seen(first, second))
     assert error == pytest.approx(np.linalg.norm(one - other, axis=1).mean(), abs=1e-9)
     moved = Joints(first.points * 0.5 + 7, first.scores)
-    assert body.pose_position_error(*points_and_seen(first, moved)) == pytest.approx(0, abs=1e-9)
+    assert people.pose_position_error(*points_and_seen(first, moved)) == pytest.approx(0, abs=1e-9)
     turned = Joints(first.points @ [[0, 1], [-1, 0]], first.scores)
-    assert body.pose_position_error(*points_and_seen(first, turned)) > 0.3
+    assert people.pose_position_error(*points_and_seen(first, turned)) > 0.3
 
 
 def test_a_joint_was_found_from_a_score_of_three_tenths() -> None:
@@ -257,9 +253,9 @@ def test_fewer_than_three_joints_in_both_are_no_pose(rng: np.random.Generator) -
     first, second = pose(rng, tuple(range(5))), pose(rng, tuple(range(7, 12)))
     mask = disc(120, 120, 30)
     with pytest.raises(ValueError, match="2 joints were seen in both images, fewer than 3"):
-        body.pose_position_error(*points_and_seen(first, second))
+        people.pose_position_error(*points_and_seen(first, second))
     with pytest.raises(ValueError, match="2 joints were seen in both images, fewer than 3"):
-        body.shape_iou(mask, mask, *points_and_seen(first, second))
+        people.shape_iou(mask, mask, *points_and_seen(first, second))
 
 
 def test_silhouettes_are_compared_without_place_and_size(rng: np.random.Generator) -> None:
@@ -268,12 +264,12 @@ def test_silhouettes_are_compared_without_place_and_size(rng: np.random.Generato
     larger = np.zeros((320, 300), bool)
     larger[20:300, 40:280] = mask.repeat(2, 0).repeat(2, 1)
     moved = Joints(joints.points * 2 + [40.5, 20.5], joints.scores)  # a pixel's centre is its corner and a half
-    found = body.shape_iou(mask, larger, *points_and_seen(joints, moved))
+    found = people.shape_iou(mask, larger, *points_and_seen(joints, moved))
     assert found > 0.95
     other = np.roll(larger, 40, 1)  # away from its joints
-    assert body.shape_iou(mask, other, *points_and_seen(joints, moved)) < found - 0.2
+    assert people.shape_iou(mask, other, *points_and_seen(joints, moved)) < found - 0.2
     hidden = Joints(moved.points, np.where(np.arange(12) == 4, 0.1, 0.9))
-    assert body.shape_iou(mask, larger, *points_and_seen(joints, hidden)) > 0.95  # both without that wrist
+    assert people.shape_iou(mask, larger, *points_and_seen(joints, hidden)) > 0.95  # both without that wrist
 
 
 def test_empty_silhouettes_are_refused(rng: np.random.Generator) -> None:
@@ -283,7 +279,7 @@ def test_empty_silhouettes_are_refused(rng: np.random.Generator) -> None:
         ((mask, mask & False), "no body in the edited"),
     ):
         with pytest.raises(ValueError, match=said):
-            body.shape_iou(*pair, *points_and_seen(joints, joints))
+            people.shape_iou(*pair, *points_and_seen(joints, joints))
 
 
 def test_appearance_is_the_cosine_of_the_bodys_mean_features(rng: np.random.Generator) -> None:
@@ -291,11 +287,11 @@ def test_appearance_is_the_cosine_of_the_bodys_mean_features(rng: np.random.Gene
     cells, others = rng.random((2, 49)) < 0.4
     means = [sum(features[n] for n in np.flatnonzero(own)) for features, own in ((first, cells), (second, others))]
     expected = sum(means[0] * means[1]) / np.sqrt(sum(means[0] ** 2) * sum(means[1] ** 2))
-    assert body.appearance_cosine(first, second, cells, others) == pytest.approx(expected, abs=1e-12)
-    assert body.appearance_cosine(second, first, others, cells) == pytest.approx(expected, abs=1e-12)
-    assert body.appearance_cosine(first, first, cells, cells) == pytest.approx(1)
+    assert people.appearance_cosine(first, second, cells, others) == pytest.approx(expected, abs=1e-12)
+    assert people.appearance_cosine(second, first, others, cells) == pytest.approx(expected, abs=1e-12)
+    assert people.appearance_cosine(first, first, cells, cells) == pytest.approx(1)
     outside = np.where(others[:, None], second, 9.0)
-    assert body.appearance_cosine(first, outside, cells, others) == pytest.approx(expected, abs=1e-12)
+    assert people.appearance_cosine(first, outside, cells, others) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_body_that_no_patch_shows_is_refused(rng: np.random.Generator) -> None:
@@ -306,17 +302,17 @@ def test_a_body_that_no_patch_shows_is_refused(rng: np.random.Generator) -> None
         (features * 0, cells, cells, "features are zero"),
     ):
         with pytest.raises(ValueError, match=said):
-            body.appearance_cosine(features, edited, own, other)
+            people.appearance_cosine(features, edited, own, other)
 
 
 def test_the_clothed_body_is_without_hair_and_padded_face() -> None:
     silhouette = np.ones((40, 40), bool)
     own_hair = np.zeros((40, 40), bool)
     own_hair[:3] = True
-    clothed = body.clothed(silhouette, own_hair, (10.0, 10.0, 20.0, 20.0))
+    clothed = people.clothed(silhouette, own_hair, (10.0, 10.0, 20.0, 20.0))
     expected = silhouette.copy()
     expected[:3] = False
     expected[7:23, 7:23] = False
     assert np.array_equal(clothed, expected)
-    assert np.array_equal(body.clothed(silhouette, ~silhouette, None), silhouette)
+    assert np.array_equal(people.clothed(silhouette, ~silhouette, None), silhouette)
     assert silhouette.all()

@@ -13,8 +13,7 @@ from editjudge.core.lined_yaml import FileError, read_lined
 from editjudge.grounding import instructions
 from editjudge.grounding.prompts import load_grounder, load_parser
 from editjudge.measures.annotation.recipe import load_recipe
-from editjudge.measures.attributes import MEASURES as ATTRIBUTES
-from editjudge.measures.names import KINDS
+from editjudge.measures.names import ATTRIBUTES, KINDS
 from editjudge.sources.formats import NAMES
 
 ROOT = Path(__file__).parents[2]

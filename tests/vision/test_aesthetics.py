@@ -10,8 +10,8 @@ from tiny_towers import clip_folder, laion_head
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import aesthetics
-from editjudge.vision.aesthetics_laion import LaionPredictor
-from editjudge.vision.towers import ClipTowers
+from editjudge.vision.aesthetics import LaionPredictor
+from editjudge.vision.encoders import ClipTowers
 
 
 def test_colourfulness_is_the_published_formula(photo: np.ndarray) -> None:

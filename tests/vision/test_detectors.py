@@ -11,7 +11,7 @@ from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders, loading
-from editjudge.vision.detectors import GroundingDino, _kept
+from editjudge.vision.detectors import GroundingDino, by_name, kept
 
 WHERE = "grounding.grounder.model"
 NAMES = [("Red square", "blue cup"), ("the main person",), ("cup.", "green?", "yellow object")]
@@ -73,11 +73,12 @@ def test_a_name_has_its_tokens_surest_boxes_above_the_threshold() -> None:
     scores[3, 4] = 0.3
     scores[4, 2] = 0.7
     boxes = np.array([[0, 0, 0.5, 0.5], [0.2, 0.2, 0.6, 0.9], [0.6, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0.5, 0.49]])
-    found = _kept(scores, boxes, ids, 1012, threshold=0.3, overlap=0.8)
+    of_names = by_name(scores, ids, 1012)
+    found = kept(of_names, boxes, threshold=0.3, overlap=0.8)
     assert [(each.label, each.score) for each in found] == [(0, 0.9), (0, 0.6), (1, 0.8)]
     assert found[2].box == (0.2, 0.2, 0.6, 0.9)
-    assert [each.score for each in _kept(scores, boxes, ids, 1012, 0.3, 1.0)] == [0.9, 0.7, 0.6, 0.8]
-    assert [each.score for each in _kept(scores, boxes, ids, 1012, 0.75, 1.0)] == [0.9, 0.8]
+    assert [each.score for each in kept(of_names, boxes, 0.3, 1.0)] == [0.9, 0.7, 0.6, 0.8]
+    assert [each.score for each in kept(of_names, boxes, 0.75, 1.0)] == [0.9, 0.8]
 
 
 def test_names_that_are_too_long_and_images_too_slender_fail_by_themselves(folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_towers import owlv2_folder
 
-from editjudge.vision.detectors_owl import Owlv2
+from editjudge.vision.detectors import Owlv2
 
 
 def test_boxes_are_those_of_the_model_in_the_images_own_shares(tmp_path: Path, rng: np.random.Generator) -> None:

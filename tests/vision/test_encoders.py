@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from skimage.feature import hog as skimage_hog
 from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
 
-from editjudge.vision import resizing
-from editjudge.vision.encoders import Grid, hog
-from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
+from editjudge.measures.annotation.picture import cubic
+from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid, hog
 
 SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
 
@@ -120,9 +119,9 @@ def test_a_change_outside_the_patches_cells_is_seen_in_the_right_cell(dino_folde
     encoder = DinoEncoder("measures.dinov3.model", str(dino_folder))
     region = np.zeros((40, 160), bool)
     region[:5, :20] = True
-    assert np.flatnonzero(encoder.cells(region, 0.1)).tolist() == [0]
+    assert np.flatnonzero(encoder.layout().cells(region, 0.1)).tolist() == [0]
     region[-5:, -20:] = True
-    assert np.flatnonzero(encoder.cells(region, 0.1)).tolist() == [0, 15]
+    assert np.flatnonzero(encoder.layout().cells(region, 0.1)).tolist() == [0, 15]
 
 
 @settings(max_examples=40, deadline=None)
@@ -148,6 +147,6 @@ def test_cells_are_those_of_the_boxes_scaled_and_cut_to_whole_pixels(
 def test_objects_grow_by_the_cubic_of_opencv(side: int, rng: np.random.Generator) -> None:
     square = rng.integers(0, 256, (side, side, 3), np.uint8)
     wanted = cv2.resize(square.astype(np.float64), (224, 224), interpolation=cv2.INTER_CUBIC).clip(0, 255)
-    found = resizing.cubic(square, 224)
+    found = cubic(square, 224)
     assert np.abs(found - wanted).max() <= 0.51
     assert side < 224 or np.array_equal(found, square)

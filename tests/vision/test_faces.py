@@ -9,7 +9,7 @@ from skimage import data
 
 from editjudge.core import images
 from editjudge.core.regions import overlaps
-from editjudge.measures import identity
+from editjudge.measures import people
 from editjudge.vision.faces import CROP, GRID, PATTERNS, LbpFaces, described, grouped
 
 
@@ -44,15 +44,15 @@ def test_the_same_person_is_more_alike_than_another(faces: LbpFaces, astronaut: 
     edits = [images.jpeg_roundtrip(astronaut, 40), (astronaut * 0.6).astype(np.uint8), np.roll(astronaut, 9, 1)]
     [other] = faces.find([astronaut[:, ::-1].copy()])  # mirrored: another face to a grid of patterns
     [source], *edited = faces.find([astronaut, *edits])
-    cosines = [identity.face_id_similarity([source], found, None, None) for found in edited]
-    assert min(cosines) > identity.face_id_similarity([source], other, None, None) + 0.05
-    assert identity.face_id_similarity([source], [source], None, None) == pytest.approx(1)
+    cosines = [people.face_id_similarity([source], found, None, None) for found in edited]
+    assert min(cosines) > people.face_id_similarity([source], other, None, None) + 0.05
+    assert people.face_id_similarity([source], [source], None, None) == pytest.approx(1)
 
 
 def test_a_face_is_less_itself_the_more_it_is_blurred(faces: LbpFaces, astronaut: np.ndarray) -> None:
     blurred = [cv2.GaussianBlur(astronaut, (0, 0), sigma) for sigma in (0.5, 1, 2)]
     source, *edited = faces.find([astronaut, *blurred])
-    cosines = [identity.face_id_similarity(source, found, None, None) for found in edited]
+    cosines = [people.face_id_similarity(source, found, None, None) for found in edited]
     assert all(first > second for first, second in pairwise([1.0, *cosines]))
 
 

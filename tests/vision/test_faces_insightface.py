@@ -21,9 +21,9 @@ from tiny_people import (
 
 from editjudge.core import params
 from editjudge.core.settings import read
-from editjudge.measures import identity
-from editjudge.vision import faces_insightface
-from editjudge.vision.faces_insightface import InsightFaces, InsightFaceSetting, decoded, letterboxed
+from editjudge.measures import people
+from editjudge.vision import faces
+from editjudge.vision.faces import InsightFaces, InsightFaceSetting, decoded, letterboxed
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_embeddings_are_of_the_crop_aligned_by_the_five_points(folder: Path, cro
     assert first.box[1] == pytest.approx((16 - 8) * height / (height // 2), abs=1e-4)
     assert first.embedding == pytest.approx(expected[0], abs=1e-5)
     assert second.embedding == pytest.approx(expected[1], abs=1e-5)
-    cosine = identity.face_id_similarity([first], [second], None, None)
+    cosine = people.face_id_similarity([first], [second], None, None)
     assert cosine == pytest.approx(expected[0] @ expected[1], abs=1e-5)
     assert 0 < cosine < 0.999
 
@@ -94,9 +94,9 @@ def test_faces_do_not_depend_on_the_batch(
     backend = InsightFaces("measures.faces", setting(tmp_path, landmarks="none", batch_size=size))
     alone = [InsightFaces("measures.faces", setting(folder)).find([rgb])[0] for rgb in pictures]
     together = backend.find(pictures)
-    assert [len(faces) for faces in together] == [2, 0, 2, 2]
-    for faces, expected in zip(together, alone, strict=True):
-        for face, other in zip(faces, expected, strict=True):
+    assert [len(own) for own in together] == [2, 0, 2, 2]
+    for own, expected in zip(together, alone, strict=True):
+        for face, other in zip(own, expected, strict=True):
             assert face.box == other.box
             assert face.embedding == pytest.approx(other.embedding, abs=1e-6)
             assert face.landmarks is None
@@ -215,7 +215,7 @@ def test_a_wrong_setting_or_missing_file_is_one_error_by_name(
     folder: Path, given: dict[str, object], said: str
 ) -> None:
     with pytest.raises(params.ParamsError, match=said):
-        faces_insightface.check("measures.faces", setting(folder, **given), "cpu")
+        faces.check_insightface("measures.faces", setting(folder, **given), "cpu")
 
 
 def broken(path: Path) -> None:
@@ -247,7 +247,7 @@ def test_faces_run_on_the_gpu_that_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
     for device, number in (("cuda:3", 3), ("cuda", 0)):
-        assert faces_insightface._providers("measures.faces", device)[0] == (there[0], {"device_id": number})
+        assert faces._providers("measures.faces", device)[0] == (there[0], {"device_id": number})
 
 
 def test_on_a_gpu_faces_run_with_pypis_onnxruntime_too(folder: Path, crowd: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
-from editjudge.vision.encoders_transformers import ClipEncoder
+from editjudge.vision.encoders import ClipEncoder
 
 WHERE = "measures.clip.model"
 

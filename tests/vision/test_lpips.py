@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import lpips
-from editjudge.vision.lpips_torch import Lpips
+from editjudge.vision.lpips import Lpips
 from tools import convert_lpips
 from tools.convert_lpips import convert
 

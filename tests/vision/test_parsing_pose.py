@@ -15,8 +15,8 @@ from transformers import SegformerForSemanticSegmentation, SegformerImageProcess
 
 from editjudge.core import params
 from editjudge.vision import folders
-from editjudge.vision.parsing import FaceParser
 from editjudge.vision.pose import VitPose
+from editjudge.vision.segmenters import FaceParser
 
 
 def textured(rng: np.random.Generator, height: int, width: int) -> np.ndarray:

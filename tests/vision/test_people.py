@@ -1,7 +1,5 @@
 """The measures of people from encoded images to values: every backend's real code, on small random models."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -10,16 +8,15 @@ from skimage import data
 from tiny_people import Peaks, write_buffalo, write_detector, write_parser, write_pose
 
 from editjudge.core import images
-from editjudge.measures import attributes, body, hair, identity
-from editjudge.measures.annotation import batch, features, slot_settings
-from editjudge.measures.annotation.looking import Asking
+from editjudge.measures import people
+from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
-from editjudge.measures.names import DIRECTIONS
+from editjudge.measures.names import ATTRIBUTES, DIRECTIONS
 
 PERSON = (24, 24, 176, 192)
-OF_ATTRIBUTES = tuple(name for names in attributes.MEASURES.values() for name in names)
+OF_ATTRIBUTES = tuple(name for names in ATTRIBUTES.values() for name in names)
 EVERYTHING = Recipe(
     "t", (("unedit_area", ("bg_faceID_sim",)), ("edit_area", ("max_match_face_ID_sim", *OF_ATTRIBUTES))), "edit_area"
 )
@@ -59,9 +56,8 @@ def source(rng: np.random.Generator) -> np.ndarray:
 
 
 def take(models: Models, source: np.ndarray, edits: list[np.ndarray], changed: tuple[str, ...] = ()) -> list[dict]:
-    asking = Asking(models, dict.fromkeys(slot_settings.SLOTS, "x"), features.FeatureStore(Path(), 0.0))
     asked = tuple(batch.Altered(images.encode_png(edit), (), changed) for edit in edits)
-    rows = batch.measure_group([batch.Original(images.encode_png(source), (PERSON,), EVERYTHING, asked)], asking)
+    rows = batch.measure_group([batch.Original(images.encode_png(source), (PERSON,), EVERYTHING, asked)], models)
     assert [row["status"] for row in rows] == ["done"] * len(edits)
     return [{m["measure"]: (m["value"], m["reason"]) for m in row["measures"]} for row in rows]
 
@@ -82,13 +78,13 @@ def test_values_are_those_of_what_each_model_sees(models: Models, source: np.nda
     edit = (source * 0.8 + 20).astype(np.uint8)
     [values] = take(models, source, [edit])
     faces = models.model("faces").find([source, edit])
-    first, second = (identity.known_subject(own, PERSON, "") for own in faces)
+    first, second = (people.known_subject(own, PERSON, "") for own in faces)
     hairs = models.model("parsing").hair([source, edit], [first.box, second.box])
     joints = models.model("pose").joints([source, edit], [PERSON, PERSON])
     expected = {
         "face_ID_sim": first.embedding @ second.embedding,
-        "hair_color_distance": hair.color_distance(*map(cut, (source, edit, *hairs))),
-        "body_pose_position_error": body.pose_position_error(*(j.points for j in joints), *(j.seen for j in joints)),
+        "hair_color_distance": people.hair_color_distance(*map(cut, (source, edit, *hairs))),
+        "body_pose_position_error": people.pose_position_error(*(j.points for j in joints), *(j.seen for j in joints)),
     }
     for name, value in expected.items():
         assert values[name][0] == pytest.approx(value, abs=1e-5)
@@ -119,12 +115,12 @@ def test_an_edit_without_faces_is_unscored_with_a_reason_and_the_rest_is_measure
     assert kept["face_ID_sim"] == (1.0, None)
 
 
-@pytest.mark.parametrize("attribute", list(attributes.MEASURES))
+@pytest.mark.parametrize("attribute", list(ATTRIBUTES))
 def test_measures_of_an_attribute_that_is_to_change_are_left_out(
     models: Models, source: np.ndarray, attribute: str
 ) -> None:
     [values] = take(models, source, [source], (attribute,))
-    left = set(OF_ATTRIBUTES) - set(attributes.MEASURES[attribute])
+    left = set(OF_ATTRIBUTES) - set(ATTRIBUTES[attribute])
     assert set(values) == left | {"bg_faceID_sim", "max_match_face_ID_sim"}
 
 
@@ -133,11 +129,11 @@ def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() ->
     rng = np.random.default_rng(0)
     edits = [(rgb + rng.normal(0, sigma, rgb.shape)).clip(0, 255).astype(np.uint8) for sigma in (2, 6, 18)]
     recipe = Recipe(
-        "t", (("image", ("face_ID_sim", *attributes.MEASURES["face_texture"], "face_geometry_L2_distance")),), "image"
+        "t", (("image", ("face_ID_sim", *ATTRIBUTES["face_texture"], "face_geometry_L2_distance")),), "image"
     )
-    asking = Asking(Models(SlotSetting(device="cpu")), {"faces": "lbp"}, features.FeatureStore(Path(), 0.0))
+    models = Models(SlotSetting(device="cpu"))
     asked = tuple(batch.Altered(images.encode_png(edit)) for edit in edits)
-    rows = batch.measure_group([batch.Original(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], asking)
+    rows = batch.measure_group([batch.Original(images.encode_png(rgb), ((40, 30, 190, 200),), recipe, asked)], models)
     for n, name in enumerate(recipe.areas[0][1][:-1]):
         values = [row["measures"][n]["value"] * DIRECTIONS[name] for row in rows]
         assert values == sorted(values, reverse=True), name

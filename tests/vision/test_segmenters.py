@@ -11,8 +11,7 @@ from transformers import Sam2Model
 from editjudge.core.params import ParamsError
 from editjudge.core.regions import Box
 from editjudge.measures.pixel import iou
-from editjudge.vision.segmenters import GrabCut
-from editjudge.vision.segmenters_sam2 import Sam2Segmenter
+from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
 
 WHERE = "measures.sam2.model"
 BOXES: list[list[Box]] = [

@@ -21,20 +21,20 @@ import torch
 from PIL import Image
 
 from editjudge.core import regions
-from editjudge.measures import body, face, hair, identity, patches, pixel
+from editjudge.measures import patches, people, pixel
 from editjudge.measures.annotation import looking, picture
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.annotation.table import TABLE
-from editjudge.vision import depth, encoders, encoders_transformers, faces, lpips
+from editjudge.vision import depth, encoders, faces, lpips
 
 # The published measure: how ours is taken of a Case. Adapt this dict, and nothing else, when our functions move.
 OURS: dict[str, Callable[["Case"], Any]] = {
     "L_channel_ssim": lambda c: pixel.l_channel_ssim(*map(pixel.lightness, (c.source, c.edited)), c.area),
-    "bg_faceID_sim": lambda c: identity.background_similarity(*c.faces, c.boxes),
-    "body_appearance_dino_cosine_sim": lambda c: body.appearance_cosine(*c.tokens("crop_dino"), *c.body_cells),
-    "body_pose_position_error": lambda c: body.pose_position_error(*c.joints, *c.seen),
-    "body_shape_iou": lambda c: body.shape_iou(*c.clothed(), *c.joints, *c.seen),
+    "bg_faceID_sim": lambda c: people.background_similarity(*c.faces, c.boxes),
+    "body_appearance_dino_cosine_sim": lambda c: people.appearance_cosine(*c.tokens("crop_dino"), *c.body_cells),
+    "body_pose_position_error": lambda c: people.pose_position_error(*c.joints, *c.seen),
+    "body_shape_iou": lambda c: people.shape_iou(*c.clothed(), *c.joints, *c.seen),
     "cells_body_edited": lambda c: cells_text(c.body_cells[1]),
     "cells_body_source": lambda c: cells_text(c.body_cells[0]),
     "cells_clip_unedit": lambda c: cells_text(grid_cells(c.area, 7)),
@@ -44,30 +44,30 @@ OURS: dict[str, Callable[["Case"], Any]] = {
     "edited_area_ratio": lambda c: c.pair.edited_area_ratio,
     "emd": lambda c: emd(c.tokens("clip"), grid_cells(c.area, 7), c.measure["sides"]),
     "emd_both_sides": lambda c: emd(c.tokens("clip"), grid_cells(c.area, 7), c.measure["sides"]),
-    "face_ID_sim": lambda c: identity.face_id_similarity(*c.faces, c.box("source"), c.box("edited")),
-    "face_geometry_L2_distance": lambda c: face.geometry(*c.landmarks),
-    "face_texture_color_similarity": lambda c: face.color_similarity(*c.face_crops),
-    "face_texture_energy_ratio": lambda c: face.energy_ratio(*c.face_crops),
-    "face_texture_high_frequency_diff": lambda c: face.high_frequency_difference(*c.face_crops),
-    "hair_color_distance": lambda c: hair.color_distance(*c.person_crops, *c.hair),
-    "hair_high_frequency_diff": lambda c: hair.high_frequency_difference(*c.person_crops, *c.hair),
-    "hair_texture_energy_diff": lambda c: hair.texture_energy_difference(*c.person_crops, *c.hair),
+    "face_ID_sim": lambda c: people.face_id_similarity(*c.faces, c.box("source"), c.box("edited")),
+    "face_geometry_L2_distance": lambda c: people.face_geometry(*c.landmarks),
+    "face_texture_color_similarity": lambda c: people.face_color_similarity(*c.face_crops),
+    "face_texture_energy_ratio": lambda c: people.face_energy_ratio(*c.face_crops),
+    "face_texture_high_frequency_diff": lambda c: people.face_high_frequency_difference(*c.face_crops),
+    "hair_color_distance": lambda c: people.hair_color_distance(*c.person_crops, *c.hair),
+    "hair_high_frequency_diff": lambda c: people.hair_high_frequency_difference(*c.person_crops, *c.hair),
+    "hair_texture_energy_diff": lambda c: people.hair_texture_energy_difference(*c.person_crops, *c.hair),
     "iou": lambda c: float(np.mean([pixel.iou(*both) for both in c.box_masks])),
     "lpips": lambda c: region_lpips(c),
-    "max_match_face_ID_sim": lambda c: identity.best_match_similarity(*c.faces, c.given["boxes"]["source"]),
+    "max_match_face_ID_sim": lambda c: people.best_match_similarity(*c.faces, c.given["boxes"]["source"]),
     "object_crop": lambda c: gap(picture.at_side(c.object_square, 224), c.stored_square),
     "resize_difference": lambda c: gap(picture.fitted(c.edited_raw, picture.SeenImage(c.source, [])), c.edited),
     "sam_clip_cls_sim": lambda c: mean_cosine(c.object_squares, lambda rgb: block_means(picture.at_side(rgb, 224))),
     "sam_dino_cls_sim": lambda c: mean_cosine(c.object_squares, lambda rgb: block_means(picture.at_side(rgb, 224))),
     "ssim": lambda c: pixel.ssim(pixel.Moments(c.source), c.edited, c.area),
-    "tiny_body_appearance_dino_cosine_sim": lambda c: body.appearance_cosine(*c.person_patches, *c.body_cells),
+    "tiny_body_appearance_dino_cosine_sim": lambda c: people.appearance_cosine(*c.person_patches, *c.body_cells),
     "tiny_dinov3_structure_similarity": lambda c: patches.structure_similarity(*c.encoded("dino"), c.encoder_cells),
     "tiny_emd": lambda c: emd(c.encoded("clip"), c.encoder_cells, c.measure["sides"]),
     "tiny_sam_clip_cls_sim": lambda c: mean_cosine(
-        c.object_squares, lambda rgb: c.encoder.encode([picture.at_side(rgb, c.encoder.side)])[0].cls
+        c.object_squares, lambda rgb: c.encoder.encode([picture.at_side(rgb, c.encoder.grid.side)])[0].cls
     ),
     "tiny_sam_dino_cls_sim": lambda c: mean_cosine(
-        c.object_squares, lambda rgb: c.encoder.encode([picture.at_side(rgb, c.encoder.side)])[0].cls
+        c.object_squares, lambda rgb: c.encoder.encode([picture.at_side(rgb, c.encoder.grid.side)])[0].cls
     ),
 }
 SHARE = patches.CELL_SHARE
@@ -132,7 +132,7 @@ class Case:
         raws, size = self.both("depth"), self.source.shape[:2]
         if "flat_depth" in self.given:
             raws = [np.full_like(raw, level) for raw, level in zip(raws, self.given["flat_depth"], strict=True)]
-        return [depth._scaled(torch.from_numpy(raw.astype(np.float32)), *size) for raw in raws]
+        return [depth.scaled(torch.from_numpy(raw.astype(np.float32)), *size) for raw in raws]
 
     @cached_property
     def object_squares(self) -> list[list[np.ndarray]]:
@@ -188,7 +188,7 @@ class Case:
     def clothed(self) -> list[np.ndarray]:
         """The body without hair and face in both crops."""
         parts = zip(self.silhouettes, self.hair, SIDES, strict=True)
-        return [body.clothed(own, top, self.given["face_boxes_in_crop"][side]) for own, top, side in parts]
+        return [people.clothed(own, top, self.given["face_boxes_in_crop"][side]) for own, top, side in parts]
 
     @cached_property
     def body_cells(self) -> list[np.ndarray]:
@@ -201,7 +201,7 @@ class Case:
     @cached_property
     def face_crops(self) -> list[np.ndarray]:
         boxes = self.given["face_boxes_in_crop"]
-        return [face.crop(rgb, boxes[side]) for rgb, side in zip(self.person_crops, SIDES, strict=True)]
+        return [people.face_crop(rgb, boxes[side]) for rgb, side in zip(self.person_crops, SIDES, strict=True)]
 
     @cached_property
     def landmarks(self) -> list[np.ndarray | None]:
@@ -230,7 +230,7 @@ class Case:
 
     @property
     def encoder_cells(self) -> np.ndarray:
-        return self.encoder.cells(self.area, SHARE)
+        return self.encoder.grid.cells(self.area, SHARE)
 
 
 JOINTS = [11, 12, 13, 14, 15, 16, 23, 24, 25, 26, 27, 28]  # of the 33 points of a body that the inputs hold
@@ -242,7 +242,7 @@ def unit(vector: np.ndarray) -> np.ndarray:
 
 
 def grid_cells(region: np.ndarray, grid: int) -> np.ndarray:
-    return encoders.grid_cells(region, 224, grid, SHARE)
+    return encoders.Grid(224, grid).cells(region, SHARE)
 
 
 def cells_text(cells: np.ndarray) -> str:
@@ -272,7 +272,7 @@ def gap(first: np.ndarray, second: np.ndarray) -> float:
 
 @cache
 def encoder(folder: str) -> Any:
-    kind = encoders_transformers.ClipEncoder if "clip" in folder else encoders_transformers.DinoEncoder
+    kind = encoders.ClipEncoder if "clip" in folder else encoders.DinoEncoder
     return kind("measures", folder)
 
 

@@ -18,7 +18,7 @@ from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
 from editjudge.editors.galleries.pictures import Given
 from editjudge.engine import resume
-from editjudge.measures.annotation import batch, direct, slot_settings
+from editjudge.measures.annotation import batch, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.sources import formats
@@ -78,7 +78,7 @@ def rows_of(
                 rows[key, name] = {"key": key, "model": name, "status": "failed", "reason": image}
             edits = [(name, image) for name, image in found.items() if isinstance(image, bytes)]
             if edits and where and isinstance(own, bytes):
-                prompts.append(direct.prompt_of(own, [image for _, image in edits], recipe, *where))
+                prompts.append(batch.prompt_of(own, [image for _, image in edits], recipe, *where))
                 places.append((key, own, edits))
         what = f"sources {number * AT_ONCE + 1} to {number * AT_ONCE + len(group)} of {len(keys)}"
         taken = batch.measure_all(prompts, setting, cache, what)
@@ -89,7 +89,7 @@ def rows_of(
 
 
 def _row(source: bytes, edited: bytes, meta: Row) -> Row:
-    values, reasons = direct.values_of(meta)
+    values, reasons = batch.values_of(meta)
     changed = pictures.aspect_change(images.decode(source), images.decode(edited)) if meta["status"] == "done" else None
     unscored = "; ".join(f"{name}: {why}" for name, why in reasons.items()) or None
     row = {name: meta[name] for name in ("status", "reason", "change", "edited_area_ratio")}

@@ -18,9 +18,10 @@ from editjudge.engine.progress import progress
 from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.grounding import ground
 from editjudge.grounding.settings import GroundingSetting
-from editjudge.measures.annotation import batch, direct, seen, slot_settings
+from editjudge.measures.annotation import batch, seen, slot_settings
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
+from editjudge.measures.annotation.slots import Models
 from editjudge.report import gallery, page
 from editjudge.report.files import Files
 from editjudge.report.pictures import PageImages
@@ -69,7 +70,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
     with resume.RecordCache(work("annotate", f"{task}.sqlite")) as cache:  # replies are kept there
         where = ground(list(rows.values()), edits, recipe, section(values, "grounding", GroundingSetting), cache).found
     setting = section(values, "measures", SlotSetting)
-    recipe, asking = slot_settings.configured(recipe, setting), direct.asking_of(setting)
+    recipe, models = slot_settings.configured(recipe, setting), Models(setting)
     pictures = PageImages(folder, section(values, "report", ReportSetting).image_side)
     by_key = records.grouped(edits, "key")
     for prompt in progress(prompts, len(prompts), f"gallery of {task}"):
@@ -81,7 +82,7 @@ def page_of(values: dict[str, Any], task: str, keys: Sequence[str], limit: int, 
         first = next((at for _, at in shown.values()), Grounded())
         given = tuple(batch.Altered(image, at.edited, at.attributes) for image, at in shown.values())
         asked = batch.Original(row["image"], first.source, recipe, given, first.masks)
-        prompt.layers, looked = seen.seen(asked, asking)
+        prompt.layers, looked = seen.seen(asked, models)
         for model, found in zip(shown, looked, strict=True):
             edit = prompt.edits[model]
             if isinstance(found, str):
@@ -110,8 +111,8 @@ def page_of_pair(
     asked what they see. values: of params.yaml.
     """
     setting, images = api.slot_setting_of(values), [file.read_bytes() for file in files]
-    prompt = direct.prompt_of(images[0], images[1:], slot_settings.configured(recipe, setting), tuple(boxes))
-    source, edits = seen.seen(prompt, direct.asking_of(setting))
+    prompt = batch.prompt_of(images[0], images[1:], slot_settings.configured(recipe, setting), tuple(boxes))
+    source, edits = seen.seen(prompt, Models(setting))
     layers, differences = zip(*(each if isinstance(each, tuple) else ({}, None) for each in edits), strict=True)
     verdicts = [
         {"judge": name, "winner": both.winner, "p_a": both.p_a, "reason": both.reason}

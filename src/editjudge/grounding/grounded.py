@@ -11,7 +11,7 @@ class Grounded:
 
     source, edited: boxes in the source and in the edited image, both in the pixels of the source as it is stored (the
     edited image laid over it), in the order of the objects; empty where the recipe seeks none there. attributes: of
-    measures.attributes, those that the instruction changes. masks: of the record's own regions, where it has them: PNG,
+    measures.names, those that the instruction changes. masks: of the record's own regions, where it has them: PNG,
     one an object, in the pixels of the source; they say more exactly than the boxes where the edit is. reason: why the
     record has failed; then there are no boxes, and `kind` is a short word for it.
     """

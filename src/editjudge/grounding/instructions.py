@@ -7,7 +7,7 @@ any instruction.
 import re
 from dataclasses import dataclass
 
-from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.measures.names import ATTRIBUTES
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Named:
     """What an instruction names.
 
     source, edited: the objects that are to be found in the source and in the edited image, in a few words each; the
-    same ones unless it replaces some by others. attributes: of measures.attributes, those of a person that it changes.
+    same ones unless it replaces some by others. attributes: of measures.names, those of a person that it changes.
     """
 
     source: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def named(instruction: str, parser: str) -> Named | None:
 
 
 def changed(instruction: str, parser: str) -> tuple[str, ...]:
-    """Of measures.attributes, those that an instruction about a person changes; for other prompts none."""
+    """Of measures.names, those that an instruction about a person changes; for other prompts none."""
     if parser not in CHANGED_BY:
         return ()
     said = {name for name, words in WORDS.items() if re.search(words, instruction, re.IGNORECASE)}

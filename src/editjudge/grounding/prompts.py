@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID
 from editjudge.grounding.instructions import Named
-from editjudge.measures.attributes import MEASURES as ATTRIBUTES
+from editjudge.measures.names import ATTRIBUTES
 from editjudge.models.endpoint.replies import UNMENDED, read_object
 
 Form: TypeAlias = Literal["objects", "replacement", "either", "subject"]

@@ -12,7 +12,7 @@ from editjudge.engine.resume import RecordCache
 from editjudge.judges import protocol
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Edit, Question, Verdict, ahead
 from editjudge.judges.settings import MeasuresSetting
-from editjudge.measures import detail
+from editjudge.measures import pixel
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
@@ -20,7 +20,7 @@ from editjudge.models.endpoint.spending import Account
 
 TOLERANCE = 1e-6
 EDITED = 6.0  # `change` from which on an edit shows: train_pairs.least_change as it is committed
-ALIKE = 0.05  # difference of `detail.loss` below which two edits look as good
+ALIKE = 0.05  # difference of `pixel.detail_loss` below which two edits look as good
 NO_REGIONS = "the question says no regions to measure"
 Measures = Sequence[Mapping[str, Any]]
 
@@ -58,9 +58,9 @@ def compare_many(
     Second: of how many questions an image lacks a value because a model had too little memory.
 
     Of instruction following it is known whether the edit was made at all (`change`, EDITED), of visual quality how much
-    detail was lost or noise added (`detail.loss`, ALIKE; it needs no context). Of visual consistency the sides' sums of
-    primary measures (times their direction) decide, the first configured one that the recipe names for each area; where
-    those are equal, the votes of all measures; where those are, it is a Tie.
+    detail was lost or noise added (`pixel.detail_loss`, ALIKE; it needs no context). Of visual consistency the sides'
+    sums of primary measures (times their direction) decide, the first configured one that the recipe names for each
+    area; where those are equal, the votes of all measures; where those are, it is a Tie.
     """
     if dimension == "visual_quality":
         return _by_detail(questions), 0
@@ -84,7 +84,7 @@ def compare_many(
 
 
 def _by_detail(questions: Sequence[Question]) -> list[Verdict]:
-    loss = functools.cache(lambda source, edited: detail.loss(*(images.decode(bytes(i)) for i in (source, edited))))
+    loss = functools.cache(lambda *pair: pixel.detail_loss(*(images.decode(bytes(image)) for image in pair)))
     verdicts = []
     for question in questions:
         try:

@@ -15,6 +15,7 @@ SIGMA, RADIUS = 1.5, 5  # an 11-pixel window, as in Wang et al. 2004
 _BELL = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / SIGMA) ** 2)
 WINDOW = _BELL / _BELL.sum()
 BLOCKS, BLOCK_QUANTILE = 16, 0.995
+LEAST_DETAIL = 1.0  # of an energy: a flat image has none
 C1, C2 = (0.01 * 255.0) ** 2, (0.03 * 255.0) ** 2
 
 
@@ -149,6 +150,21 @@ def surroundings(region: np.ndarray) -> tuple[slice, slice]:
 def lightness(rgb: np.ndarray) -> np.ndarray:
     """L of OpenCV's 8-bit CIELAB of an RGB, uint8, (H, W, 3) image: uint8, (H, W), in 0..255."""
     return np.ascontiguousarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB)[..., 0])
+
+
+def detail(rgb: np.ndarray) -> float:
+    """Mean squared Laplacian of the grey image, uint8 (H, W, 3); 0 or more, of 8-bit levels; higher is sharper."""
+    return float(np.square(cv2.Laplacian(cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY), cv2.CV_64F)).mean())
+
+
+def detail_loss(source: np.ndarray, edited: np.ndarray) -> float:
+    """|log| of the ratio of both images' energies: 0 for an equally sharp edit, wherever its pixels lie; lower is
+    better.
+
+    Blur, resampling and strong compression lower the energy, noise and seams raise it; sizes may differ a little. An
+    edit that adds or takes away much texture has a loss, too: it is no measure of beauty.
+    """
+    return float(abs(np.log((detail(edited) + LEAST_DETAIL) / (detail(source) + LEAST_DETAIL))))
 
 
 def _blur(values: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Models give boxes of the pool's nouns, a mask from each box, and how surely CLIP
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from editjudge.photos.pool import BACKGROUND, Scorer, is_before_background, reme
 from editjudge.photos.settings import BoxesSetting
 from editjudge.sources.builtin import photos
 from editjudge.sources.photo_records import ROLES, Photo, PhotoRegion
-
-if TYPE_CHECKING:  # it loads torch
-    from editjudge.vision.towers import ClipTowers
+from editjudge.vision.encoders import ClipTowers
 
 GROUP = 8  # photographs in memory at a time, decoded
 REFUSED = ("photo", "reason", "detail")
@@ -102,7 +100,7 @@ class Locator:
     setting: BoxesSetting
     detector: Detector
     segmenter: Segmenter
-    clip: "ClipTowers | None"
+    clip: ClipTowers | None
     score: Scorer
     cache: resume.RecordCache
     version: str

@@ -21,14 +21,16 @@ from editjudge.photos.settings import (
     Aesthetic,
     ClipSetting,
     Instructions,
-    LaionSetting,
     RegionsSetting,
     Sam2Setting,
 )
-from editjudge.vision import aesthetics, folders, segmenters
+from editjudge.vision import aesthetics, folders
+from editjudge.vision.detectors import GroundingDino, Owlv2
+from editjudge.vision.encoders import ClipTowers
+from editjudge.vision.loading import VisionModel
+from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
 
 AESTHETIC, DETECTOR = "photo_pool.aesthetic", "regions.detector"
-LAION = "editjudge.vision.aesthetics_laion"  # loads torch
 
 
 class PhotoModels:
@@ -50,11 +52,9 @@ class PhotoModels:
         """Raises ParamsError for a model that cannot be had, as those below."""
         if isinstance(setting, BuiltInSetting):
             return lambda rgbs: [aesthetics.colour_sharpness(rgb) for rgb in rgbs]
-        from editjudge.vision.aesthetics_laion import LaionPredictor
-
-        clip, version = self._clip(AESTHETIC, setting)
-        predictor = LaionPredictor(AESTHETIC, clip, setting.head)
-        version = [*version, weights_version(Path(setting.head)), identity(LAION)]
+        clip, version = self._loaded(AESTHETIC, setting, ClipTowers)
+        predictor = aesthetics.LaionPredictor(AESTHETIC, clip, setting.head)
+        version = [*version, weights_version(Path(setting.head)), identity(aesthetics.__name__)]
 
         def score(rgbs: Sequence[Any]) -> list[float]:
             names = [resume.fingerprint("aesthetic", version, list(rgb.shape), rgb.tobytes()) for rgb in rgbs]
@@ -72,24 +72,14 @@ class PhotoModels:
         how = setting.detector
         if isinstance(how, BuiltInSetting):
             return partial(locating.by_hand, score=score)
-        if how.backend == "owlv2":
-            from editjudge.vision.detectors_owl import OWLV2, Owlv2
-
-            detector, version = self._loaded(DETECTOR, how, Owlv2, OWLV2)
-        else:
-            from editjudge.vision.detectors import GroundingDino
-
-            detector, version = self._loaded(DETECTOR, how, GroundingDino, folders.GROUNDING_DINO)
-        segmenter, of_segmenter = segmenters.GrabCut(), list[str]()
+        detector, version = self._loaded(DETECTOR, how, Owlv2 if how.backend == "owlv2" else GroundingDino)
+        segmenter, of_segmenter = GrabCut(), list[str]()
         if isinstance(setting.segmenter, Sam2Setting):
-            from editjudge.vision.segmenters_sam2 import Sam2Segmenter
-
-            segmenter, of_segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter, folders.SAM2)
+            segmenter, of_segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter)
         is_rated = isinstance(setting.clip, ClipSetting)
-        clip, of_clip = self._clip("regions.clip", setting.clip) if is_rated else (None, [])
+        clip, of_clip = self._loaded("regions.clip", setting.clip, ClipTowers) if is_rated else (None, [])
         rated = {name: value for name, value in vars(aesthetic).items() if name != "device"}
-        rater = LAION if isinstance(aesthetic, LaionSetting) else aesthetics.__name__
-        code = identity(locating.__name__, type(segmenter).__module__, rater)
+        code = identity(locating.__name__, type(segmenter).__module__, aesthetics.__name__)
         parts = [*version, *of_segmenter, *of_clip, how.threshold, how.overlap, how.most, rated, code]
         return locating.Locator(how, detector, segmenter, clip, score, self.cache, resume.fingerprint(parts)).find
 
@@ -98,14 +88,9 @@ class PhotoModels:
             return partial(writers.fill_templates, seed=setting.seed)
         return partial(writers.write, ask=self._ask("instructions.writer", "writer", setting.writer))
 
-    def _clip(self, where: str, how: Any) -> tuple[Any, list[str]]:
-        from editjudge.vision.towers import CLIP, ClipTowers
-
-        return self._loaded(where, how, ClipTowers, CLIP)
-
-    def _loaded(self, where: str, how: Any, kind: Any, architecture: folders.Architecture) -> tuple[Any, list[str]]:
+    def _loaded(self, where: str, how: Any, kind: type[VisionModel]) -> tuple[Any, list[str]]:
         """A model on its first device, and what its answers depend on."""
-        folder = folders.find(f"{where}.model", how.model, architecture)
+        folder = folders.find(f"{where}.model", how.model, kind.architecture)
         device = devices_of(f"{where}.device", how.device)[0]
         model = kind(f"{where}.model", str(folder), device, how.dtype, how.batch_size)
         return model, [where, weights_version(folder, how.dtype), identity(kind.__module__)]

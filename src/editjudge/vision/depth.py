@@ -1,12 +1,9 @@
 """Depth maps by Depth Anything V2 (Yang et al. 2024), through transformers."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch.nn import functional
-from transformers import DepthAnythingForDepthEstimation
 
 from editjudge.vision import folders, loading
 
@@ -16,28 +13,22 @@ FLAT = 1e-5  # of the greatest depth: a smaller range is rounding, which must no
 class DepthAnything(loading.VisionModel):
     """Relative inverse depth, scaled to 0..255 in each image (255: the nearest point)."""
 
-    architecture, model_class = folders.DEPTH_ANYTHING, DepthAnythingForDepthEstimation
-
-    def read(self, where: str, folder: Path) -> None:
-        self.scaling = folders.Scaling.read(where, folder)
-        self.side, self.multiple = folders.depth_input(where, folder)
+    architecture, model_class = folders.DEPTH_ANYTHING, "DepthAnythingForDepthEstimation"
+    input: tuple[int, int]
 
     def maps(self, rgbs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """RGB, uint8, (H, W, 3) each, of any sizes, to uint8, (H, W), in 0..255; all 0 where the depth is constant.
 
         Images of one input size go through the model together.
         """
-        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], self.side, self.multiple) for rgb in rgbs]
-        found: dict[int, np.ndarray] = {}
-        for batch in loading.together(sizes, self.batch_size):
-            found |= zip(batch, self._maps([rgbs[n] for n in batch], sizes[batch[0]]), strict=True)
-        return [found[n] for n in range(len(rgbs))]
+        sizes = [fitted_size(rgb.shape[0], rgb.shape[1], *self.input) for rgb in rgbs]
+        return self.in_batches(self._maps, rgbs, sizes, keys=sizes)
 
-    def _maps(self, rgbs: Sequence[np.ndarray], size: tuple[int, int]) -> list[np.ndarray]:
-        pixels = loading.fed(rgbs, *size, self.scaling, self.device)
+    def _maps(self, rgbs: list[np.ndarray], sizes: list[tuple[int, int]]) -> list[np.ndarray]:
+        pixels = self.fed(rgbs, *sizes[0])
         with loading.exact():
-            depths = self.model(pixel_values=pixels.to(self.model.dtype)).predicted_depth.float()
-            return [_scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
+            depths = self.model(pixel_values=pixels).predicted_depth.float()
+            return [scaled(depth, *rgb.shape[:2]) for depth, rgb in zip(depths, rgbs, strict=True)]
 
 
 def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int, int]:
@@ -51,13 +42,16 @@ def fitted_size(height: int, width: int, side: int, multiple: int) -> tuple[int,
     return rows * multiple, columns * multiple
 
 
-def _scaled(depth: torch.Tensor, height: int, width: int) -> np.ndarray:
-    """The model's depth (h, w) as an image's, (height, width), bicubic, its least value 0, its greatest 255; cut to
-    whole numbers.
+def scaled(depth: Any, height: int, width: int) -> np.ndarray:
+    """The model's depth, a tensor (h, w), as an image's, (height, width), bicubic, its least value 0, its greatest 255;
+    cut to whole numbers.
     """
+    import torch
+    from torch.nn import functional
+
     whole = functional.interpolate(depth[None, None], (height, width), mode="bicubic", align_corners=False)[0, 0]
     lowest, highest = float(whole.min()), float(whole.max())
     if highest - lowest <= FLAT * max(abs(lowest), abs(highest)):
         return np.zeros((height, width), np.uint8)
-    scaled = (whole - lowest) / (highest - lowest) * 255
-    return scaled.clamp(0, 255).to(torch.uint8).cpu().numpy()
+    stretched = (whole - lowest) / (highest - lowest) * 255
+    return stretched.clamp(0, 255).to(torch.uint8).cpu().numpy()

@@ -1,8 +1,4 @@
-"""Grounding DINO (Liu et al. 2023) and MM Grounding DINO (Zhao et al. 2024), through transformers: boxes of names.
-
-Its text is the names in small letters, each ended by a full stop. A box has the name whose tokens it fits best; the
-published way decodes the tokens above a threshold instead, which may give half a name, or two in one.
-"""
+"""Detectors through transformers: boxes of names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +7,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from transformers import AutoModelForZeroShotObjectDetection, GroundingDinoImageProcessorPil
-from transformers.image_transforms import get_size_with_aspect_ratio
-from transformers.models.grounding_dino.processing_grounding_dino import center_to_corners_format
 
 from editjudge.vision import folders, loading
 
+GREY = 128
+PROMPT = "a photo of a {}"
 STOPS = str.maketrans(".?", "  ")  # what would end a name
 DIGITS = 6  # of scores and shares of a side, so that the last bits of another machine decide nothing
 
@@ -31,13 +26,22 @@ class Detected:
 
 
 class GroundingDino(loading.VisionModel):
-    """A Grounding DINO; images of one size go through it together."""
+    """Grounding DINO (Liu et al. 2023) and MM Grounding DINO (Zhao et al. 2024).
 
-    architecture, model_class = folders.GROUNDING_DINO, AutoModelForZeroShotObjectDetection
+    Its text is the names in small letters, each ended by a full stop. A box has the name whose tokens it fits best; the
+    published way decodes the tokens above a threshold instead, which may give half a name, or two in one. Images of one
+    size go through it together.
+    """
+
+    architecture, model_class = folders.GROUNDING_DINO, "AutoModelForZeroShotObjectDetection"
+    edges: tuple[int, int]
 
     def read(self, where: str, folder: Path) -> None:
+        from transformers import GroundingDinoImageProcessorPil
+
         self.processor: Any = GroundingDinoImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
-        self.tokenizer = loading.tokenizer(where, folder)
+        self.read_tokenizer(where, folder)
+        self.stop = int(self.tokenizer.convert_tokens_to_ids("."))  # the token that ends a name
 
     def detect(
         self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
@@ -48,30 +52,26 @@ class GroundingDino(loading.VisionModel):
         is above it, the surer one stands. ValueError in the place of boxes: more names than the model can read, or an
         image too slender for it.
         """
+        from transformers.image_transforms import get_size_with_aspect_ratio
+
         found: dict[int, list[Detected] | ValueError] = {}
-        texts, sizes = [self._text(each) for each in names], [self._fed(rgb) for rgb in rgbs]
+        sizes = [get_size_with_aspect_ratio(rgb.shape[:2], *self.edges) for rgb in rgbs]
+        texts = [
+            "".join(f"{' '.join(name.translate(STOPS).lower().split())}. " for name in own).strip() for own in names
+        ]
         for n, (text, size) in enumerate(zip(texts, sizes, strict=True)):
             if (tokens := len(self.tokenizer(text)["input_ids"])) > self.model.config.max_text_len:
                 found[n] = ValueError(f"{tokens} tokens of names, and the model reads {self.model.config.max_text_len}")
             elif min(size) < 1:
                 found[n] = ValueError("the image is too slender for the model")
-        readable = [n for n in range(len(rgbs)) if n not in found]
-        for group in loading.together([sizes[n] for n in readable], self.batch_size):
-            batch = [readable[place] for place in group]
-            answers = self._detect([rgbs[n] for n in batch], [texts[n] for n in batch], threshold, overlap)
-            found |= zip(batch, answers, strict=True)
+        left = [n for n in range(len(rgbs)) if n not in found]
+        columns = [rgbs[n] for n in left], [texts[n] for n in left]
+        said = self.in_batches(self._detect, *columns, keys=[sizes[n] for n in left])
+        found |= {n: kept(scores, boxes, threshold, overlap) for n, (scores, boxes) in zip(left, said, strict=True)}
         return [found[n] for n in range(len(rgbs))]
 
-    def _text(self, names: Sequence[str]) -> str:
-        return "".join(f"{' '.join(name.translate(STOPS).lower().split())}. " for name in names).strip()
-
-    def _fed(self, rgb: np.ndarray) -> tuple[int, int]:
-        size = self.processor.size
-        return get_size_with_aspect_ratio(rgb.shape[:2], size["shortest_edge"], size["longest_edge"])
-
-    def _detect(
-        self, rgbs: list[np.ndarray], texts: list[str], threshold: float, overlap: float
-    ) -> list[list[Detected]]:
+    def _detect(self, rgbs: list[np.ndarray], texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each image the scores (queries, names) and boxes (queries, 4)."""
         shown = self.processor(images=rgbs, return_tensors="pt", input_data_format="channels_last")
         read = self.tokenizer(texts, padding=True, return_tensors="pt")
         pixels = shown["pixel_values"].to(self.model.dtype)
@@ -79,26 +79,61 @@ class GroundingDino(loading.VisionModel):
         with loading.exact():
             said = self.model(**{name: tensor.to(self.device) for name, tensor in inputs.items()})
             scores = said.logits.float().sigmoid().cpu().numpy()  # (n, queries, max_text_len)
-            corners: Any = center_to_corners_format(said.pred_boxes.float())
-            boxes = corners.clamp(0, 1).cpu().numpy()
-        ids = read["input_ids"].numpy()
-        return [_kept(*each, self.stop, threshold, overlap) for each in zip(scores, boxes, ids, strict=True)]
-
-    @property
-    def stop(self) -> int:
-        """The token that ends a name."""
-        return int(self.tokenizer.convert_tokens_to_ids("."))
+            boxes = _corners(said.pred_boxes.float()).clamp(0, 1).cpu().numpy()
+        tokens = zip(scores, read["input_ids"].numpy(), strict=True)
+        of_names = [by_name(own, ids, self.stop).round(DIGITS) for own, ids in tokens]
+        return list(zip(of_names, boxes.astype(np.float64).round(DIGITS), strict=True))
 
 
-def _kept(
-    scores: np.ndarray, boxes: np.ndarray, ids: np.ndarray, stop: int, threshold: float, overlap: float
-) -> list[Detected]:
-    """scores: (queries, tokens); boxes: (queries, 4), shares; ids: (tokens,), each name with a `stop` behind it."""
+class Owlv2(loading.VisionModel):
+    """OWLv2 (Minderer et al. 2023), each name asked as `a photo of a NAME`; images go through it one by one.
+
+    As published, the image is padded with grey below and to the right to a square, and resized to the input, bilinear
+    with antialiasing.
+    """
+
+    architecture, model_class = folders.OWLV2, "Owlv2ForObjectDetection"
+    read = loading.VisionModel.read_tokenizer
+
+    def detect(
+        self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
+    ) -> list[list[Detected] | ValueError]:
+        """As `GroundingDino.detect`."""
+        return [kept(*self._detect(rgb, own), threshold, overlap) for rgb, own in zip(rgbs, names, strict=True)]
+
+    def _detect(self, rgb: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The scores (queries, names) and boxes (queries, 4) of an image."""
+        import torch
+
+        height, width = rgb.shape[:2]
+        side = max(height, width)
+        below, right = side - height, side - width
+        square = cv2.copyMakeBorder(rgb, 0, below, 0, right, cv2.BORDER_CONSTANT, value=(GREY, GREY, GREY))
+        most = self.model.config.text_config.max_position_embeddings
+        texts = [PROMPT.format(name) for name in names]
+        read = self.tokenizer(texts, padding="max_length", truncation=True, max_length=most, return_tensors="pt")
+        words = {name: read[name].to(self.device) for name in ("input_ids", "attention_mask")}
+        with loading.exact():
+            pixels = self.fed_antialiased([square], self.model.config.vision_config.image_size)
+            said = self.model(**words, pixel_values=pixels)
+            scores = said.logits[0].float().sigmoid().cpu().numpy()
+            share = torch.tensor([side / width, side / height] * 2, device=self.device)
+            boxes = (_corners(said.pred_boxes[0].float()) * share).clamp(0, 1).cpu().numpy()
+        return scores.astype(np.float64).round(DIGITS), boxes.astype(np.float64).round(DIGITS)
+
+
+def _corners(boxes: Any) -> Any:
+    """Boxes of a tensor (..., 4), from their centres and sizes to their corners."""
+    from transformers.image_transforms import center_to_corners_format
+
+    return center_to_corners_format(boxes)
+
+
+def by_name(scores: np.ndarray, ids: np.ndarray, stop: int) -> np.ndarray:
+    """Scores (queries, tokens) to (queries, names), of each name its best; ids: (tokens,), a `stop` after each name."""
     ends = np.flatnonzero(ids == stop)
-    begins = [1, *(ends[:-1] + 1)]
-    spans = [scores[:, begin:end] for begin, end in zip(begins, ends, strict=True)]
-    of_names = np.stack([span.max(1) if span.size else np.zeros(len(scores)) for span in spans], 1)
-    return kept(of_names.round(DIGITS), boxes.astype(np.float64).round(DIGITS), threshold, overlap)
+    spans = [scores[:, begin:end] for begin, end in zip([1, *(ends[:-1] + 1)], ends, strict=True)]
+    return np.stack([span.max(1) if span.size else np.zeros(len(scores)) for span in spans], 1)
 
 
 def kept(scores: np.ndarray, boxes: np.ndarray, threshold: float, overlap: float) -> list[Detected]:
@@ -106,8 +141,7 @@ def kept(scores: np.ndarray, boxes: np.ndarray, threshold: float, overlap: float
     named, found = scores.argmax(1), []
     for label in range(scores.shape[1]):
         own = np.flatnonzero((named == label) & (scores[:, label] > threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1))
-        corners_sizes = np.hstack([boxes[own, :2], boxes[own, 2:] - boxes[own, :2]]).tolist()
-        for n in cv2.dnn.NMSBoxes(corners_sizes, scores[own, label].tolist(), 0.0, overlap):
-            x0, y0, x1, y1 = boxes[own[n]].tolist()
-            found.append(Detected(label, float(scores[own[n], label]), (x0, y0, x1, y1)))
+        for n in own[loading.suppressed(boxes[own], scores[own, label], overlap)]:
+            x0, y0, x1, y1 = boxes[n].tolist()
+            found.append(Detected(label, float(scores[n, label]), (x0, y0, x1, y1)))
     return found

@@ -1,11 +1,24 @@
-"""Image encoders of the measures. The embedded one: histograms of oriented gradients (Dalal and Triggs 2005)."""
+"""Image encoders. The embedded one: histograms of oriented gradients (Dalal and Triggs 2005); CLIP and DINO.
 
+Through transformers the whole image is resized to the model's square input. The published processors of CLIP and
+DINOv2 crop the centre instead, which would lose the patches at the borders, where damage outside a region may lie; and
+a region's cells would not be those the model sees.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cv2
 import numpy as np
 
 from editjudge.core import images
+from editjudge.core.params import ParamsError
+from editjudge.vision import folders, loading
+
+if TYPE_CHECKING:
+    import torch
 
 SIDE, CELL = 224, 16  # the image is resized to SIDE x SIDE; cells of CELL pixels, blocks of 2 x 2 cells
 GRID = SIDE // CELL - 1
@@ -16,8 +29,7 @@ STEPS = np.r_[0.0:256.0, -255.0:0.0]  # from a pixel to the one after the next: 
 BIN_OF = (np.rad2deg(np.arctan2(STEPS[:, None], STEPS)) % 180 // (180 / BINS)).astype(int)
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """An image's features. cls: of the whole image, float, (d,). patches: float, (P, e), row by row of the grid."""
 
     cls: np.ndarray
@@ -32,8 +44,18 @@ class Grid:
     grid: int
 
     def cells(self, region: np.ndarray, share: float) -> np.ndarray:
-        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,)."""
-        return grid_cells(region, self.side, self.grid, share)
+        """The patches of which more than `share` of the pixels lie in the region (H, W): bool, (grid * grid,).
+
+        As published, pixels are those of the model's square input: a box's corners are multiplied by `side` over the
+        image's and cut to whole numbers. This does the same to any mask: a pixel of the square shows the last one of
+        the image whose edge, scaled and cut, is not beyond it.
+        """
+        edges = (np.arange(length) * self.side // length for length in region.shape)
+        rows, columns = (np.searchsorted(own, np.arange(self.side), "right") - 1 for own in edges)
+        cell = self.side // self.grid
+        covered = self.grid * cell  # what the model's patches cover
+        square = region[np.ix_(rows[:covered], columns[:covered])]
+        return (square.reshape(self.grid, cell, self.grid, cell).mean((1, 3)) > share).reshape(-1)
 
 
 class HogEncoder:
@@ -94,20 +116,108 @@ def _block_means(values: np.ndarray) -> np.ndarray:
     return (cells[:-1, :-1] + cells[1:, :-1] + cells[:-1, 1:] + cells[1:, 1:]) / 4
 
 
-def grid_cells(region: np.ndarray, side: int, grid: int, share: float) -> np.ndarray:
-    """The cells of a grid over a region (H, W) of which more than `share` lies in it: bool, (grid * grid,).
+class ClipEncoder(loading.VisionModel):
+    """CLIP's vision tower (Radford et al. 2021), such as ViT-B/32: a CLS token and 7 x 7 patches of 768.
 
-    As published, pixels are those of the model's square input of `side`: a box's corners are multiplied by `side` over
-    the image's and cut to whole numbers. This does the same to any mask.
+    Both of the last hidden state, before the last layer norm, as published: neither normed nor projected.
     """
-    rows, columns = (_places(length, side) for length in region.shape)
-    square = region[np.ix_(rows, columns)]
-    cell = side // grid
-    square = square[: grid * cell, : grid * cell]  # what the model's patches cover
-    return (square.reshape(grid, cell, grid, cell).mean((1, 3)) > share).reshape(-1)
+
+    architecture, model_class = folders.CLIP, "CLIPVisionModelWithProjection"
+
+    def read(self, where: str, folder: Path) -> None:
+        """The square input's side, and the patches along it. ParamsError where they are not square."""
+        import transformers
+        from huggingface_hub.errors import StrictDataclassError
+
+        kind = getattr(transformers, self.model_class).config_class
+        try:
+            config = kind.from_pretrained(str(folder), local_files_only=True)
+        except (OSError, ValueError, StrictDataclassError) as error:
+            raise ParamsError(f"{where}: {folder / 'config.json'}: {' '.join(str(error).split())}") from error
+        side, patch = config.image_size, config.patch_size
+        if not (isinstance(side, int) and isinstance(patch, int) and 0 < patch <= side):
+            raise ParamsError(f"{where}: {folder / 'config.json'} has image_size {side!r} and patch_size {patch!r}")
+        self.grid = Grid(side, side // patch)
+
+    def layout(self) -> Grid:
+        return self.grid
+
+    def encode(self, rgbs: Sequence[np.ndarray]) -> list[Encoded]:
+        """RGB, uint8, (H, W, 3) each, of any sizes: cls (d,), patches (grid * grid, hidden), float32."""
+
+        def ask(batch: list[np.ndarray]) -> Any:
+            pixels = self.pixels(batch)
+            with loading.exact():
+                return map(Encoded, *(tensor.float().cpu().numpy() for tensor in self.tokens(self.model(pixels))))
+
+        return self.in_batches(ask, rgbs)
+
+    def pixels(self, rgbs: list[np.ndarray]) -> "torch.Tensor":
+        """The images as the model takes them: (n, 3, side, side)."""
+        return self.fed(rgbs, self.grid.side, self.grid.side)
+
+    def tokens(self, said: Any) -> "tuple[torch.Tensor, torch.Tensor]":
+        """CLS (n, d) and patches (n, grid * grid, hidden) of what the model says of a batch."""
+        return said.last_hidden_state[:, 0], said.last_hidden_state[:, 1:]
 
 
-def _places(length: int, side: int) -> np.ndarray:
-    """The pixel of `length` that each of `side` shows: the last one whose edge, scaled and cut, is not beyond it."""
-    edges = np.arange(length) * side // length
-    return np.searchsorted(edges, np.arange(side), "right") - 1
+class DinoEncoder(ClipEncoder):
+    """DINOv3 (Simeoni et al. 2025), such as ViT-B/16: 14 x 14 patches of 768 at 224 pixels, a CLS token of 768.
+
+    Patches: the last hidden state's patch tokens, without the CLS and register tokens. CLS: the CLS token. Both after
+    the model's last layer norm; not normalised to unit length.
+    """
+
+    architecture, model_class = folders.DINOV3, "DINOv3ViTModel"
+
+    def pixels(self, rgbs: list[np.ndarray]) -> "torch.Tensor":
+        return self.fed_antialiased(rgbs, self.grid.side)
+
+    def tokens(self, said: Any) -> "tuple[torch.Tensor, torch.Tensor]":
+        return said.pooler_output, said.last_hidden_state[:, 1 + self.model.config.num_register_tokens :]
+
+    def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
+        """The CLS tokens of RGB, uint8, (H, W, 3) each, of any sizes: float32, (n, d)."""
+        return np.stack([encoded.cls for encoded in self.encode(rgbs)])
+
+
+class ClipTowers(loading.VisionModel):
+    """CLIP (Radford et al. 2021): projected embeddings of images and of texts in one space, not of unit length."""
+
+    architecture, model_class = folders.CLIP_TOWERS, "CLIPModel"
+    read = loading.VisionModel.read_tokenizer
+
+    def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
+        """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (n, d)."""
+        side = self.model.config.vision_config.image_size
+        ask = self.model.get_image_features
+        return self.embedded(lambda batch: ask(pixel_values=self.fed(batch, side, side)).pooler_output, rgbs)
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        """The texts' first tokens, as many as the model takes (77 as published), to float32, (n, d)."""
+        most = self.model.config.text_config.max_position_embeddings
+
+        def ask(batch: list[str]) -> "torch.Tensor":
+            given = self.tokenizer(batch, padding=True, truncation=True, max_length=most, return_tensors="pt")
+            read = {name: given[name].to(self.device) for name in ("input_ids", "attention_mask")}
+            return self.model.get_text_features(**read).pooler_output
+
+        return self.embedded(ask, texts)
+
+
+class Dinov2(loading.VisionModel):
+    """DINOv2 (Oquab et al. 2023): the CLS token after the last layer norm, not of unit length."""
+
+    architecture, model_class = folders.DINOV2, "Dinov2Model"
+    side: int
+
+    def images(self, rgbs: Sequence[np.ndarray]) -> np.ndarray:
+        """RGB, uint8, (H, W, 3) each, of any sizes, to float32, (n, d)."""
+        return self.embedded(lambda batch: self.model(self.fed(batch, self.side, self.side)).pooler_output, rgbs)
+
+
+def dino(where: str, model: str, **options: Any) -> Dinov2 | DinoEncoder:
+    """The DINO in a folder or of a hub id, by its config.json. options: of VisionModel. ParamsError."""
+    folder = folders.find(where, model, folders.DINO)
+    kind = folders.read_json(where, folder / "config.json")["model_type"]
+    return (Dinov2 if kind == "dinov2" else DinoEncoder)(where, str(folder), **options)

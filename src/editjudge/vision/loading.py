@@ -1,17 +1,19 @@
-"""Shared by the vision models: loading through transformers, batches, and images as normalised tensors."""
+"""Shared by the vision models: loading through transformers, batches, and images as normalised tensors.
 
-from collections.abc import Callable, Iterator, Sequence
+Torch and transformers are imported where they are used, here and in the models' modules: who only looks into folders,
+or takes an embedded model, needs neither.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import cv2
 import numpy as np
-import torch
 from PIL import Image
-from torch.nn import functional
-from transformers import AutoTokenizer, PreTrainedModel
 
 from editjudge.core import checkpoints
 from editjudge.core.errors import FileError
@@ -19,13 +21,17 @@ from editjudge.core.params import ParamsError
 from editjudge.vision import folders
 from editjudge.vision.folders import OUT_OF_MEMORY, Precision, Scaling
 
+if TYPE_CHECKING:
+    import torch
+
 T = TypeVar("T")
 LOCK = Lock()
-DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def check_device(where: str, device: str) -> None:
     """ParamsError, naming the model's params field, where torch has no such device here."""
+    import torch
+
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -33,47 +39,25 @@ def check_device(where: str, device: str) -> None:
         raise ParamsError(f"{where}: its device {device!r} cannot be used here: {said}") from error
 
 
-def load(where: str, kind: Any, folder: Path, dtype: Precision, device: str) -> Any:
-    """The model of the class `kind` in `folder`, in eval mode; safetensors only, no remote code, nothing fetched.
-
-    ParamsError where there is no such device, and where `checkpoints.load` refuses the weights.
-    """
-    check_device(where, device)
-    try:
-        model = checkpoints.load(kind, folder, device, dtype=DTYPES[dtype])
-    except FileError as error:
-        raise ParamsError(f"{where}: {error}") from error
-    assert isinstance(model, PreTrainedModel)
-    return model
-
-
-def fed(rgbs: Sequence[np.ndarray], height: int, width: int, scaling: Scaling, device: str) -> torch.Tensor:
-    """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were fed,
-    and normalised: float32, (n, 3, height, width).
-    """
-    how = Image.Resampling(scaling.resample)
-    squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
-    return scaling.apply(to_pixels(squares, device))
-
-
-def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> torch.Tensor:
+def to_pixels(rgbs: Sequence[np.ndarray], device: str) -> "torch.Tensor":
     """RGB images of one shape, uint8, (H, W, 3), to float32 in 0..1, (n, 3, H, W)."""
+    import torch
+
     stacked = torch.from_numpy(np.stack(rgbs)).to(device)
     return stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
 
 
-def resized(rgb: np.ndarray, side: int, device: str) -> torch.Tensor:
-    """RGB, uint8, (H, W, 3) to a square of `side`, float32 in 0..1, (3, side, side): bilinear, with antialiasing.
+def resized(rgbs: Sequence[np.ndarray], side: int, device: str) -> "torch.Tensor":
+    """RGB, uint8, (H, W, 3) each, to squares of `side`, float32 in 0..1, (n, 3, side, side): bilinear, antialiased.
 
     The same as torchvision's resizing of floats, with which DINOv3 and SAM 2 were trained.
     """
-    pixels = to_pixels([rgb], device)
-    return functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True)[0]
+    import torch
+    from torch.nn import functional
 
-
-def batches(count: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover 0..count."""
-    return (slice(start, start + size) for start in range(0, count, size))
+    size = (side, side)
+    alone = [functional.interpolate(to_pixels([rgb], device), size, mode="bilinear", antialias=True) for rgb in rgbs]
+    return torch.cat(alone)
 
 
 def together(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
@@ -81,34 +65,82 @@ def together(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
     order = sorted(range(len(keys)), key=keys.__getitem__)
     for _, group in groupby(order, key=keys.__getitem__):
         places = list(group)
-        yield from (places[part] for part in batches(len(places), size))
+        yield from (places[start : start + size] for start in range(0, len(places), size))
 
 
-def tokenizer(where: str, folder: Path) -> Any:
-    """ParamsError: the folder has none that can be read."""
-    try:
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ParamsError(f"{where}: {folder / 'tokenizer.json'}: {' '.join(str(error).split())}") from error
+def suppressed(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> list[int]:
+    """Which boxes (n, 4) stand, the surest first: not those that overlap a surer one by more than `overlap`.
+
+    Scores count in millionths, so that equals are equal on every machine: of them the first is the surest.
+    """
+    corners_sizes = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
+    return [int(n) for n in cv2.dnn.NMSBoxes(corners_sizes.tolist(), scores.round(6).tolist(), 0.0, overlap)]
 
 
 class VisionModel:
-    """Base class of models in transformers' format; a subclass names its architecture and its class."""
+    """Base class of models in transformers' format; a subclass names its architecture and its class in transformers."""
 
-    architecture: folders.Architecture
-    model_class: Any
+    architecture: ClassVar[folders.Architecture]
+    model_class: ClassVar[str]
+    scaling: Scaling
 
     def __init__(
         self, where: str, model: str, device: str = "cpu", dtype: Precision = "float32", batch_size: int = 8
     ) -> None:
-        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's and load's."""
+        """`model`: a folder or hub id, named by the params field `where`. ParamsError as folders.find's, for a device
+        that is not there, and where `checkpoints.load` refuses the weights. Nothing is fetched, no remote code run.
+        """
+        import torch
+        import transformers
+
         folder = folders.find(where, model, self.architecture)
         self.device, self.batch_size = device, batch_size
+        vars(self).update({name: read(where, folder) for name, read in self.architecture.reads.items()})
         self.read(where, folder)
-        self.model = load(where, self.model_class, folder, dtype, device)
+        check_device(where, device)
+        kind = getattr(transformers, self.model_class)
+        try:
+            self.model: Any = checkpoints.load(kind, folder, device, dtype=getattr(torch, dtype))
+        except FileError as error:
+            raise ParamsError(f"{where}: {error}") from error
 
     def read(self, where: str, folder: Path) -> None:
-        """Reads what the model needs from its folder beside the weights; called before they are loaded."""
+        """Reads what only transformers can read of the folder beside the weights; called before they are loaded."""
+
+    def read_tokenizer(self, where: str, folder: Path) -> None:
+        """ParamsError: the folder has none that can be read."""
+        from transformers import AutoTokenizer
+
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise ParamsError(f"{where}: {folder / folders.TOKENIZER}: {' '.join(str(error).split())}") from error
+
+    def fed(self, rgbs: Sequence[np.ndarray], height: int, width: int) -> "torch.Tensor":
+        """RGB images of any sizes, uint8, (H, W, 3), resized by Pillow, as the published CLIP and depth models were
+        fed, and normalised: of the model's dtype, (n, 3, height, width).
+        """
+        how = Image.Resampling(self.scaling.resample)
+        squares = [np.asarray(Image.fromarray(rgb).resize((width, height), how)) for rgb in rgbs]
+        return self.scaling.apply(to_pixels(squares, self.device)).to(self.model.dtype)
+
+    def fed_antialiased(self, rgbs: Sequence[np.ndarray], side: int) -> "torch.Tensor":
+        """As `fed`, (n, 3, side, side), but see `resized`."""
+        return self.scaling.apply(resized(rgbs, side, self.device)).to(self.model.dtype)
+
+    def in_batches(
+        self, ask: Callable[..., Iterable[Any]], *columns: Sequence[Any], keys: Sequence[Any] = ()
+    ) -> list[Any]:
+        """What `ask` says of each row of the columns; it is given at most `batch_size` rows at a time, of one key."""
+        found: dict[int, Any] = {}
+        for batch in together(keys or [0] * len(columns[0]), self.batch_size):
+            found |= zip(batch, ask(*([column[n] for n in batch] for column in columns)), strict=True)
+        return [found[n] for n in range(len(columns[0]))]
+
+    def embedded(self, ask: Callable[[list[Any]], "torch.Tensor"], items: Sequence[Any]) -> np.ndarray:
+        """The rows that `ask` gives of all items, a batch at a time: float32, (n, d)."""
+        with exact():
+            return np.stack(self.in_batches(lambda batch: ask(batch).float().cpu().numpy(), items))
 
 
 class NoMemory(ValueError):
@@ -120,6 +152,8 @@ def within_memory(model: Any, ask: Callable[[], T]) -> T:
 
     NoMemory: not even one at a time fits.
     """
+    import torch
+
     while True:
         size = getattr(model, "batch_size", 1)
         try:
@@ -137,6 +171,8 @@ def exact() -> Iterator[None]:
     """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run; for one thread at a time,
     as these settings are the process's.
     """
+    import torch
+
     with (
         LOCK,
         torch.inference_mode(),

@@ -3,32 +3,48 @@
 Its own processor (of Pillow and scipy; no torchvision) cuts the box out by an affine map and reads the heatmaps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import torch
-from transformers import VitPoseForPoseEstimation, VitPoseImageProcessorPil
-from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
 
 from editjudge.core import regions
 from editjudge.vision import folders, loading
-from editjudge.vision.shapes import Joints
 
+LEAST_SCORE = 0.3  # of a joint that was found
 SCALE_UNIT = 200  # pixels; a person's scale is in it, as COCO's tools have it
 COCO_EXPERT = 0  # of a VitPose+ model's experts
 LEAST_SIDE = 4  # of an image; the processor takes a lower one's rows for channels
 
 
+@dataclass(frozen=True, eq=False)
+class Joints:
+    """The joints of one person, in the order of folders.JOINTS.
+
+    points: float64, (12, 2), x and y in pixels of the image. scores: float64, (12,), near 0..1, higher is surer.
+    """
+
+    points: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Which joints were found: bool, (12,)."""
+        return self.scores >= LEAST_SCORE
+
+
 class VitPose(loading.VisionModel):
     """A VitPose or VitPose+ model that knows COCO's keypoints."""
 
-    architecture, model_class = folders.VITPOSE, VitPoseForPoseEstimation
+    architecture, model_class = folders.VITPOSE, "VitPoseForPoseEstimation"
+    places: list[int]
 
     def read(self, where: str, folder: Path) -> None:
-        self.places = folders.joints(where, folder)
+        from transformers import VitPoseImageProcessorPil
+
         self.processor: Any = VitPoseImageProcessorPil.from_pretrained(str(folder), local_files_only=True)
         backbone = folders.read_json(where, folder / "config.json").get("backbone_config", {})
         self.experts = backbone.get("num_experts", 1)  # more than 1: VitPose+
@@ -40,12 +56,12 @@ class VitPose(loading.VisionModel):
         than a cell outside of that has a score of 0. ValueError names a box that is wholly outside its image.
         """
         clipped = [regions.clip_box(box, *rgb.shape[:2]) for rgb, box in zip(rgbs, boxes, strict=True)]
-        found: list[Joints] = []
-        for batch in loading.batches(len(clipped), self.batch_size):
-            found += self._joints(rgbs[batch], clipped[batch])
-        return found
+        return self.in_batches(self._joints, rgbs, clipped)
 
-    def _joints(self, rgbs: Sequence[np.ndarray], boxes: Sequence[regions.Box]) -> list[Joints]:
+    def _joints(self, rgbs: list[np.ndarray], boxes: list[regions.Box]) -> list[Joints]:
+        import torch
+        from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale
+
         coco = [[[x0, y0, x1 - x0, y1 - y0]] for x0, y0, x1, y1 in boxes]
         wide = [_wide(rgb) for rgb in rgbs]
         pixels = self.processor(wide, boxes=coco, return_tensors="pt", input_data_format="channels_last").pixel_values
@@ -54,16 +70,14 @@ class VitPose(loading.VisionModel):
             output = self.model(pixel_values=pixels.to(self.device, self.model.dtype), dataset_index=expert)
             output.heatmaps = output.heatmaps.float()
         people = self.processor.post_process_pose_estimation(output, boxes=coco)
-        rows, columns = output.heatmaps.shape[2:]
-        cells = np.array([columns - 1, rows - 1])
-        return [self._read(own[0], box[0], cells) for own, box in zip(people, coco, strict=True)]
-
-    def _read(self, person: Mapping[str, torch.Tensor], box: list[int], cells: np.ndarray) -> Joints:
-        points, scores = (person[key].double().numpy()[self.places] for key in ("keypoints", "scores"))
-        size = self.processor.size
-        centre, scale = box_to_center_and_scale(box, size["width"], size["height"])
-        inside = (np.abs(points - centre) <= scale * SCALE_UNIT * (1 / 2 + 1 / cells)).all(1)
-        return Joints(points, np.where(inside, scores, 0.0))
+        cells, size = np.array(output.heatmaps.shape[:1:-1]) - 1, self.processor.size  # (columns, rows)
+        found = []
+        for [person], [box] in zip(people, coco, strict=True):
+            points, scores = (person[key].double().numpy()[self.places] for key in ("keypoints", "scores"))
+            centre, scale = box_to_center_and_scale(box, size["width"], size["height"])
+            inside = (np.abs(points - centre) <= scale * SCALE_UNIT * (1 / 2 + 1 / cells)).all(1)
+            found.append(Joints(points, np.where(inside, scores, 0.0)))
+        return found
 
 
 def _wide(rgb: np.ndarray) -> np.ndarray:

@@ -20,7 +20,8 @@ from editjudge.core.records import Image
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.settings import EMBEDDED, FeatureSetting
 from editjudge.vision import folders
-from editjudge.vision.encoders import HogEncoder
+from editjudge.vision.encoders import ClipTowers, HogEncoder, dino
+from editjudge.vision.loading import NoMemory, within_memory
 
 AT_ONCE = 64  # edits whose images are in memory
 
@@ -99,8 +100,6 @@ class FeatureScorer:
 
 
 def _within_memory(model: Any, ask: Callable[[], list[float]]) -> list[float] | Unscored:
-    from editjudge.vision.loading import NoMemory, within_memory
-
     try:
         return within_memory(model, ask)
     except NoMemory as error:
@@ -125,9 +124,7 @@ def folder_of(where: str, setting: FeatureSetting) -> Path | None:
     """The folder of the setting's model, checked; None for the built-in one. ParamsError."""
     if setting.model == EMBEDDED:
         return None
-    from editjudge.vision import towers
-
-    kind = towers.DINO if setting.kind == "dino_i" else towers.CLIP
+    kind = folders.DINO if setting.kind == "dino_i" else folders.CLIP_TOWERS
     return folders.find(f"{where}.model", setting.model, kind)
 
 
@@ -136,10 +133,8 @@ def _model(where: str, setting: FeatureSetting) -> Any:
         return HogImages()
     import torch
 
-    from editjudge.vision import towers
-
     device = setting.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    load = towers.dino if setting.kind == "dino_i" else towers.ClipTowers
+    load = dino if setting.kind == "dino_i" else ClipTowers
     return load(f"{where}.model", setting.model, device=device, dtype=setting.dtype, batch_size=setting.batch_size)

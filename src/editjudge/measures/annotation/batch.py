@@ -17,28 +17,22 @@ import numpy as np
 from editjudge.core import images, records
 from editjudge.core.code import identity
 from editjudge.core.files import work
-from editjudge.core.masks import png_mask
+from editjudge.core.masks import mask_png, png_mask
+from editjudge.core.params import ParamsError
+from editjudge.core.regions import mask_box
 from editjudge.engine import resume
 from editjudge.engine.workers import cores, on_devices
-from editjudge.measures import attributes, pixel
+from editjudge.measures import pixel
 from editjudge.measures.annotation import features, slot_settings, slots
-from editjudge.measures.annotation.looking import Asking, look, look_at_pairs
+from editjudge.measures.annotation.looking import look, look_at_pairs
 from editjudge.measures.annotation.picture import Areas, SeenImage, SeenPair, fitted, shrunk
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.annotation.table import TABLE, needs
-from editjudge.measures.names import Slot
-from editjudge.vision import folders
+from editjudge.measures.names import ATTRIBUTES, Slot
 from editjudge.vision.folders import OUT_OF_MEMORY
 
-SLOT_MODULES = {  # the models in torch and onnxruntime: only records that asked them depend on their code
-    slot: f"{folders.__package__}.{module}"
-    for slot, module in {
-        "clip": "encoders_transformers", "dinov3": "encoders_transformers", "segmenter": "segmenters_sam2",
-        "lpips": "lpips_torch", "depth": "depth", "faces": "faces_insightface", "parsing": "parsing", "pose": "pose",
-    }.items()
-}  # fmt: skip
 DECIMALS = 6
 Boxes = tuple[tuple[int, int, int, int], ...]
 
@@ -48,7 +42,7 @@ class Altered:
     """An edited image (encoded).
 
     boxes: those in it, in pixels of the source as it is stored; where there are none, the source's are taken for both.
-    attributes: those of a person (measures.attributes) that its instruction changes, whose measures are left out.
+    attributes: those of a person (names.ATTRIBUTES) that its instruction changes, whose measures are left out.
     """
 
     image: records.Image
@@ -83,12 +77,12 @@ def measure_all(
     are not configured are left out. Raises ParamsError, before any work, for a model that cannot be loaded.
     """
     used = frozenset(slot for prompt in prompts for slot in slot_settings.used(prompt.recipe, setting))
-    setting = slots.resolved(used, setting)
-    slots.check(used, setting)
-    versions = _versions(used, setting)
+    setting, code = slots.check(used, setting), identity(__name__)
+    versions = {slot: f"{own} {code}" for slot, own in slots.version(used, setting).items()}
     starts = range(0, len(prompts), setting.prompts)
     jobs = [_job(prompts[n : n + setting.prompts], setting, versions) for n in starts]
-    results = resume.run(jobs, _measure_group, cache, what, _starter(used, setting, versions), _lasting)
+    start = _starter(used, setting, versions)
+    results = resume.run(jobs, _measure_group, cache, what, start, lambda meta: not lacks_memory(meta))
     metas = iter([meta for group in results for meta, _ in group])
     return [[next(metas) for _ in prompt.edits] for prompt in prompts]
 
@@ -99,25 +93,13 @@ def lacks_memory(meta: Mapping[str, Any]) -> bool:
     return any((reason or "").endswith(OUT_OF_MEMORY) for reason in reasons)
 
 
-def _lasting(meta: dict[str, Any]) -> bool:
-    return not lacks_memory(meta)
-
-
-def _versions(used: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
-    """What stands for each slot's answers in the names of records and of kept features: its weights and its code."""
-    heavy, weights = slot_settings.torch_slots(used, setting), slots.version(used, setting)
-    code = {slot: identity(SLOT_MODULES[slot]) for slot in heavy}
-    return {slot: f"{own} {code[slot]}" if slot in heavy else own for slot, own in weights.items()}
-
-
-def _job(prompts: Sequence[Original], setting: SlotSetting, versions: dict[str, str]) -> resume.Job:
+def _job(prompts: Sequence[Original], setting: SlotSetting, versions: Mapping[str, str]) -> resume.Job:
     """The records of a group of prompts. A record depends on the models that its own recipe uses, and on no others."""
-    code, named = identity(__name__, apart=frozenset(SLOT_MODULES.values())), []
+    code, named = identity(__name__), []
     shared = tuple(replace(p, recipe=slot_settings.configured(p.recipe, setting), edits=()) for p in prompts)
-    for number, prompt in enumerate(prompts):
-        used = slot_settings.used(prompt.recipe, setting)
-        models = {slot: versions[slot] for slot in sorted(used)}
-        recipe = asdict(shared[number].recipe)
+    for number, (prompt, own) in enumerate(zip(prompts, shared, strict=True)):
+        models = {slot: versions[slot] for slot in sorted(slot_settings.used(prompt.recipe, setting))}
+        recipe = asdict(own.recipe)
         common = resume.fingerprint(code, recipe, models, prompt.boxes, bytes(prompt.source), *prompt.masks)
         for edit in prompt.edits:
             name = resume.fingerprint(common, bytes(edit.image), edit.boxes, edit.attributes)
@@ -150,7 +132,7 @@ def _starter(
 class _Measuring:
     """What a process of the pool asks: its models, which are loaded once."""
 
-    asking: Asking
+    models: Models
 
 
 def _begin(
@@ -159,7 +141,7 @@ def _begin(
     if heavy:
         slots.one_thread()
     store = features.FeatureStore(work("features"), room)
-    _Measuring.asking = Asking(Models(setting, device, hosts), versions, store)
+    _Measuring.models = Models(setting, device, hosts, versions, store)
 
 
 def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Result]:
@@ -167,21 +149,27 @@ def _measure_group(prompts: Shared, payloads: list[Payload]) -> list[resume.Resu
     for number, edit in payloads:  # in the order of the prompts
         edits[number].append(edit)
     asked = [replace(prompt, edits=tuple(own)) for prompt, own in zip(prompts, edits, strict=True) if own]
-    return [(meta, None) for meta in measure_group(asked, _Measuring.asking)]
+    return [(meta, None) for meta in measure_group(asked, _Measuring.models)]
 
 
-def measure_group(prompts: Sequence[Original], asking: Asking) -> list[dict[str, Any]]:
+def measure_group(prompts: Sequence[Original], models: Models) -> list[dict[str, Any]]:
     """The results of all edits of some prompts, prompt by prompt, in this process."""
-    pairs = looked_at(prompts, asking)
-    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, asking.models) for p in pairs]
+    pairs = looked_at(prompts, models)
+    return [failed(str(p)) if isinstance(p, ValueError) else _measured(*p, models) for p in pairs]
 
 
-def looked_at(prompts: Sequence[Original], asking: Asking) -> list[tuple[SeenPair, Recipe] | ValueError]:
+def looked_at(prompts: Sequence[Original], models: Models) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside its source, with all that the models say of both; or why it cannot be measured."""
     pairs = [pair for prompt in prompts for pair in _pairs(prompt)]
     sound = [pair for pair in pairs if not isinstance(pair, ValueError)]
     for recipe in dict.fromkeys(recipe for _, recipe in sound):
-        _look([pair for pair, own in sound if own == recipe], recipe, asking)
+        own = [pair for pair, its in sound if its == recipe]
+        wanted = {what for _, name in recipe.measures for what in needs(name, models.setting)}
+        if "object" in {recipe.changed_area, *(area for area, _ in recipe.areas)}:
+            wanted.add("source_masks")
+        look(own, wanted, models)
+        for area in (area for area, name in recipe.measures if name == "lpips"):
+            look_at_pairs(own, area, models)
     return pairs
 
 
@@ -189,27 +177,22 @@ def _pairs(prompt: Original) -> list[tuple[SeenPair, Recipe] | ValueError]:
     """Each edit beside the source, with what is to be measured of it; or why it cannot be."""
     try:
         rgb, scale = shrunk(images.decode(bytes(prompt.source)), prompt.recipe.image_side)
-        masks = [_fitted_mask(mask, rgb) for mask in prompt.masks]
-        source = SeenImage(rgb, _scaled(prompt.boxes, scale), masks, is_source=True)
+        masks = (png_mask(mask).astype(np.uint8) for mask in prompt.masks)
+        own = [cv2.resize(each, rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST).astype(bool) for each in masks]
+        source = SeenImage(rgb, _scaled(prompt.boxes, scale), own, is_source=True)
     except ValueError as error:
         return [ValueError(f"source: {error}")] * len(prompt.edits)
     areas: dict[Boxes, Areas] = {}
     found: list[tuple[SeenPair, Recipe] | ValueError] = []
     for edit in prompt.edits:
         try:
-            own, _ = shrunk(images.decode(bytes(edit.image)), prompt.recipe.image_side)
-            edited = SeenImage(fitted(own, source), _scaled(edit.boxes, scale) or source.boxes)
+            image, _ = shrunk(images.decode(bytes(edit.image)), prompt.recipe.image_side)
+            edited = SeenImage(fitted(image, source), _scaled(edit.boxes, scale) or source.boxes)
             pair = SeenPair(source, edited, areas.setdefault(edited.boxes, Areas(source, edited.boxes)))
             found.append((pair, _left(pair, prompt.recipe, edit.attributes)))
         except ValueError as error:
             found.append(error)
     return found
-
-
-def _fitted_mask(data: bytes, rgb: np.ndarray) -> np.ndarray:
-    """A record's own mask at the size of its image."""
-    mask = png_mask(data).astype(np.uint8)
-    return cv2.resize(mask, rgb.shape[1::-1], interpolation=cv2.INTER_NEAREST).astype(bool)
 
 
 def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
@@ -218,23 +201,9 @@ def _scaled(boxes: Boxes, scale: float) -> tuple[Sequence[float], ...]:
 
 def _left(pair: SeenPair, recipe: Recipe, changed: Collection[str]) -> Recipe:
     """The recipe without the measures of what the instruction changes, and without an area that is next to nothing."""
-    out = {name for attribute in changed for name in attributes.MEASURES[attribute]}
+    out = {name for attribute in changed for name in ATTRIBUTES[attribute]}
     skipped = recipe.skip_unedited_from is not None and pair.edited_area_ratio >= recipe.skip_unedited_from
-    areas = [(area, names) for area, names in recipe.areas if not (skipped and area == "unedit_area")]
-    kept = ((area, tuple(name for name in names if name not in out)) for area, names in areas)
-    return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
-
-
-def _look(pairs: Sequence[SeenPair], recipe: Recipe, asking: Asking) -> None:
-    """Ask the models all that the recipe's measures need to know."""
-    names = [name for _, own in recipe.areas for name in own]
-    wanted = {what for name in names for what in needs(name, asking.models.setting)}
-    if "object" in {recipe.changed_area, *(area for area, _ in recipe.areas)}:
-        wanted.add("source_masks")
-    look(pairs, wanted, asking)
-    for area, own in recipe.areas:
-        if "lpips" in own:
-            look_at_pairs(pairs, area, asking.models)
+    return recipe.only(lambda area, name: name not in out and not (skipped and area == "unedit_area"))
 
 
 def _measured(pair: SeenPair, recipe: Recipe, models: Models) -> dict[str, Any]:
@@ -256,20 +225,66 @@ def take(pair: SeenPair, recipe: Recipe, models: Models) -> list[dict[str, Any]]
     Rows {area, measure, value, reason}; value is None, with the reason beside it, where a measure has no result.
     Values are rounded to DECIMALS, so that the last bits of another machine do not show.
     """
-    return [_row(pair, area, name, models) for area, names in recipe.areas for name in names]
-
-
-def _row(pair: SeenPair, area: str, name: str, models: Models) -> dict[str, Any]:
-    row = {"area": area, "measure": name}
-    try:
-        value = TABLE[name](pair, area, models)
-    except ValueError as error:
-        return row | {"value": None, "reason": str(error)}
-    if not np.isfinite(value):
-        return row | {"value": None, "reason": f"not finite: {value}"}
-    return row | {"value": round(value, DECIMALS), "reason": None}
+    rows = []
+    for area, name in recipe.measures:
+        value = reason = None
+        try:
+            value = TABLE[name](pair, area, models)
+            reason = None if np.isfinite(value) else f"not finite: {value}"
+        except ValueError as error:
+            reason = str(error)
+        value = None if value is None or reason else round(value, DECIMALS)
+        rows.append({"area": area, "measure": name, "value": value, "reason": reason})
+    return rows
 
 
 def failed(reason: str) -> dict[str, Any]:
     """What stands in the place of measures that could not be taken."""
     return {"status": "failed", "reason": reason, "change": None, "edited_area_ratio": None, "measures": []}
+
+
+# --- without the graph
+
+
+def prompt_of(
+    source: bytes, edits: Sequence[bytes], recipe: Recipe, boxes: Boxes = (), masks: tuple[bytes, ...] = ()
+) -> Original:
+    """A source and its edits as they are measured, the regions in those images in which the recipe has them."""
+    where = "both" if recipe.regions is None else recipe.regions.images
+    of_edit = boxes if where != "source" else ()
+    asked = tuple(Altered(edit, of_edit) for edit in edits)
+    return Original(source, boxes if where != "edited" else (), recipe, asked, masks)
+
+
+def values_of(meta: Mapping) -> tuple[dict[str, float | None], dict[str, str]]:
+    """The values of one edit by `area.measure`, None where there is none; and why there is none."""
+    rows = {f"{row['area']}.{row['measure']}": row for row in meta["measures"]}
+    reasons = {name: str(row["reason"]) for name, row in rows.items() if row["value"] is None}
+    return {name: row["value"] for name, row in rows.items()}, reasons
+
+
+def measure(
+    source: np.ndarray,
+    edited: np.ndarray,
+    recipe: Recipe,
+    boxes: Boxes = (),
+    masks: Sequence[np.ndarray] = (),
+    setting: SlotSetting | None = None,
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """A recipe's measures of one edit by `area.measure`, None for one that could not be taken; and why it could not.
+
+    source, edited: RGB, uint8, (H, W, 3), the edit of any size. boxes: (x0, y0, x1, y1) in pixels of the source, or
+    masks, bool, (H, W): where the edit is. setting: the models; by default those without weights. Raises ParamsError
+    for a measure whose model is not configured, ValueError if nothing can be measured.
+    """
+    setting = setting or SlotSetting()
+    missing = slot_settings.unconfigured(setting)
+    for name in (name for _, name in recipe.measures if name in missing):
+        raise ParamsError(f"{name} is not configured: {missing[name]}")
+    own_boxes = tuple(boxes) or tuple(mask_box(mask) for mask in masks)
+    pngs = images.encode_png(source), images.encode_png(edited)
+    prompt = prompt_of(pngs[0], pngs[1:], recipe, own_boxes, tuple(map(mask_png, masks)))
+    [meta] = measure_group([prompt], Models(setting))
+    if meta["status"] == "failed":
+        raise ValueError(meta["reason"])
+    return values_of(meta)

@@ -8,7 +8,8 @@ locks. Embedded encoders are faster than reading a file, so theirs are not kept.
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +62,11 @@ def said(
 
     model: a hash of all but the image that the answer depends on. sources: which images' answers are kept.
     """
-    names = [_name(model, rgb) for rgb in rgbs]
+    names = []
+    for rgb in rgbs:
+        digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
+        digest.update(np.ascontiguousarray(rgb).data)
+        names.append(digest.hexdigest())
     kept = {name for name, is_source in zip(names, sources, strict=True) if is_source} if store.most else set()
     found: dict[str, Arrays] = {name: arrays for name in kept if (arrays := store.get(name)) is not None}
     missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
@@ -76,30 +81,17 @@ def said(
 def trim(folder: Path, most: float) -> float:
     """Delete the files that were written first until at most half of `most` bytes are left, where they are nearly full.
 
-    Returns the bytes that may be written.
+    What a killed process left half written is among them. Returns the bytes that may be written.
     """
-    files = sorted(_stated(folder))
-    size = sum(each for _, each, _ in files)
+    stats = {}
+    for file in folder.glob("*/*"):
+        with suppress(FileNotFoundError):  # another stage has trimmed it
+            stats[file] = file.stat()
+    size = sum(stat.st_size for stat in stats.values())
     goal = most if size <= FULL * most else most / 2
-    for _, each, file in files:
+    for file in sorted(stats, key=lambda file: (stats[file].st_mtime_ns, stats[file].st_size, file)):
         if size <= goal:
             break
         file.unlink(missing_ok=True)
-        size -= each
+        size -= stats[file].st_size
     return max(most - size, 0.0)
-
-
-def _stated(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """When each file was written, its bytes, and its path; what a killed process left half written is among them."""
-    for file in folder.glob("*/*"):
-        try:
-            stat = file.stat()
-        except FileNotFoundError:  # another stage has trimmed it
-            continue
-        yield stat.st_mtime_ns, stat.st_size, file
-
-
-def _name(model: str, rgb: np.ndarray) -> str:
-    digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
-    digest.update(np.ascontiguousarray(rgb).data)
-    return digest.hexdigest()

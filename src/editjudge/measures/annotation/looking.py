@@ -5,33 +5,23 @@ stop the others: the error stands in its place, and is raised where a measure as
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from editjudge.core.params import ParamsError
-from editjudge.measures import identity
+from editjudge.measures import people
 from editjudge.measures.annotation import features
 from editjudge.measures.annotation.picture import SeenImage, SeenPair
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import Slot
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
-from editjudge.vision.shapes import Joints
+from editjudge.vision.pose import Joints
 
 
-@dataclass(frozen=True)
-class Asking:
-    """The models, what stands for each in the feature store's names (slot: hash), and the store."""
-
-    models: Models
-    versions: dict[str, str]
-    store: features.FeatureStore
-
-
-def look(pairs: Sequence[SeenPair], wanted: Collection[str], asking: Asking) -> None:
+def look(pairs: Sequence[SeenPair], wanted: Collection[str], models: Models) -> None:
     """Ask what is `wanted` of all pictures of the pairs: keys of LOOKS, or source_masks for the sources' alone, or
     person_dinov3 for the pictures cut to their persons.
     """
@@ -42,7 +32,7 @@ def look(pairs: Sequence[SeenPair], wanted: Collection[str], asking: Asking) -> 
         asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
         asked = asked + persons if f"person_{what}" in wanted else asked
         new = [picture for picture in asked if what not in picture.found]
-        for picture, answer in zip(new, _each(partial(ask, asking), new), strict=True):
+        for picture, answer in zip(new, _each(partial(ask, models), new), strict=True):
             picture.found[what] = answer
 
 
@@ -82,69 +72,73 @@ def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[A
         return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 
 
-def _encode(asking: Asking, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
-    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
-        return [(each.cls, each.patches) for each in asking.models.ask(slot, "encode", missing)]
-
-    return [Encoded(*arrays) for arrays in features.said(asking.store, asking.versions[slot], rgbs, sources, ask)]
+def _whole(models: Models, pictures: list[SeenImage], slot: Slot) -> list[Encoded]:
+    return _encoded(models, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
 
 
-def _whole(asking: Asking, pictures: list[SeenImage], slot: Slot) -> list[Encoded]:
-    return _encode(asking, slot, [p.rgb for p in pictures], [p.is_source for p in pictures])
-
-
-def _objects(asking: Asking, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
+def _objects(models: Models, pictures: list[SeenImage], slot: Slot) -> list[list[Encoded]]:
     """The encodings of each box's object, all pictures' objects together."""
-    cuts = [picture.objects_at(asking.models.layout(slot).side) for picture in pictures]
+    cuts = [picture.objects_at(models.layout(slot).side) for picture in pictures]
     sources = [picture.is_source for picture, own in zip(pictures, cuts, strict=True) for _ in own]
-    found = iter(_encode(asking, slot, [cut for own in cuts for cut in own], sources))
+    found = iter(_encoded(models, slot, [cut for own in cuts for cut in own], sources))
     return [[next(found) for _ in own] for own in cuts]
 
 
-def _depth(asking: Asking, pictures: list[SeenImage]) -> list[np.ndarray]:
-    rgbs, sources, version = [p.rgb for p in pictures], [p.is_source for p in pictures], asking.versions["depth"]
-
-    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
-        return [(depth,) for depth in asking.models.ask("depth", "maps", missing)]
-
-    return [depth for [depth] in features.said(asking.store, version, rgbs, sources, ask)]
+def _encoded(models: Models, slot: Slot, rgbs: Sequence[np.ndarray], sources: Sequence[bool]) -> list[Encoded]:
+    ask = partial(models.ask, slot, "encode")
+    return [Encoded(*each) for each in features.said(models.store, models.versions.get(slot, ""), rgbs, sources, ask)]
 
 
-def _parsing(asking: Asking, pictures: list[SeenImage]) -> list[np.ndarray]:
-    """Whether each pixel around the subject's face shows hair."""
-    faces = [subject_face(p) for p in pictures]
-    return asking.models.ask(
-        "parsing", "hair", [p.rgb for p in pictures], [face.box if face else None for face in faces]
+def _depth(models: Models, pictures: list[SeenImage]) -> list[np.ndarray]:
+    rgbs, sources, version = (
+        [p.rgb for p in pictures],
+        [p.is_source for p in pictures],
+        models.versions.get("depth", ""),
     )
 
+    def ask(missing: list[np.ndarray]) -> list[features.Arrays]:
+        return [(depth,) for depth in models.ask("depth", "maps", missing)]
 
-def _pose(asking: Asking, pictures: list[SeenImage]) -> list[Joints]:
+    return [depth for [depth] in features.said(models.store, version, rgbs, sources, ask)]
+
+
+def _pose(models: Models, pictures: list[SeenImage]) -> list[Joints]:
     boxes = [p.subject_box for p in pictures if p.subject_box]
     if len(boxes) < len(pictures):
         raise ValueError("the record has no box")
-    return asking.models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
+    return models.ask("pose", "joints", [p.rgb for p in pictures], boxes)
 
 
 def subject_face(picture: SeenImage) -> Face | None:
     """The subject's face; None where none was looked for or found."""
     found = picture.found.get("faces", [])
-    return None if isinstance(found, ValueError) else identity.subject(found, picture.subject_box)
+    return None if isinstance(found, ValueError) else people.subject(found, picture.subject_box)
+
+
+def _asked(
+    slot: Slot, method: str, *about: Callable[[SeenImage], Any]
+) -> Callable[[Models, list[SeenImage]], Sequence[Any]]:
+    """A question about pictures and what else is known of each."""
+    return lambda models, pictures: models.ask(
+        slot, method, [p.rgb for p in pictures], *([each(p) for p in pictures] for each in about)
+    )
+
+
+def _face_box(picture: SeenImage) -> Any:
+    face = subject_face(picture)
+    return face.box if face else None
 
 
 # What can be asked, in the order in which it must be: objects need masks, parsing needs faces.
-LOOKS: dict[str, Callable[[Asking, list[SeenImage]], Sequence[Any]]] = {
+LOOKS: dict[str, Callable[[Models, list[SeenImage]], Sequence[Any]]] = {
     "clip": partial(_whole, slot="clip"),
     "dinov3": partial(_whole, slot="dinov3"),
-    "masks": lambda asking, pictures: asking.models.ask(
-        "segmenter", "masks", [p.rgb for p in pictures], [p.boxes for p in pictures]
-    ),
-    "source_boxes": lambda asking, pictures: asking.models.ask(
-        "segmenter", "masks", [p.rgb for p in pictures], [p.source_boxes for p in pictures]
-    ),
+    "masks": _asked("segmenter", "masks", lambda picture: picture.boxes),
+    "source_boxes": _asked("segmenter", "masks", lambda picture: picture.source_boxes),
     "clip_objects": partial(_objects, slot="clip"),
     "dinov3_objects": partial(_objects, slot="dinov3"),
     "depth": _depth,
-    "faces": lambda asking, pictures: asking.models.ask("faces", "find", [p.rgb for p in pictures]),
-    "parsing": _parsing,
+    "faces": _asked("faces", "find"),
+    "parsing": _asked("parsing", "hair", _face_box),
     "pose": _pose,
 }

@@ -6,24 +6,25 @@ names are files of editjudge.core.prompts. Areas: `edit_area` is inside the boxe
 """
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from editjudge.core import prompts
 from editjudge.core.lined_yaml import Lined, read_lined
-from editjudge.core.params import PIPELINES
+from editjudge.core.params import PIPELINES, ParamsError
+from editjudge.core.settings import known
 from editjudge.measures.names import KINDS
 
 Where: TypeAlias = Literal["source", "edited", "both"]
 Pipeline: TypeAlias = Literal["object_centric", "human_centric", "vlm_as_a_judge"]
-# Where the prompts lie that a recipe may name. In parts, so that reading a recipe does not depend on their content.
-FOLDERS = {
-    "comparisons": ("judges", "prompts", "comparisons"),
-    "parsers": ("grounding", "parsers"),
-    "grounders": ("grounding", "grounders"),
-}
+# What names a prompt, and where those lie. In parts, so that reading a recipe does not depend on their content.
+PROMPTS = (
+    ("judge", "prompt", ("judges", "prompts", "comparisons")),
+    ("regions", "parser", ("grounding", "parsers")),
+    ("regions", "grounder", ("grounding", "grounders")),
+)
 SCHEMA = PIPELINES / "recipe.schema.json"
 MEASURED = ("image_side", "regions", "skip_unedited_from", "changed_area", "areas")  # what recipes with measures say
 
@@ -69,6 +70,16 @@ class Recipe:
     skip_unedited_from: float | None = None
     judge: Judging | None = None
 
+    @property
+    def measures(self) -> list[tuple[str, str]]:
+        """Each (area, measure), in order."""
+        return [(area, name) for area, names in self.areas for name in names]
+
+    def only(self, wanted: Callable[[str, str], bool]) -> Self:
+        """The recipe with the measures for whose (area, measure) `wanted` is true, without areas that have no other."""
+        kept = ((area, tuple(name for name in names if wanted(area, name))) for area, names in self.areas)
+        return replace(self, areas=tuple((area, names) for area, names in kept if names))
+
 
 def load_recipes(tasks: Mapping[str, str]) -> dict[str, Recipe]:
     """The recipe of each task of params.yaml, which has the folder of pipelines/ that it lies in. FileError."""
@@ -91,13 +102,22 @@ def load_recipe(path: Path) -> Recipe:
     for name in MEASURED if judged else ("judge",):
         if name in given:
             raise lined.error([name], f"{name} means nothing in the pipeline {given['pipeline']}")
-    _check_measures(lined)
+    areas = {area: tuple(names) for area, names in given.get("areas", {}).items()}
+    for area, n, name in ((area, n, name) for area, names in areas.items() for n, name in enumerate(names)):
+        if name not in KINDS:
+            raise lined.error(("areas", area, n), f"{area}: unknown measure {name!r}; known: {_listed(KINDS)}")
+        if area not in KINDS[name].areas:
+            only = _listed(KINDS[name].areas)
+            raise lined.error(("areas", area, n), f"{area}: {name} can be taken in {only} only")
+    for area in (*areas, given.get("changed_area", "image")):
+        if area != "image" and "regions" not in given:
+            raise lined.error(["areas"], f"{area} needs boxes: say in `regions` where they are sought")
     _check_prompts(lined)
     values = {name: given[name] for name in ("task", "pipeline", "changed_area", "skip_unedited_from") if name in given}
     return Recipe(
         **values,
         image_side=int(given.get("image_side", Recipe.image_side)),  # 1024.0 is whole, too
-        areas=tuple((area, tuple(names)) for area, names in given.get("areas", {}).items()),
+        areas=tuple(areas.items()),
         regions=Sought(**given["regions"]) if "regions" in given else None,
         judge=Judging(**given["judge"]) if "judge" in given else None,
     )
@@ -107,31 +127,36 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names, key=str.lower))
 
 
-def _check_measures(lined: Lined) -> None:
-    for area, names in lined.value.get("areas", {}).items():
-        for n, name in enumerate(names):
-            place = ("areas", area, n)
-            if name not in KINDS:
-                raise lined.error(place, f"{area}: unknown measure {name!r}; known: {_listed(KINDS)}")
-            if area not in KINDS[name].areas:
-                raise lined.error(place, f"{area}: {name} can be taken in {_listed(KINDS[name].areas)} only")
-
-
 def _check_prompts(lined: Lined) -> None:
-    """The prompts are there, and boxes are sought where an area needs them."""
-    given = lined.value
-    if "judge" in given:
-        _check_prompt(lined, "judge", "prompt", "comparisons")
-    if "regions" not in given:
-        wanted = [area for area in (*given.get("areas", {}), given.get("changed_area", "image")) if area != "image"]
-        if wanted:
-            raise lined.error(["areas"], f"{wanted[0]} needs boxes: say in `regions` where they are sought")
-        return
-    for role in ("parser", "grounder"):
-        _check_prompt(lined, "regions", role, f"{role}s")
+    """The prompts that the recipe names are there."""
+    for section, field, folder in PROMPTS:
+        name = lined.value.get(section, {}).get(field)
+        if name is not None and name not in (there := prompts.names(*folder)):
+            said = f"{section}: unknown prompt {name!r}; known: {_listed(there)}"
+            raise lined.error((section, field), said)
 
 
-def _check_prompt(lined: Lined, section: str, field: str, folder: str) -> None:
-    name, known = lined.value[section][field], prompts.names(*FOLDERS[folder])
-    if name not in known:
-        raise lined.error((section, field), f"{section}: unknown prompt {name!r}; known: {_listed(known)}")
+def recipe_of(task: str) -> Recipe:
+    """The recipe of a task that measures annotate. Raises ParamsError where there is none."""
+    found = {path.stem: path for path in sorted(PIPELINES.glob("*_centric/*.yaml"))}
+    if task not in found:
+        raise ParamsError(f"no recipe with measures for the task {task!r}; {known(task, found)}")
+    return load_recipe(found[task])
+
+
+def recipe_for(names: Sequence[str], regions: bool) -> Recipe:
+    """A recipe of measures by name, `ssim` or with its area, `unedit_area.ssim`.
+
+    Without one it is the whole image, or the first area where the measure makes sense. regions: whether boxes or masks
+    say where the edit is. Raises ParamsError for an unknown measure and for an area where it makes no sense.
+    """
+    areas: dict[str, tuple[str, ...]] = {}
+    for given in names:
+        area, _, name = given.rpartition(".")
+        if name not in KINDS:
+            raise ParamsError(f"unknown measure {name!r}; {known(name, sorted(KINDS, key=str.lower))}")
+        area = area or ("image" if "image" in KINDS[name].areas else KINDS[name].areas[0])
+        if area not in KINDS[name].areas:
+            raise ParamsError(f"{name} can be taken in {', '.join(KINDS[name].areas)}, not in {area!r}")
+        areas[area] = (*areas.get(area, ()), name)
+    return Recipe("own", tuple(areas.items()), "edit_area" if regions else "image")

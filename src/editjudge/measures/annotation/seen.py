@@ -7,8 +7,8 @@ import numpy as np
 
 from editjudge.core import images, masks
 from editjudge.measures.annotation import batch
-from editjudge.measures.annotation.looking import Asking
 from editjudge.measures.annotation.picture import SeenImage, SeenPair
+from editjudge.measures.annotation.slots import Models
 
 MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
 
@@ -16,11 +16,11 @@ MOST_DELTA = 20.0  # ΔE from which the map of differences is brightest
 Layers = dict[str, list[Any]]
 
 
-def seen(prompt: batch.Original, asking: Asking) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
+def seen(prompt: batch.Original, models: Models) -> tuple[Layers, list[tuple[Layers, bytes] | str]]:
     """Layers of the prompt's source, and of each edit its own and its map of differences; or why it has none."""
     width = images.decode(bytes(prompt.source)).shape[1]
     source, found = Layers(), list[tuple[Layers, bytes] | str]()
-    for looked in batch.looked_at([prompt], asking):
+    for looked in batch.looked_at([prompt], models):
         if isinstance(looked, ValueError):
             found.append(str(looked))
             continue

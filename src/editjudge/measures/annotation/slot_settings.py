@@ -1,7 +1,7 @@
 """Section `measures` of params.yaml: which models are behind the measures, and which measures that configures."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -10,16 +10,13 @@ from pydantic.dataclasses import dataclass
 from editjudge.core.settings import FORBID, Count, FileName, ModelName, Positive, Real, Text, Wrong
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.names import KINDS, Slot
-from editjudge.vision.faces_settings import InsightFaceSetting
-from editjudge.vision.folders import Precision
+from editjudge.vision.folders import NONE, InsightFaceSetting, Precision
 
-NONE, GRABCUT, LBP, INSIGHTFACE = "none", "grabcut", "lbp", "insightface"
+GRABCUT, LBP, INSIGHTFACE = "grabcut", "lbp", "insightface"
+GEOMETRY = "face_geometry_L2_distance"  # the measure that needs landmarks
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 Images = Annotated[Positive, Field(le=4096)]
-FIXED: dict[Slot, tuple[str, ...]] = {
-    "lpips": ("dtype",),
-    "faces": ("dtype", "batch_size"),
-}  # what a slot's own settings do not say
+FIXED: tuple[tuple[Slot, str], ...] = (("lpips", "dtype"), ("faces", "dtype"), ("faces", "batch_size"))
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -65,12 +62,10 @@ class SlotSetting:
         for slot, own in self.slots.items():
             if own.device == "auto":
                 raise Wrong(f"slots.{slot}.device", "cannot be auto: name one, such as cuda:1, or leave it out")
-        for slot, name in ((slot, name) for slot, names in FIXED.items() for name in names):
+        for slot, name in FIXED:
             if getattr(self.slots.get(slot), name, None) is not None:
-                raise Wrong(
-                    f"slots.{slot}.{name}",
-                    "cannot be set: LPIPS and faces are float32, and measures.insightface has its own",
-                )
+                said = "cannot be set: LPIPS and faces are float32, and measures.insightface has its own"
+                raise Wrong(f"slots.{slot}.{name}", said)
 
     def of(self, slot: Slot, name: Literal["device", "dtype", "batch_size"]) -> Any:
         """A slot's own device, dtype or batch_size, or the section's."""
@@ -78,39 +73,40 @@ class SlotSetting:
         return getattr(self, name) if own is None else own
 
     def own_device(self, slot: Slot) -> str | None:
-        own = self.slots.get(slot)
-        return None if own is None else own.device
+        return getattr(self.slots.get(slot), "device", None)
 
 
 def lacking(name: str, setting: SlotSetting) -> tuple[Slot, ...]:
     """The slots that a measure needs and that are `none`, or give no landmarks; empty: it is configured."""
     landmarks = setting.faces == INSIGHTFACE and setting.insightface.landmarks != NONE  # the cascade finds none
-    if name == "face_geometry_L2_distance" and not landmarks:
+    if name == GEOMETRY and not landmarks:
         return ("faces",)
     return tuple(slot for slot in KINDS[name].slots if getattr(setting, slot) == NONE)
 
 
 def unconfigured(setting: SlotSetting) -> dict[str, str]:
     """Measure: why it is not configured."""
-    missing = {name: lacking(name, setting) for name in KINDS}
-    why = {name: " and ".join(f"measures.{slot}" for slot in slots) for name, slots in missing.items() if slots}
-    why = {name: f"{slots} {'are' if ' ' in slots else 'is'} {NONE}" for name, slots in why.items()}
-    without = setting.faces != NONE and missing["face_geometry_L2_distance"]
-    return why | ({"face_geometry_L2_distance": "measures.faces gives no landmarks"} if without else {})
+    why = {}
+    for name in KINDS:
+        if slots := lacking(name, setting):
+            said = " and ".join(f"measures.{slot}" for slot in slots)
+            why[name] = f"{said} {'are' if len(slots) > 1 else 'is'} {NONE}"
+    if setting.faces != NONE and GEOMETRY in why:
+        why[GEOMETRY] = "measures.faces gives no landmarks"
+    return why
 
 
 def configured(recipe: Recipe, setting: SlotSetting) -> Recipe:
     """The recipe without the measures that are not configured, and without areas that have no other."""
-    kept = ((area, tuple(n for n in names if not lacking(n, setting))) for area, names in recipe.areas)
-    return replace(recipe, areas=tuple((area, names) for area, names in kept if names))
+    return recipe.only(lambda _area, name: not lacking(name, setting))
 
 
 def used(recipe: Recipe, setting: SlotSetting) -> frozenset[Slot]:
     """The slots that the configured measures of a recipe use."""
-    names = [name for _, names in configured(recipe, setting).areas for name in names]
-    slots: set[Slot] = {slot for name in names for slot in (*KINDS[name].slots, *KINDS[name].helped)}
-    areas = {area for area, _ in recipe.areas} | {recipe.changed_area}
-    slots |= {"segmenter"} if "object" in areas else set()
+    kinds = [KINDS[name] for _, name in configured(recipe, setting).measures]
+    slots: set[Slot] = {slot for kind in kinds for slot in (*kind.slots, *kind.helped)}
+    if "object" in {area for area, _ in recipe.areas} | {recipe.changed_area}:
+        slots.add("segmenter")
     return frozenset(slot for slot in slots if getattr(setting, slot) != NONE)
 
 

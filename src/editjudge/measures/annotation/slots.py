@@ -4,77 +4,73 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import end_with_parent, fork_server, import_ahead
+from editjudge.measures.annotation.features import FeatureStore
 from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.measures.names import Slot
-from editjudge.vision import faces_settings, folders, lpips
-from editjudge.vision.encoders import Grid
+from editjudge.vision import faces, folders, lpips
+from editjudge.vision.depth import DepthAnything
+from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid
 from editjudge.vision.faces import LbpFaces
-from editjudge.vision.segmenters import GrabCut
-
-if TYPE_CHECKING:  # it loads torch
-    from editjudge.vision.loading import VisionModel
+from editjudge.vision.loading import VisionModel, within_memory
+from editjudge.vision.pose import VitPose
+from editjudge.vision.segmenters import FaceParser, GrabCut, Sam2Segmenter
 
 SUFFIXES = (".json", ".onnx", ".safetensors")  # of the files that a model is made of
+INSIGHTFACE = "measures.insightface"
 GONE = (
     "was killed, perhaps for want of the machine's memory. What is finished is kept. To go on, run `dvc repro` again,"
     " with fewer measures.workers or a smaller measures.prompts"
 )
-ARCHITECTURES = {
-    "clip": folders.CLIP,
-    "dinov3": folders.DINOV3,
-    "segmenter": folders.SAM2,
-    "depth": folders.DEPTH_ANYTHING,
-    "parsing": folders.SEGFORMER,
-    "pose": folders.VITPOSE,
+CLASSES: dict[Slot, type[VisionModel]] = {
+    "clip": ClipEncoder,
+    "dinov3": DinoEncoder,
+    "segmenter": Sam2Segmenter,
+    "depth": DepthAnything,
+    "parsing": FaceParser,
+    "pose": VitPose,
 }
 
 
-def check(slots: Collection[Slot], setting: SlotSetting) -> None:
-    """Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong.
+def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
+    """The setting with each model of the slots by its local folder: no process needs to ask the hub.
 
-    Also for a device that is not there, or that onnxruntime cannot use.
+    Raises ParamsError, naming the field and what to do, for the first slot whose weights are missing or wrong. Also for
+    a device that is not there, or that onnxruntime cannot use.
     """
     heavy = torch_slots(slots, setting)
-    if heavy:
-        import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
+    if not heavy:
+        return setting
+    import_ahead("torch", "transformers.modeling_utils")  # beside the checks and what follows them
+    found: dict[str, Any] = {}
     for slot in sorted(heavy):
-        _weights(slot, setting)
+        found[slot] = str(_weights(slot, setting))
         if slot in setting.slots:
             devices_of(f"measures.slots.{slot}.device", setting.of(slot, "device"))
-    if heavy:
-        devices_of("measures.device", setting.device)
-    if "faces" in heavy:
-        from editjudge.vision import faces_insightface
-
-        device = devices_of("measures.device", setting.of("faces", "device"))[0]
-        faces_insightface.check("measures.insightface", setting.insightface, device)
-
-
-def resolved(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
-    """The setting with each model of the slots by its local folder: no process needs to ask the hub."""
-    heavy = torch_slots(slots, setting) - {"faces"}
-    found: dict[str, Any] = {slot: str(_weights(slot, setting)) for slot in heavy}
+    devices = devices_of("measures.device", setting.device)
+    if found.pop("faces", None):
+        faces.check_insightface(INSIGHTFACE, setting.insightface, setting.own_device("faces") or devices[0])
     return replace(setting, **found)
 
 
 def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """Identifies each slot's model: the embedded backend's name, or a hash of its weights and settings."""
-    heavy = torch_slots(slots, setting)
-    return {slot: _version(slot, setting) if slot in heavy else getattr(setting, slot) for slot in sorted(slots)}
+    return {slot: _version(slot, setting) for slot in sorted(slots)}
 
 
 def _version(slot: Slot, setting: SlotSetting) -> str:
-    """A hash of the files of a slot's model and of the settings that its answers depend on."""
+    if not torch_slots([slot], setting):
+        return getattr(setting, slot)
     options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
     if slot == "faces":
         options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
@@ -94,9 +90,9 @@ def _weights(slot: Slot, setting: SlotSetting) -> Path:
     """The folder or file of a slot's weights, after it was checked. ParamsError."""
     where, model = f"measures.{slot}", getattr(setting, slot)
     if slot == "faces":
-        faces_settings.check_files("measures.insightface", setting.insightface)
+        folders.check_faces(INSIGHTFACE, setting.insightface)
         return Path(setting.insightface.folder)
-    return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, ARCHITECTURES[slot])
+    return lpips.find(where, model) if slot == "lpips" else folders.find(where, model, CLASSES[slot].architecture)
 
 
 def devices_of(where: str, name: str) -> list[str]:
@@ -121,12 +117,20 @@ class Models:
     """The models of the slots, each loaded when it is first asked for, on this device or on the slot's own.
 
     hosts: by device, `Models` in the process that has that device's models; without one they are in this process.
+    versions: what stands for each slot's model in the names of the feature store (slot: hash). store: of what models
+    said of sources; by default nothing is kept.
     """
 
     def __init__(
-        self, setting: SlotSetting, device: str = "cpu", hosts: Mapping[str, Any] = MappingProxyType({})
+        self,
+        setting: SlotSetting,
+        device: str = "cpu",
+        hosts: Mapping[str, Any] = MappingProxyType({}),
+        versions: Mapping[str, str] = MappingProxyType({}),
+        store: FeatureStore | None = None,
     ) -> None:
-        self.setting, self.device, self.hosts = setting, device, hosts
+        self.setting, self.device, self.hosts, self.versions = setting, device, hosts, versions
+        self.store = store or FeatureStore(Path(), 0.0)
         self._layouts: dict[Slot, Grid] = {}
         self._loading = Lock()
         self._loaded: dict[Slot, Any] = {}
@@ -134,18 +138,16 @@ class Models:
     def ask(self, slot: Slot, method: str, *args: Any) -> Any:
         """What a slot's model says, wherever it runs. Raises what it raises; ValueError, too, if it has no memory;
         Unfinished where the process that has it was killed."""
-        device = self._device(slot)
-        if device in self.hosts and torch_slots([slot], self.setting):
+        if not torch_slots([slot], self.setting):
+            return getattr(self.model(slot), method)(*args)
+        device = self.setting.own_device(slot) or self.device
+        if device in self.hosts:
             try:
                 return self.hosts[device].ask(slot, method, *args)
             except (EOFError, ConnectionError):
                 raise Unfinished(f"the process with the models on {device} {GONE}") from None
         model = self.model(slot)
-        if not torch_slots([slot], self.setting):
-            return getattr(model, method)(*args)
-        from editjudge.vision.loading import within_memory
-
-        return within_memory(model, lambda: getattr(model, method)(*args))
+        return within_memory(model, partial(getattr(model, method), *args))
 
     def layout(self, slot: Slot) -> Grid:
         """The patches of `clip` or `dinov3`."""
@@ -161,48 +163,18 @@ class Models:
             return self._loaded[slot]
 
     def _load(self, slot: Slot) -> Any:
-        where, given, device = f"measures.{slot}", getattr(self.setting, slot), self._device(slot)
+        where, given, size = f"measures.{slot}", getattr(self.setting, slot), self.setting.of(slot, "batch_size")
+        device = self.setting.own_device(slot) or self.device
         if given == GRABCUT:
             return GrabCut()
         if given == LBP:
             return LbpFaces()
         if slot == "faces":
-            from editjudge.vision.faces_insightface import InsightFaces
-
-            faces_settings.check_files("measures.insightface", self.setting.insightface)
-            return InsightFaces("measures.insightface", self.setting.insightface, device)
-        size = self.setting.of(slot, "batch_size")
+            folders.check_faces(INSIGHTFACE, self.setting.insightface)
+            return faces.InsightFaces(INSIGHTFACE, self.setting.insightface, device)
         if slot == "lpips":
-            from editjudge.vision.lpips_torch import Lpips
-
-            return Lpips(where, given, device, size)
-        return _class_of(slot)(where, given, device, self.setting.of(slot, "dtype"), size)
-
-    def _device(self, slot: Slot) -> str:
-        return self.setting.own_device(slot) or self.device
-
-
-def _class_of(slot: Slot) -> "type[VisionModel]":
-    """Of a model in transformers' form; imported when it is used, for these modules load torch."""
-    if slot in ("clip", "dinov3"):
-        from editjudge.vision.encoders_transformers import ClipEncoder, DinoEncoder
-
-        return ClipEncoder if slot == "clip" else DinoEncoder
-    if slot == "segmenter":
-        from editjudge.vision.segmenters_sam2 import Sam2Segmenter
-
-        return Sam2Segmenter
-    if slot == "depth":
-        from editjudge.vision.depth import DepthAnything
-
-        return DepthAnything
-    if slot == "parsing":
-        from editjudge.vision.parsing import FaceParser
-
-        return FaceParser
-    from editjudge.vision.pose import VitPose
-
-    return VitPose
+            return lpips.Lpips(where, given, device, size)
+        return CLASSES[slot](where, given, device, self.setting.of(slot, "dtype"), size)
 
 
 class _Host(BaseManager):

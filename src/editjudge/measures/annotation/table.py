@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from editjudge.core.regions import FloatBox
-from editjudge.measures import body, face, hair, identity, patches, pixel
+from editjudge.measures import patches, people, pixel
 from editjudge.measures.annotation.looking import subject_face
 from editjudge.measures.annotation.picture import HOG, SeenImage, SeenPair, mask_at_side
-from editjudge.measures.annotation.slot_settings import NONE, SlotSetting
+from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import KINDS, Slot
 from editjudge.vision.faces import Face
+from editjudge.vision.folders import NONE
 
 Function = Callable[[SeenPair, str, Models], float]
 
@@ -74,19 +75,19 @@ def _faces(pair: SeenPair) -> tuple[Any, Any]:
 
 def _subjects(pair: SeenPair) -> list[Face]:
     """The subject's face in both images. Raises ValueError where there is none."""
-    return [identity.known_subject(each.said("faces"), each.subject_box, which) for which, each in pair.named]
+    return [people.known_subject(each.said("faces"), each.subject_box, which) for which, each in pair.named]
 
 
 def _face_box(pair: SeenPair, found: Face) -> FloatBox:
     """A face's box in the image that is cut to its person. Raises ValueError without boxes."""
-    x, y = pair.areas.person_corner
+    x, y = pair.areas.person_box[:2]
     return found.box[0] - x, found.box[1] - y, found.box[2] - x, found.box[3] - y
 
 
 def _of_crops(measure: Callable[[np.ndarray, np.ndarray], float]) -> Function:
     """A measure of the crops of the subject's face in both images."""
     return lambda pair, _area, _models: measure(
-        *(face.crop(own.rgb, _face_box(pair, f)) for own, f in zip(pair.persons, _subjects(pair), strict=True))
+        *(people.face_crop(own.rgb, _face_box(pair, f)) for own, f in zip(pair.persons, _subjects(pair), strict=True))
     )
 
 
@@ -99,19 +100,19 @@ def _of_hair(measure: Callable[..., float]) -> Function:
 
 def _pose_position_error(pair: SeenPair, _area: str, _models: Models) -> float:
     first, second = (picture.said("pose") for picture in pair.both)
-    return body.pose_position_error(first.points, second.points, first.seen, second.seen)
+    return people.pose_position_error(first.points, second.points, first.seen, second.seen)
 
 
 def _shape_iou(pair: SeenPair, _area: str, _models: Models) -> float:
     joints = [picture.said("pose") for picture in pair.both]
-    points = (each.points - pair.areas.person_corner for each in joints)
-    return body.shape_iou(*_clothed(pair), *points, *(each.seen for each in joints))
+    points = (each.points - pair.areas.person_box[:2] for each in joints)
+    return people.shape_iou(*_clothed(pair), *points, *(each.seen for each in joints))
 
 
 def _appearance(pair: SeenPair, _area: str, models: Models) -> float:
     squares = [mask_at_side(mask, models.layout("dinov3").side) for mask in _clothed(pair)]
     cells = (models.layout("dinov3").cells(square, patches.CELL_SHARE) for square in squares)
-    return body.appearance_cosine(*(own.said("dinov3").patches for own in pair.persons), *cells)
+    return people.appearance_cosine(*(own.said("dinov3").patches for own in pair.persons), *cells)
 
 
 def _clothed(pair: SeenPair) -> list[np.ndarray]:
@@ -122,7 +123,7 @@ def _clothed(pair: SeenPair) -> list[np.ndarray]:
             raise ValueError("the record has no box")
         own, hair_mask = (pair.areas.cut(mask) for mask in (masks[0], picture.said("parsing")))
         seen = subject_face(picture)
-        found.append(body.clothed(own, hair_mask, _face_box(pair, seen) if seen else None))
+        found.append(people.clothed(own, hair_mask, _face_box(pair, seen) if seen else None))
     return found
 
 
@@ -131,7 +132,7 @@ TABLE: dict[str, Function] = {
     "L_channel_ssim_in_region": lambda pair, area, _models: pixel.l_channel_ssim(
         pair.source.lightness, pair.edited.lightness, pair.areas.mask(area), pair.areas.mask(area)
     ),
-    "bg_faceID_sim": lambda pair, _area, _models: identity.background_similarity(*_faces(pair), pair.areas.boxes),
+    "bg_faceID_sim": lambda pair, _area, _models: people.background_similarity(*_faces(pair), pair.areas.boxes),
     "body_appearance_dino_cosine_sim": _appearance,
     "body_pose_position_error": _pose_position_error,
     "body_shape_iou": _shape_iou,
@@ -144,21 +145,21 @@ TABLE: dict[str, Function] = {
     ),
     "emd": _emd,
     "emd_both_sides": lambda pair, area, models: patches.emd(*_patches(pair, area, models, "clip")),
-    "face_ID_sim": lambda pair, _area, _models: identity.face_id_similarity(
+    "face_ID_sim": lambda pair, _area, _models: people.face_id_similarity(
         *_faces(pair), *(picture.subject_box for picture in pair.both)
     ),
-    "face_geometry_L2_distance": lambda pair, _area, _models: face.geometry(
+    "face_geometry_L2_distance": lambda pair, _area, _models: people.face_geometry(
         *(own.landmarks for own in _subjects(pair))
     ),
-    "face_texture_color_similarity": _of_crops(face.color_similarity),
-    "face_texture_energy_ratio": _of_crops(face.energy_ratio),
-    "face_texture_high_frequency_diff": _of_crops(face.high_frequency_difference),
-    "hair_color_distance": _of_hair(hair.color_distance),
-    "hair_high_frequency_diff": _of_hair(hair.high_frequency_difference),
-    "hair_texture_energy_diff": _of_hair(hair.texture_energy_difference),
+    "face_texture_color_similarity": _of_crops(people.face_color_similarity),
+    "face_texture_energy_ratio": _of_crops(people.face_energy_ratio),
+    "face_texture_high_frequency_diff": _of_crops(people.face_high_frequency_difference),
+    "hair_color_distance": _of_hair(people.hair_color_distance),
+    "hair_high_frequency_diff": _of_hair(people.hair_high_frequency_difference),
+    "hair_texture_energy_diff": _of_hair(people.hair_texture_energy_difference),
     "iou": _iou,
     "lpips": _lpips,
-    "max_match_face_ID_sim": lambda pair, _area, _models: identity.best_match_similarity(
+    "max_match_face_ID_sim": lambda pair, _area, _models: people.best_match_similarity(
         *_faces(pair), pair.source.boxes
     ),
     "object_similarity": _of_objects(patches.cosine, lambda picture: picture.hog_objects),

@@ -56,7 +56,7 @@ from editjudge.training.settings import (
     TrainRaterSetting,
     read_training,
 )
-from editjudge.vision import faces_settings
+from editjudge.vision import folders
 
 T = TypeVar("T")
 # What stands in the place of a file's or a model's name.
@@ -166,7 +166,7 @@ class Check:
             if chosen and chosen.already_selected:
                 self.there("filter.already_selected", chosen.already_selected.replace("{task}", task))
         if measures and measures.faces == slot_settings.INSIGHTFACE:
-            self.attempt("measures", faces_settings.check_files, "measures.insightface", measures.insightface)
+            self.attempt("measures", folders.check_faces, "measures.insightface", measures.insightface)
 
     def there(self, where: str, path: str) -> None:
         if not Path(path).exists() and not any(re.fullmatch(pattern, path.rstrip("/")) for pattern in self.made):
