@@ -78,9 +78,8 @@ class Quotas:
     near_bits: int = 4
 
     def most(self, scored: int) -> int:
-        return min(
-            scored if self.top is None else self.top, math.floor((1.0 if self.share is None else self.share) * scored)
-        )
+        shared = scored if self.share is None else math.floor(self.share * scored)
+        return shared if self.top is None else min(self.top, shared)
 
 
 def scored(candidates: Iterable[CandidateEdit], scorer: Scorer, by: str | None = None) -> Iterator[CandidateEdit]:
@@ -120,28 +119,31 @@ def select(candidates: Sequence[CandidateEdit], limits: Quotas) -> tuple[list[Ca
     distinct, again = apart(known, limits.near_bits)
     dropped += again
     most, kept = limits.most(len(distinct)), list[CandidateEdit]()
-    tasks, prompts = Counter[str](), Counter[str]()
+    counts = Counter[tuple[str, str]]()
     for candidate in distinct:
+        task, prompt = ("task", candidate.task), ("prompt", candidate.key)
         if len(kept) >= most:
             dropped.append(replace(candidate, reason="below the cut"))
-        elif limits.per_task is not None and tasks[candidate.task] >= limits.per_task:
+        elif limits.per_task is not None and counts[task] >= limits.per_task:
             dropped.append(replace(candidate, reason=f"quota of {candidate.task}"))
-        elif limits.per_prompt is not None and prompts[candidate.key] >= limits.per_prompt:
+        elif limits.per_prompt is not None and counts[prompt] >= limits.per_prompt:
             dropped.append(replace(candidate, reason="better edits of its prompt are kept"))
         else:
             kept.append(candidate)
-            tasks[candidate.task] += 1
-            prompts[candidate.key] += 1
+            counts.update((task, prompt))
     return kept, dropped
 
 
 def apart(candidates: Iterable[CandidateEdit], near_bits: int) -> tuple[list[CandidateEdit], list[CandidateEdit]]:
-    """The candidates without those that are the same as an earlier one or nearly, and these with their reason."""
+    """The candidates without those that are the same as an earlier one with the same instruction, or nearly, and these
+    with their reason."""
     distinct, again = list[CandidateEdit](), list[CandidateEdit]()
     with Seen(near_bits) as seen:
         for candidate in candidates:
+            data = candidate.edited()
+            assert isinstance(data, bytes)
             try:
-                _see(seen, candidate)
+                seen.add(candidate.name, candidate.instruction, data, perceptual_hash(images.decode(data)))
                 distinct.append(candidate)
             except RowError as error:
                 number = int(error.detail.split()[-1])
@@ -149,19 +151,11 @@ def apart(candidates: Iterable[CandidateEdit], near_bits: int) -> tuple[list[Can
     return distinct, again
 
 
-def _see(seen: Seen, candidate: CandidateEdit) -> None:
-    """Raises RowError where a better edit with the same instruction is the same, or nearly."""
-    data = candidate.edited()
-    assert isinstance(data, bytes)
-    seen.add(candidate.name, candidate.instruction, data, perceptual_hash(images.decode(data)))
-
-
 def report(kept: Sequence[CandidateEdit], dropped: Sequence[CandidateEdit]) -> dict[str, Any]:
     """What was kept and why the rest was not; with the known damage of both where it is known."""
     every = [*kept, *dropped]
     reasons = Counter(DETAIL.split(each.reason or "")[0] for each in dropped)
-    tasks = {task: [each for each in every if each.task == task] for task in sorted({each.task for each in every})}
-    ours = set(map(id, kept))
+    tasks, ours = Counter(each.task for each in every), Counter(each.task for each in kept)
     return {
         "edits": len(every),
         "scored": sum(each.score is not None for each in every),
@@ -169,9 +163,7 @@ def report(kept: Sequence[CandidateEdit], dropped: Sequence[CandidateEdit]) -> d
         "dropped": [{"reason": reason, "edits": count} for reason, count in sorted(reasons.items())],
         "score": {"kept": _mean(c.overall for c in kept), "all": _mean(c.overall for c in every if c.score)},
         "damage": {"kept": _mean(c.damage for c in kept), "all": _mean(c.damage for c in every if c.score)},
-        "per_task": [
-            {"task": task, "edits": len(own), "kept": sum(id(c) in ours for c in own)} for task, own in tasks.items()
-        ],
+        "per_task": [{"task": task, "edits": n, "kept": ours[task]} for task, n in sorted(tasks.items())],
     }
 
 

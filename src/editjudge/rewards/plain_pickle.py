@@ -26,12 +26,17 @@ DTYPE = re.compile(r"b1|[iu][1248]|f[248]|U[1-9]\d{0,5}")
 MOST_NUMBERS = 10_000  # of an array
 CONSTANTS: dict[str, Callable[[], Any]] = {
     **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
-    **{"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple},
+    **{"EMPTY_LIST": list, "EMPTY_DICT": dict},
 }
-VALUES = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+VALUES = {  # opcodes whose argument is the value, from protocol 1 on
+    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+TUPLES = ("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE")
+# How many values an opcode takes from the stack; None: those above the mark.
+TAKEN: dict[str, int | None] = dict(zip(TUPLES, (0, 1, 2, 3, None), strict=True)) | {
+    **{"APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None},
+    **{"STACK_GLOBAL": 2, "REDUCE": 2, "NEWOBJ": 2, "BUILD": 1},
 }
 IMAGES = re.compile(r"PIL\.(Image Image|(PngImagePlugin Png|JpegImagePlugin Jpeg|WebPImagePlugin WebP)ImageFile)")
 NUMPY = {
@@ -83,63 +88,42 @@ class Reader:
         return plain(self.stack[0])
 
     def step(self, name: str, argument: Any) -> None:
-        """Carries out one opcode."""
+        """Carries out one opcode: values, containers, and the few objects that stand for images and arrays."""
+        stack, taken = self.stack, self.take(TAKEN[name]) if name in TAKEN else []
         if name in VALUES:
-            self.stack.append(bytes(argument) if isinstance(argument, bytearray) else argument)
+            stack.append(bytes(argument) if isinstance(argument, bytearray) else argument)
         elif name in CONSTANTS:
-            self.stack.append(CONSTANTS[name]())
+            stack.append(CONSTANTS[name]())
+        elif name in TUPLES:
+            stack.append(tuple(taken))
         elif name == "MARK":
-            self.marks.append(len(self.stack))
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.marks.append(len(stack))
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
             if argument not in (None, len(self.memo)):  # picklers number what they remember from 0 on
                 raise PickleError(f"what it remembers is not numbered in order: {argument}")
-            self.memo.append(self.stack[-1])
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            self.stack.append(self.memo[argument])
-        elif name == "GLOBAL":
-            self.stack.append(named(argument))
+            self.memo.append(stack[-1])
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            stack.append(named(argument or "{} {}".format(*taken)))
+        elif name in ("APPEND", "APPENDS"):
+            if not isinstance(stack[-1], list):
+                raise refused(f"{name} to a {type(stack[-1]).__name__}")
+            stack[-1].extend(taken)
+        elif name in ("SETITEM", "SETITEMS"):
+            set_items(stack[-1], taken)
+        elif name in ("REDUCE", "NEWOBJ"):
+            stack.append(self.call(*taken))
+        elif name == "BUILD":
+            self.fill(stack[-1], *taken)
         elif name not in ("PROTO", "FRAME"):
-            self.build(name)
+            raise refused(f"the opcode {name}")
 
-    def build(self, name: str) -> None:
-        """Containers, and the few objects that stand for images and arrays."""
-        match name:
-            case "TUPLE" | "LIST":
-                self.stack.append((tuple if name == "TUPLE" else list)(self.marked()))
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                self.stack.append(tuple(self.pop(int(name[-1]))))
-            case "APPEND" | "APPENDS":
-                items = self.pop(1) if name == "APPEND" else self.marked()
-                if not isinstance(self.stack[-1], list):
-                    raise refused(f"{name} to a {type(self.stack[-1]).__name__}")
-                self.stack[-1].extend(items)
-            case "DICT":
-                items = self.marked()
-                self.stack.append({})
-                set_items(self.stack[-1], items)
-            case "SETITEM" | "SETITEMS":
-                items = self.pop(2) if name == "SETITEM" else self.marked()
-                set_items(self.stack[-1], items)
-            case "STACK_GLOBAL":
-                module, word = self.pop(2)
-                self.stack.append(named(f"{module} {word}"))
-            case "REDUCE" | "NEWOBJ":
-                self.stack.append(self.call(*self.pop(2)))
-            case "BUILD":
-                [state] = self.pop(1)
-                self.fill(self.stack[-1], state)
-            case _:
-                raise refused(f"the opcode {name}")
-
-    def pop(self, count: int) -> list[Any]:
-        if len(self.stack) - (self.marks[-1] if self.marks else 0) < count:
+    def take(self, count: int | None) -> list[Any]:
+        """So many values from the stack, or all above the mark."""
+        start = self.marks.pop() if count is None else len(self.stack) - count
+        if start < (self.marks[-1] if self.marks else 0):
             raise PickleError("it takes what it did not give")
-        taken = self.stack[-count:]
-        del self.stack[-count:]
-        return taken
-
-    def marked(self) -> list[Any]:
-        start = self.marks.pop()
         taken = self.stack[start:]
         del self.stack[start:]
         return taken
@@ -215,7 +199,16 @@ def loads(data: bytes) -> Any:
         return Reader(data).read()
     except PickleError:
         raise
-    except (ValueError, IndexError, OverflowError, AssertionError, UnicodeError, SyntaxError, OSError) as error:
+    except (
+        ValueError,
+        IndexError,
+        OverflowError,
+        AssertionError,
+        UnicodeError,
+        SyntaxError,
+        OSError,
+        RecursionError,
+    ) as error:
         raise PickleError(f"it is broken: {str(error)[:200]}") from None
 
 

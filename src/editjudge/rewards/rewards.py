@@ -14,10 +14,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import repeat
 from typing import Any
 
 import orjson
 import uvicorn
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -33,12 +35,13 @@ from editjudge.engine.serving import (
     Rejected,
     Room,
     decoded_size,
+    invalid,
     read_body,
     rejected,
 )
 from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
-from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, RewardRequest, Served, form_of, sound
+from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
 RETRY_AFTER = 1  # seconds, of those who are sent away
@@ -162,7 +165,7 @@ class RewardService:
         if self.key is not None and not hmac.compare_digest(given.encode(), self.key.encode()):
             raise Rejected(401, "a key is needed: `Authorization: Bearer KEY`, or http://any:KEY@host:port")
 
-    async def body(self, request: Request, form: RewardForm) -> Any:
+    async def body(self, request: Request, form: type[RewardForm]) -> Any:
         """The plain values of the body."""
         body = await read_body(request, self.limit)
         if form.pickled and not self.how.allow_pickle:
@@ -175,16 +178,19 @@ class RewardService:
             raise Rejected(400, f"the pickle: {error}") from None
 
     async def answer(self, values: Any, name: str, request: Request, place: "PendingEdits") -> Response:
-        form = FORMS[name]
-        asked: RewardRequest = await run_in_threadpool(form.read, values, self.served)
-        place.take(max(len(asked.edits) - 1, 0))
-        edits = await run_in_threadpool(lambda: [(each := sound(edit), size(each)) for edit in asked.edits])
-        answers = await asyncio.gather(*(self.one(edit, decoded, request) for edit, decoded in edits))
+        try:
+            asked = await run_in_threadpool(FORMS[name].model_validate, values)
+        except ValidationError as error:
+            raise invalid(error) from None
+        edits = await run_in_threadpool(asked.edits, self.served)
+        place.take(max(len(edits) - 1, 0))
+        sizes = await run_in_threadpool(lambda: [*map(size, edits)])
+        answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
         for each in rewards:
             self.metrics.add("edits", form=name, result="scored" if math.isfinite(each.reward) else "unscored")
-        reply = form.reply(asked, rewards, self.served)
-        if form.pickled:
+        reply = asked.reply(rewards, self.served)
+        if asked.pickled:
             return Response(pickle.dumps(reply), media_type="application/octet-stream")
         return Response(json.dumps(reply), media_type="application/json")  # Flow-Factory's has NaN
 
