@@ -1,22 +1,20 @@
-"""Images by their address: kept on disk, resumed where they broke off, tried again, and never from a private host.
+"""Images by their address: kept on disk, tried again, and never from a private host.
 
-A finished image lies under the SHA-256 of its address and is not asked for again. An unfinished one lies beside it as
-`.part`, with what the server said its version is, and goes on from there (Range, If-Range) in this run or another.
+An image lies under the SHA-256 of its address, and is not asked for again.
 """
 
 import hashlib
 import ipaddress
-import os
 import re
 import socket
 import ssl
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpcore2
 import httpx2
@@ -24,20 +22,21 @@ import tenacity
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.files import held
+from editjudge.core.files import held, write_bytes
 from editjudge.core.settings import FORBID, Flag, Positive, Real
 from editjudge.core.tables import RowError
 
-SCHEMES = ("http", "https")
 REDIRECTS = (301, 302, 303, 307, 308)
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 HOPS = 5
 LONGEST_WAIT = 120.0  # seconds between two tries, whatever the server asks for
-HEAD = 12  # bytes that tell the format
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
+HEAD = 12  # bytes that MAGIC looks at
+HEADERS = (("User-Agent", "editjudge"), ("Accept", "image/*"), ("Accept-Encoding", "identity"))
 FAILED = "download failed"
 LOCK = "lock"  # a file in each of the 256 folders of images
+_until: ContextVar[float] = ContextVar("until")  # when this thread's try ends, by time.monotonic()
 
 
 @dataclass(frozen=True, config=FORBID)
@@ -78,46 +77,33 @@ def is_public(address: str) -> bool:
 
 
 class _Timely(httpcore2.NetworkStream):
-    """A connection on which a whole answer, headers too, comes within `seconds` of the request's last byte.
+    """A connection on which an answer, headers too, comes before the try of the thread that reads it ends.
 
     The timeout of the library is that of a single read, which a byte now and then satisfies for ever.
     """
 
-    def __init__(self, stream: httpcore2.NetworkStream, seconds: float) -> None:
-        self._stream, self._seconds = stream, seconds
-        self._until = time.monotonic() + seconds
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+        self.write, self.close = stream.write, stream.close  # type: ignore[method-assign]
+        self.get_extra_info = stream.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        left = self._until - time.monotonic()
-        if left <= 0:
+        if (left := _until.get() - time.monotonic()) <= 0:
             raise httpcore2.ReadTimeout("the answer takes too long")
-        return self._stream.read(max_bytes, left if timeout is None else min(timeout, left))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, timeout)
-        self._until = time.monotonic() + self._seconds
-
-    def close(self) -> None:
-        self._stream.close()
+        return self._stream.read(max_bytes, left)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
-        return _Timely(self._stream.start_tls(ssl_context, server_hostname, timeout), self._seconds)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        return _Timely(self._stream.start_tls(ssl_context, server_hostname, timeout))
 
 
 class _Checked(httpcore2.NetworkBackend):
     """Connects to the very address that was checked: a name that answers otherwise the next time gains nothing."""
 
-    def __init__(self, private: bool, own: tuple[str, int] | None, seconds: float) -> None:
-        """private: whether addresses that are not public will do. own: a host and port that may have such a one.
-
-        seconds: for an answer.
-        """
-        self._private, self._own, self._seconds = private, own, seconds
+    def __init__(self, private: bool, own: tuple[str, int] | None) -> None:
+        """private: whether addresses that are not public will do. own: a host and port that may have such a one."""
+        self._private, self._own = private, own
 
     def connect_tcp(
         self,
@@ -134,17 +120,14 @@ class _Checked(httpcore2.NetworkBackend):
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         if not (self._private or (host, port) == self._own or all(is_public(address) for address in addresses)):
             raise RowError("private host", host)
-
-        def connect(address: str) -> httpcore2.NetworkStream:
-            stream = httpcore2.SyncBackend().connect_tcp(address, port, timeout, local_address, socket_options)
-            return _Timely(stream, self._seconds)
-
-        for address in addresses[:-1]:
+        for address in addresses:
             try:
-                return connect(address)
+                more = timeout, local_address, socket_options
+                return _Timely(httpcore2.SyncBackend().connect_tcp(address, port, *more))
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                continue
-        return connect(addresses[-1])
+                if address == addresses[-1]:
+                    raise
+        raise httpcore2.ConnectError(f"{host} has no address")
 
 
 class Downloads:
@@ -159,7 +142,7 @@ class Downloads:
         """
         self.folder, self.limits = folder, limits
         self.most = int(limits.megabytes * 1e6)
-        backend = _Checked(limits.private_hosts, own, limits.seconds)
+        backend = _Checked(limits.private_hosts, own)
         self._pool = httpcore2.ConnectionPool(max_connections=limits.at_once, network_backend=backend)
         self._backoff = tenacity.wait_exponential_jitter(initial=first_wait, max=LONGEST_WAIT, jitter=first_wait)
 
@@ -172,7 +155,15 @@ class Downloads:
         done = self._place(url)
         with held(done.parent / LOCK):  # two rows, or two runs, may have the same image
             if not done.is_file():
-                self._try_often(url, done)
+                stop, again = (
+                    tenacity.stop_after_attempt(self.limits.attempts),
+                    tenacity.retry_if_exception_type(_TryAgain),
+                )
+                try:
+                    tries = tenacity.Retrying(retry=again, stop=stop, wait=self._wait, reraise=True)
+                    write_bytes(done, tries(self._try, url))
+                except _TryAgain as error:
+                    raise RowError(FAILED, str(error)) from error
             return done.read_bytes()
 
     def forget(self, url: str) -> None:
@@ -185,38 +176,27 @@ class Downloads:
         name = hashlib.sha256(url.encode()).hexdigest()
         return self.folder / name[:2] / name
 
-    def _try_often(self, url: str, done: Path) -> None:
-        tries = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_TryAgain),
-            stop=tenacity.stop_after_attempt(self.limits.attempts),
-            wait=self._wait,
-            reraise=True,
-        )
-        try:
-            tries(self._try, url, done)
-        except _TryAgain as error:
-            raise RowError(FAILED, str(error)) from error
-
     def _wait(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, _TryAgain) and error.after is not None:
             return min(error.after, LONGEST_WAIT)
         return self._backoff(state)
 
-    def _try(self, url: str, done: Path) -> None:
+    def _try(self, url: str) -> bytes:
         """One try: the redirects one by one, so that each is checked, then the body."""
-        deadline = time.monotonic() + self.limits.seconds
-        part = Part(done)
+        _until.set(time.monotonic() + self.limits.seconds)
+        limits = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), self.limits.seconds)}
         target = _address(url)
         try:
             for _ in range(HOPS + 1):
-                if time.monotonic() > deadline:
-                    raise _TryAgain(f"not here after {self.limits.seconds:g} seconds")
-                with self._ask(target, part) as answer:
+                address = httpcore2.URL(
+                    scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path
+                )
+                with self._pool.stream("GET", address, headers=HEADERS, extensions=limits) as answer:
+                    headers = httpx2.Headers(answer.headers)
                     if answer.status not in REDIRECTS:
-                        self._take(answer, part, deadline)
-                        return
-                    if not (location := _header(answer, b"location")):
+                        return self._body(answer, headers)
+                    if not (location := headers.get("location")):
                         raise RowError(FAILED, f"HTTP {answer.status} to nowhere")
                     target = _address(location, target)
         except httpcore2.ReadTimeout as error:
@@ -225,85 +205,21 @@ class Downloads:
             raise _TryAgain(type(error).__name__) from error
         raise RowError(FAILED, f"more than {HOPS} redirects")
 
-    def _ask(self, target: httpx2.URL, part: "Part") -> AbstractContextManager[httpcore2.Response]:
-        address = httpcore2.URL(
-            scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path
-        )
-        asked = {"User-Agent": "editjudge", "Accept": "image/*", "Accept-Encoding": "identity"} | part.wish()
-        headers: list[tuple[bytes | str, bytes | str]] = list(asked.items())
-        timeout = dict.fromkeys(("connect", "read", "write", "pool"), self.limits.seconds)
-        return self._pool.stream("GET", address, headers=headers, extensions={"timeout": timeout})
-
-    def _take(self, answer: httpcore2.Response, part: "Part", deadline: float) -> None:
+    def _body(self, answer: httpcore2.Response, headers: httpx2.Headers) -> bytes:
         if answer.status in AGAIN:
-            raise _TryAgain(f"HTTP {answer.status}", _seconds(_header(answer, b"retry-after")))
-        size = part.begin(answer)
-        if size + int(_digits(_header(answer, b"content-length")) or 0) > self.most:
-            self._too_large(part)
-        with part.path.open("ab") as file:
-            for chunk in answer.iter_stream():
-                file.write(chunk)
-                size += len(chunk)
-                if size > self.most:
-                    self._too_large(part)
-                if size - len(chunk) < HEAD <= size:
-                    file.flush()
-                    part.check()
-                if time.monotonic() > deadline:
-                    raise _TryAgain(f"not here after {self.limits.seconds:g} seconds")
-        part.check()
-        part.finish()
-
-    def _too_large(self, part: "Part") -> None:
-        part.drop()
-        raise RowError("image too large", f"more than {self.limits.megabytes:g} MB")
-
-
-class Part:
-    """An unfinished image on disk, and the server's name for its version: only the same version is gone on with."""
-
-    def __init__(self, done: Path) -> None:
-        self.done, self.path, self.version = done, done.with_suffix(".part"), done.with_suffix(".version")
-
-    def wish(self) -> dict[str, str]:
-        """The headers that ask for what is missing; none where nothing is here."""
-        if not (self.path.is_file() and self.version.is_file() and self.path.stat().st_size):
-            return {}
-        return {"Range": f"bytes={self.path.stat().st_size}-", "If-Range": self.version.read_text()}
-
-    def begin(self, answer: httpcore2.Response) -> int:
-        """How many bytes are here already. Raises RowError for a status without an image, _TryAgain to start anew."""
-        here = self.path.stat().st_size if self.path.is_file() else 0
-        if answer.status == 206 and (_header(answer, b"content-range") or "").startswith(f"bytes {here}-"):
-            return here
-        self.drop()
-        if answer.status in (206, 416):
-            raise _TryAgain(f"HTTP {answer.status} for another part")
+            raise _TryAgain(f"HTTP {answer.status}", _seconds(headers.get("retry-after", "")))
         if answer.status != 200:
             raise RowError(FAILED, f"HTTP {answer.status}")
-        etag = _header(answer, b"etag") or ""
-        version = etag if etag.startswith('"') else _header(answer, b"last-modified")  # a weak ETag serves no ranges
-        if version and version.isascii():
-            self.version.write_text(version)
-        return 0
-
-    def check(self) -> None:
-        """Raises RowError, and forgets what is here, where it does not begin as an image: an HTML page, mostly."""
-        with self.path.open("rb") as file:
-            head = file.read(HEAD)
-        if not MAGIC.match(head):
-            self.drop()
-            raise RowError("not an image", f"begins with {head!r}")
-
-    def finish(self) -> None:
-        """All is here: the part becomes the image."""
-        os.replace(self.path, self.done)
-        self.version.unlink(missing_ok=True)
-
-    def drop(self) -> None:
-        """Forget what is here."""
-        self.path.unlink(missing_ok=True)
-        self.version.unlink(missing_ok=True)
+        data, declared = bytearray(), int(headers.get("content-length", 0))
+        for chunk in answer.iter_stream():
+            data += chunk
+            if max(declared, len(data)) > self.most:
+                raise RowError("image too large", f"more than {self.limits.megabytes:g} MB")
+            if len(data) >= HEAD and not MAGIC.match(data):
+                break  # an HTML page, mostly
+        if not MAGIC.match(data):
+            raise RowError("not an image", f"begins with {bytes(data[:HEAD])!r}")
+        return bytes(data)
 
 
 def _address(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
@@ -312,25 +228,17 @@ def _address(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
         target = httpx2.URL(url) if base is None else base.join(url)
     except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
         raise RowError("bad address", f"{url:.200}: {error}") from error
-    if target.scheme not in SCHEMES or not target.host:
+    if target.scheme not in ("http", "https") or not target.host:
         raise RowError("bad address", f"{target!s:.200}: only http and https")
     return target
 
 
-def _header(answer: httpcore2.Response, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in answer.headers if key.lower() == name), None)
-
-
-def _digits(text: str | None) -> str | None:
-    return text if text is not None and text.isascii() and text.isdigit() else None
-
-
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str) -> float | None:
     """Retry-After: seconds, or a date."""
-    if _digits(text):
-        return float(str(text))
+    if text.isascii() and text.isdigit():
+        return float(text)
     try:
-        when = parsedate_to_datetime(text or "").astimezone(UTC)
+        when = parsedate_to_datetime(text).astimezone(UTC)
     except (ValueError, OverflowError):  # of a year or a zone that there is not
         return None
     return max((when - datetime.now(UTC)).total_seconds(), 0.0)
