@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from editjudge.core import prompts
-from editjudge.core.lined_yaml import FileError, read_lined
+from editjudge.core.params import FileError, read_lined
 from editjudge.grounding import instructions
 from editjudge.grounding.prompts import load_grounder, load_parser
 from editjudge.measures.annotation.recipe import load_recipe

@@ -24,7 +24,6 @@ from tiny_base import INSTRUCTIONS, SIZES, adapted
 from training_pairs import setting
 from transformers import Qwen3VLForConditionalGeneration
 
-from editjudge.core import folder as merge_folder
 from editjudge.core import images
 from editjudge.core.errors import FileError
 from editjudge.core.files import sha256
@@ -450,33 +449,6 @@ def test_killed_in_the_middle(before: bool, bases: Bases, adapter_dir: Path, tmp
     merge_adapter(base, adapter_dir, out)
     assert (out / "README.md").is_file()
     assert {path.name for path in tmp_path.iterdir()} == {"merged"}
-
-
-def test_the_old_result_stays_if_the_last_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    out = tmp_path / "judge"
-    out.mkdir()
-    (out / "config.json").touch()
-    rename = Path.rename
-
-    def fails(self: Path, target: Path) -> Path:
-        if self.name.endswith("new"):
-            raise PermissionError
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fails)
-    with pytest.raises(PermissionError), merge_folder.whole(out):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["judge"]
-    assert (out / "config.json").exists()
-
-
-def test_killed_between_the_two_renames(tmp_path: Path):
-    (tmp_path / ".judge.merge-old").mkdir()
-    (tmp_path / ".judge.merge-old" / "config.json").touch()
-    with pytest.raises(RuntimeError), merge_folder.whole(tmp_path / "judge"):
-        raise RuntimeError
-    assert [path.name for path in tmp_path.iterdir()] == ["judge"]
-    assert (tmp_path / "judge" / "config.json").exists()
 
 
 @pytest.mark.parametrize(

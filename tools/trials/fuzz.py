@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import images, lined_yaml, params, tables
+from editjudge.core import images, params, tables
 from editjudge.core.errors import UserError
 from editjudge.models.endpoint.client import TryFailed, read_completion
 from editjudge.models.weights.adapter import read_config
@@ -114,7 +114,7 @@ CLASSES: dict[str, tuple[Callable[[], bytes | list[bytes]], Callable[[Path], obj
     "JSON": (lambda: b'[{"key": "a"}, {"key": "b"}]', rows(tables.json_list)),
     "CSV": (lambda: b'key,text\na,"x, y"\nb,"z"\n' * 3, rows(tables.delimited)),
     "params": (lambda: b"a: {b: [1, 2.5, x]}\nc: &d [1]\ne: *d\n", params.load),
-    "recipe": (lambda: b"task: x\nareas:\n  image: [ssim, emd]\n", lambda path: lined_yaml.read_lined(path, {})),
+    "recipe": (lambda: b"task: x\nareas:\n  image: [ssim, emd]\n", lambda path: params.read_lined(path, {})),
     "safetensors": (weights, read_header),
     "adapter": (lambda: json.dumps(CONFIG).encode(), adapter),
     "reply": (lambda: json.dumps(REPLY).encode(), lambda path: read_completion(path.read_bytes())),

@@ -13,10 +13,10 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 from editjudge.core import params
 from editjudge.core.errors import UserError
@@ -36,8 +36,7 @@ NO_RESULT = {
     "core/files": "where files lie and how they are replaced",
     "core/hub": "finds folders of weights; the weights are hashed",
     "core/main": "how a program begins and ends",
-    "core/lined_yaml": "reads params.yaml; the values that matter are in a record's name",
-    "core/params": "as above",
+    "core/params": "reads params.yaml; the values that matter are in a record's name",
     "core/settings": "as above",
     "engine/progress": "progress bars",
     "engine/resume": "keeps records; their names and hashes are compared",
@@ -50,7 +49,6 @@ NO_RESULT = {
     "grounding/settings": "fields of parsers and grounders; those that matter are in a record's name",
     "photos/settings": "fields of the photographs' models; those that matter are in a record's name",
 }
-State: TypeAlias = tuple[int, int] | None  # a file's time (ns) and size; None where it is gone
 
 
 class Source(NamedTuple):
@@ -61,21 +59,13 @@ class Source(NamedTuple):
     texts: frozenset[str] = frozenset()
 
 
-_known: dict[Path, tuple[State, Source]] = {}
+_known: dict[Path, tuple[bytes | None, Source]] = {}  # what a file held when it was read, and what that says
 
 
 def file_of(module: str) -> Path | None:
     """The module's file; None where there is no such module."""
     path = SOURCE.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-
-
-def _state(file: Path) -> State:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 def _read(file: Path) -> Source:
@@ -101,7 +91,7 @@ def _read(file: Path) -> Source:
 
 def _known_source(file: Path) -> Source:
     if file not in _known:
-        _known[file] = _state(file), _read(file)
+        _known[file] = file.read_bytes(), _read(file)
     return _known[file][1]
 
 
@@ -118,29 +108,23 @@ def check_unchanged() -> None:
 
     What is computed after such a change would be kept under the version from before it.
     """
-    for file, (state, source) in list(_known.items()):
-        if (now := _state(file)) == state:
-            continue
+    for file, (data, source) in _known.items():
         try:
-            same = _read(file).version == source.version
+            same = file.read_bytes() == data or _read(file).version == source.version
         except (OSError, SyntaxError, ValueError):
             same = False
         if not same:
             raise UserError(f"{file} has changed since this run began. What was finished before is kept: run it again")
-        _known[file] = now, source
 
 
 def _form(node: Any) -> Any:
     """A tree as JSON. What is empty is left out: another Python has other fields that are."""
     if isinstance(node, ast.AST):
-        return [type(node).__name__, *([name, _form(value)] for name, value in ast.iter_fields(node) if _says(value))]
+        said = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
+        return [type(node).__name__, *([name, _form(value)] for name, value in said)]
     if isinstance(node, list):
         return [_form(each) for each in node]
     return node if isinstance(node, str | int | bool) else repr(node)
-
-
-def _says(value: Any) -> bool:
-    return value is not None and value != []
 
 
 def _hash(data: bytes) -> str:
@@ -150,18 +134,10 @@ def _hash(data: bytes) -> str:
 @cache
 def _files(module: str) -> dict[str, str]:
     """A version for each data file that a module names."""
-    found = {path.relative_to(SOURCE.parent).as_posix(): path for path in _named_files(module)}
-    return {name: _known_source(path).version for name, path in found.items()}
-
-
-def _named_files(module: str) -> Iterator[Path]:
     folders = (cast(Path, file_of(module)).parent, SOURCE / PACKAGE)
-    for text in _source(module).texts:
-        for path in (folder / text for folder in folders):
-            if path.is_file():
-                yield path
-            elif path.is_dir():
-                yield from path.glob("*.yaml")
+    paths = (folder / text for text in _source(module).texts for folder in folders)
+    found = (file for path in paths for file in ([path] if path.is_file() else path.glob("*.yaml")))
+    return {file.relative_to(SOURCE.parent).as_posix(): _known_source(file).version for file in found}
 
 
 def version(modules: Iterable[str]) -> str:
@@ -170,18 +146,13 @@ def version(modules: Iterable[str]) -> str:
     return _hash("".join(parts).encode())
 
 
-def _uses(module: str) -> set[str]:
-    """The modules of ours that a module uses directly."""
-    named = _source(module).modules | {module.rpartition(".")[0]}
-    return {name for name in named if name != PACKAGE and file_of(name)}
-
-
 def upstream(module: str, apart: Set[str] = frozenset()) -> set[str]:
     """The module and all modules of ours that it uses, directly or through others; none of `apart`, nor through one."""
     seen, waiting = set[str](), {module}
     while waiting:
         seen.add(name := waiting.pop())
-        waiting |= _uses(name) - seen - apart
+        used = _source(name).modules | {name.rpartition(".")[0]}
+        waiting |= {each for each in used if each != PACKAGE and file_of(each)} - seen - apart
     return seen
 
 

@@ -1,11 +1,12 @@
-"""Where resume state lies, and files that are there whole or not at all. Runs may use the same folder at a time."""
+"""Where resume state lies; files and folders that are there whole or not at all, though runs use them at a time."""
 
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from uuid import uuid4
 
@@ -76,3 +77,47 @@ def held(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         flock(file, LOCK_EX)
         yield
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder`, on the same disk, which takes its place when the block ends without an exception.
+
+    The new folder's own name is always the same, and it is locked: what a killed process left there is removed.
+    BlockingIOError: another process is writing it.
+    """
+    folder = folder.absolute()
+    new = folder.with_name(f".{folder.name}.merge-new")
+    new.mkdir(parents=True, exist_ok=True)
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+        if not new.is_dir():  # it got its final name between the two calls
+            raise BlockingIOError
+    except BlockingIOError as error:
+        os.close(lock)
+        raise BlockingIOError(f"another process is writing {new}") from error
+    try:
+        for path in new.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        yield new
+        for path in (*new.iterdir(), new):
+            _flush(path)
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
+        _flush(folder.parent)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _flush(path: Path) -> None:
+    """Waits until a file's or a folder's content is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

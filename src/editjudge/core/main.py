@@ -55,8 +55,7 @@ def guarded(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return work(*arguments)
     except Exception as error:
-        line = _line(error)
-        if line is None:
+        if (line := _line(error)) is None:
             raise
         sys.exit(f"{name}: {line}")
     except KeyboardInterrupt:

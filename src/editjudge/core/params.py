@@ -1,19 +1,25 @@
-"""Reads params.yaml, whose sections `settings.section` reads; and files of the repository that a wheel carries too."""
+"""YAML: params.yaml, whose sections `settings.section` reads, and files whose mistakes are named with their line.
 
-from collections.abc import Collection, Iterable, Mapping
+And where the files of the repository lie that a wheel carries too.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
-from editjudge.core.errors import UserError
+from editjudge.core.errors import FileError, UserError
 
 PACKAGE = Path(__file__).parents[1]
 FOLDER = PACKAGE / "shipped"  # only in a wheel: setup.py copies there what stands at the top level in git
 ROOT = FOLDER if FOLDER.is_dir() else PACKAGE.parents[1]
 PARAMS, PIPELINES, CONTRACTS = ROOT / "params.yaml", ROOT / "pipelines", ROOT / "stages"
 DEEPEST, MOST = 50, 1_000_000  # lists in each other, values
+Lines: TypeAlias = dict[tuple[str | int, ...], int]  # of values, by the keys and positions that lead to them
 
 
 class ParamsError(UserError, ValueError):
@@ -51,9 +57,9 @@ def load_own(given: Path | None = None) -> dict[str, Any]:
     return load(given or (own if own.is_file() else PARAMS))
 
 
-def _check_form(path: Path, events: Iterable[Any]) -> None:
-    """Before anything is built: the C loader ends the process where lists stand in each other too deeply, and aliases
-    of aliases are more than any memory holds."""
+def _check_form(path: Path, events: Iterable[Any], error: type[UserError] = ParamsError, aliases: bool = True) -> None:
+    """Before anything is built: the C loader ends the process where lists stand in each other too deeply, the other
+    one takes the square of their depth, and aliases of aliases are more than any memory holds."""
     total, sizes = 0, dict[str | None, int]()
     around: list[tuple[str | None, int]] = []  # the lists and mappings that an event is in
     for event in events:
@@ -63,9 +69,104 @@ def _check_form(path: Path, events: Iterable[Any]) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = around.pop()
             sizes |= {anchor: total - before} if anchor else {}
-        if len(around) > DEEPEST or total > MOST:
-            why = "stand in each other too deeply" if len(around) > DEEPEST else "are too many with their aliases"
-            raise ParamsError(f"{path}:{event.start_mark.line + 1}: lists or mappings {why}")
+        wrong = "lists or mappings are too many with their aliases" if total > MOST else None
+        if len(around) > DEEPEST:
+            wrong = "lists or mappings stand in each other too deeply"
+        elif isinstance(event, yaml.AliasEvent) and not aliases:
+            wrong = "an alias is not allowed here"
+        if wrong:
+            raise error(f"{path}:{event.start_mark.line + 1}: {wrong}")
+
+
+@dataclass(frozen=True)
+class Lined:
+    """What a file says, and where each value stands: a mapping's values where their keys do."""
+
+    path: Path
+    value: dict[str, Any]
+    lines: Lines
+
+    def error(self, place: Sequence[str | int], message: str) -> FileError:
+        """The error for the value at `place`, or for the nearest value around it that is there."""
+        at = tuple(place)
+        while at not in self.lines:
+            at = at[:-1]
+        return FileError(f"{self.path}:{self.lines[at]}: {message}")
+
+
+def read_lined(path: Path, schema: Mapping[str, Any]) -> Lined:
+    """The mapping in a YAML file that fits the schema.
+
+    Raises FileError: no such file, no YAML, a key that stands twice, an alias or a merge, a number that is not finite,
+    or what the schema does not allow; an unknown key is named with the known ones.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+    data, lines = path.read_bytes(), Lines()
+    try:
+        _check_form(path, yaml.parse(data, Loader=yaml.SafeLoader), FileError, aliases=False)
+        loader = yaml.SafeLoader(data)
+        node = loader.get_single_node()
+        value = None if node is None else _value(loader, node, (), lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FileError(f"{path}:{mark.line + 1 if mark else 1}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise FileError(f"{path}:1: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise FileError(f"{path}:1: a mapping is expected")
+    lined = Lined(path, value, lines)
+    errors = list(Draft202012Validator(schema).iter_errors(value))
+    if not errors:
+        return lined
+    unknown = [error for error in errors if error.validator == "additionalProperties"]  # often a key that is missing
+    worst: Any = best_match(unknown or errors)
+    place = tuple(worst.absolute_path)
+    if worst.validator == "additionalProperties":
+        allowed = sorted(worst.schema.get("properties", {}))
+        key = next(key for key in worst.instance if key not in allowed)
+        where = f" in {_name(place)}" if place else ""
+        raise lined.error((*place, key), f"unknown key {key!r}{where}; known: {', '.join(allowed)}")
+    if worst.validator == "enum":
+        allowed = [str(each) for each in worst.validator_value]
+        raise lined.error(place, f"{_name(place)}: unknown {worst.instance!r}; known: {', '.join(allowed)}")
+    raise lined.error(place, f"{_name(place)}: {worst.message}")
+
+
+def _wrong(node: Any, message: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node, place: tuple[str | int, ...], lines: Lines) -> Any:
+    """The plain value of a node; `lines` gets the lines of all that is in it. Raises MarkedYAMLError."""
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(loader, item, (*place, n), lines) for n, item in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        values = {}
+        for key, item in node.value:
+            at = (*place, key.value)
+            if key.tag != "tag:yaml.org,2002:str":
+                raise _wrong(key, "a key must be a text")
+            if at in lines:
+                raise _wrong(key, f"the key {key.value!r} stands twice, first in line {lines[at]}")
+            lines[at] = key.start_mark.line + 1
+            values[key.value] = _value(loader, item, at, lines)
+        return values
+    try:
+        value = loader.construct_object(node)
+    except ValueError as error:  # a date that is none, a number of thousands of digits
+        raise _wrong(node, str(error)) from None
+    if isinstance(value, float) and not math.isfinite(value):  # JSON Schema's limits let NaN pass
+        raise _wrong(node, f"{_name(place)} is not finite")
+    return value
+
+
+def _name(place: Sequence[str | int]) -> str:
+    return ".".join(map(str, place)) or "the file"
 
 
 def leaf(values: Mapping[str, Any], key: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.errors import FileError
-from editjudge.core.lined_yaml import read_lined
+from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, known, read
 
 PACKAGE = Path(__file__).parents[1]

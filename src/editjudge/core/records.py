@@ -4,7 +4,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -73,14 +73,17 @@ class RowWriter:
         self._bytes = 0
 
     def __enter__(self) -> Self:
-        self._schema = schemas.arrow_schema(self.contract)
-        with ExitStack() as stack:
-            own = stack.enter_context(replacing(self.path))
-            writer = pq.ParquetWriter(own, self._schema, compression="zstd", store_schema=False)
-            self._file = stack.enter_context(writer)
-            stack.push(self._finish)
-            self._open = stack.pop_all()
+        self._schema, self._open = schemas.arrow_schema(self.contract), self._opened()
+        self._file = self._open.__enter__()
         return self
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetWriter]:
+        kept = {"compression": "zstd", "store_schema": False}
+        with replacing(self.path) as own, pq.ParquetWriter(own, self._schema, **kept) as file:
+            yield file
+            if self._rows or not self.count:  # a file without rows has an empty row group
+                self._flush()
 
     def add(self, row: Row) -> None:
         """Check one row and keep it for the next row group. Raises ContractError that names the row and the field."""
@@ -98,10 +101,6 @@ class RowWriter:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise schemas.ContractError(f"{self.path}: {error}") from error
         self._rows, self._bytes = [], 0
-
-    def _finish(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is None and (self._rows or not self.count):  # a file without rows has an empty row group
-            self._flush()
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
@@ -143,27 +142,21 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
         missing = sorted(set(required) - set(file.schema_arrow.names))
         if missing:
             raise schemas.ContractError(f"{path}: no column {', '.join(missing)} (contract {contract})")
-        columns = [name for name in wanted if name in file.schema_arrow.names]
-        place = (str(path.absolute()), path.stat().st_mtime_ns)
+        columns = [each for each in wanted if each in file.schema_arrow.names]
+        place, (name, _, field) = (str(path.absolute()), path.stat().st_mtime_ns), stored.partition(".")
         for group in range(file.num_row_groups):
             first = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP, row_groups=[group], columns=columns):
                 rows = batch.to_pylist()
                 schemas.check(contract, rows, str(path))
                 for n, row in enumerate(rows if stored else (), first):
-                    _leave(row, StoredImage(*place, group, n, stored))
+                    holder = row[name] if field else row
+                    if holder[field or name] is not None:
+                        holder[field or name] = StoredImage(*place, group, n, stored)
                 first += len(rows)
                 yield from rows
     except (pa.ArrowInvalid, OSError) as error:
         raise schemas.ContractError(f"{path}: not readable as Parquet: {error}") from error
-
-
-def _leave(row: Row, image: StoredImage) -> None:
-    """Puts the image in the place of its bytes, where the row has any."""
-    name, _, field = image.column.partition(".")
-    place, key = (row[name], field) if field else (row, name)
-    if place[key] is not None:
-        place[key] = image
 
 
 def write_json(path: Path, value: Any) -> None:

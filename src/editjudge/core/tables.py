@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,15 +50,11 @@ def jsonl(file: Path) -> Iterator[Values]:
     with file.open("rb") as lines:
         while line := lines.readline(LONGEST):
             if len(line) == LONGEST and not line.endswith(b"\n"):
-                _to_line_end(lines)
+                while line and not line.endswith(b"\n"):
+                    line = lines.readline(LONGEST)
                 yield RowError("line too long", f"more than {LONGEST} bytes")
             elif line.strip():
                 yield _object(line)
-
-
-def _to_line_end(lines: BinaryIO) -> None:
-    while (line := lines.readline(LONGEST)) and not line.endswith(b"\n"):
-        pass
 
 
 def _object(line: bytes) -> Values:
@@ -86,7 +82,8 @@ def json_rows(file: Path) -> Iterator[Values]:
     """The items of a list; of an object of objects, or of a list of such, these objects, each with its `key`."""
     value = json_value(file)
     every = value if isinstance(value, list) else [value]
-    if isinstance(value, list) and not any(map(_is_by_key, every)):
+    by_key = (isinstance(each, dict) and each and all(isinstance(it, dict) for it in each.values()) for each in every)
+    if isinstance(value, list) and not any(by_key):
         yield from map(_mapping, every)
         return
     for objects in every:
@@ -94,10 +91,6 @@ def json_rows(file: Path) -> Iterator[Values]:
             raise TableError(f"{file}: an object expected, not {type(objects).__name__}")
         for key, each in objects.items():
             yield {"key": key} | each if isinstance(each, dict) else _mapping(each)
-
-
-def _is_by_key(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(each, dict) for each in value.values())
 
 
 def json_object(file: Path) -> dict[str, Any]:

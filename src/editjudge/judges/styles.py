@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core import prompts
 from editjudge.core.errors import FileError
-from editjudge.core.lined_yaml import read_lined
+from editjudge.core.params import read_lined
 from editjudge.core.settings import FORBID, Positive, Text, read
 from editjudge.core.winner import SIDES, WINNERS, Winner
 from editjudge.judges.prompt import completion

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import masks, records, regions
-from editjudge.core.lined_yaml import read_lined
+from editjudge.core.params import read_lined
 from editjudge.core.prompts import PACKAGE, Prompt
 from editjudge.models.chat.forms import Finding, Inquiry
 from editjudge.models.endpoint.replies import UNMENDED, read_object

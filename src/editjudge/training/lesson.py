@@ -23,7 +23,7 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from editjudge.core import hub, images
 from editjudge.core.errors import FileError
-from editjudge.core.folder import whole
+from editjudge.core.files import whole
 from editjudge.core.keys import place
 from editjudge.judges.prompt import completion, messages
 from editjudge.models.chat.checkpoint import Precision, decode, load_model, load_processor

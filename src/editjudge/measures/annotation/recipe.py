@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from editjudge.core import prompts
-from editjudge.core.lined_yaml import Lined, read_lined
-from editjudge.core.params import PIPELINES, ParamsError
+from editjudge.core.params import PIPELINES, Lined, ParamsError, read_lined
 from editjudge.core.settings import known
 from editjudge.measures.names import KINDS
 

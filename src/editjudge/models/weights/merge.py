@@ -30,8 +30,7 @@ from tqdm import tqdm
 from editjudge.core import hub
 from editjudge.core.checkpoints import check_finite, check_indices
 from editjudge.core.errors import FileError
-from editjudge.core.files import sha256
-from editjudge.core.folder import whole
+from editjudge.core.files import sha256, whole
 from editjudge.engine.workers import cores
 from editjudge.models.weights.adapter import PROCESSOR, check_patterns, image_sizes, read_config, read_json
 

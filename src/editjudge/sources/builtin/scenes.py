@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from editjudge.core import images, regions
-from editjudge.core.lined_yaml import read_lined
+from editjudge.core.params import read_lined
 from editjudge.core.prompts import PACKAGE
 from editjudge.core.records import Row
 from editjudge.sources.builtin import operations, photos
