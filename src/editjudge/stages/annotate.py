@@ -46,17 +46,28 @@ def annotate(
     for row in sorted(candidates, key=lambda row: row["model"]):
         by_prompt[row["key"]].append(row)
     where = own_boxes(prompts, candidates) if grounded is None else grounded
-    measurable = [[row for row in by_prompt[p["key"]] if _measurable(row, where)] for p in prompts]
-    asked = [_prompt(p, rows, recipe, where) for p, rows in zip(prompts, measurable, strict=True)]
+    asked, measured = list[batch.Original](), list[tuple[str, str]]()
+    for p in prompts:
+        done = [row for row in by_prompt[p["key"]] if row["status"] == "done"]
+        usable = [(row, at) for row in done if (at := where[row["key"], row["model"]]).reason is None]
+        edits = tuple(batch.Altered(row["image"], at.edited, at.attributes) for row, at in usable)
+        first = usable[0][1] if usable else Grounded()
+        asked.append(batch.Original(p["image"], first.source, recipe, edits, first.masks))
+        measured += [(row["key"], row["model"]) for row, _ in usable]
     taken = batch.measure_all(asked, setting or SlotSetting(), cache, f"annotations of {recipe.task}")
-    pairs = zip(chain.from_iterable(measurable), chain.from_iterable(taken), strict=True)
-    found = {(row["key"], row["model"]): meta for row, meta in pairs}
-    sums = {p["key"]: sha256(p["image"]) for p in prompts}
-    return [
-        _annotation(row, found, where) | {"source_sha256": sums[key], "edit_sha256": sha256(row["image"])}
-        for key, rows in by_prompt.items()
-        for row in rows
-    ]
+    found = dict(zip(measured, chain.from_iterable(taken), strict=True))
+    annotations = []
+    for p in prompts:
+        source = sha256(p["image"])
+        for row in by_prompt[p["key"]]:
+            name = row["key"], row["model"]
+            if row["status"] != "done":
+                meta = batch.failed(f"candidate: {row['reason']}")
+            else:
+                meta = found[name] if name in found else batch.failed(f"regions: {where[name].reason}")
+            known = {field: row[field] for field in ("key", "task", "model", "damage")}
+            annotations.append(known | meta | {"source_sha256": source, "edit_sha256": sha256(row["image"])})
+    return annotations
 
 
 def sha256(image: records.Image | None) -> str | None:
@@ -69,28 +80,6 @@ def own_boxes(prompts: Rows, candidates: Rows) -> dict[tuple[str, str], Grounded
     found = {p["key"]: of_rows(p["regions"]) for p in prompts}
     where = {key: Grounded(boxes, boxes, masks=masks) for key, (boxes, masks) in found.items()}
     return {(row["key"], row["model"]): where[row["key"]] for row in candidates}
-
-
-def _measurable(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> bool:
-    return row["status"] == "done" and where[row["key"], row["model"]].reason is None
-
-
-def _prompt(p: records.Row, rows: Rows, recipe: Recipe, where: Mapping[tuple[str, str], Grounded]) -> batch.Original:
-    own = [where[row["key"], row["model"]] for row in rows]
-    edits = (batch.Altered(row["image"], at.edited, at.attributes) for row, at in zip(rows, own, strict=True))
-    first = own[0] if own else Grounded()
-    return batch.Original(p["image"], first.source, recipe, tuple(edits), first.masks)
-
-
-def _annotation(
-    row: records.Row, found: Mapping[tuple[str, str], dict[str, Any]], where: Mapping[tuple[str, str], Grounded]
-) -> records.Row:
-    name = row["key"], row["model"]
-    if row["status"] != "done":
-        meta = batch.failed(f"candidate: {row['reason']}")
-    else:
-        meta = found[name] if name in found else batch.failed(f"regions: {where[name].reason}")
-    return {"key": row["key"], "task": row["task"], "model": row["model"], "damage": row["damage"]} | meta
 
 
 def counts(
@@ -108,7 +97,10 @@ def counts(
     }
     for m in (m for row in rows for m in row["measures"]):
         values[m["area"], m["measure"]].append(m["value"])
-    reasons = Counter(_why(row, where or {}) for row in rows if row["status"] == "failed")
+    reasons = Counter[str]()
+    for row in (row for row in rows if row["status"] == "failed"):
+        grounded = (where or {}).get((row["key"], row["model"]), Grounded())
+        reasons[str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"] += 1
     unscored = Counter((m["measure"], m["reason"]) for row in rows for m in row["measures"] if m["value"] is None)
     measured = len(rows) - reasons.total()
     return {
@@ -130,11 +122,6 @@ def counts(
             if (missing := slot_settings.lacking(name, setting))
         ],
     }
-
-
-def _why(row: records.Row, where: Mapping[tuple[str, str], Grounded]) -> str:
-    grounded = where.get((row["key"], row["model"]), Grounded())
-    return str(row["reason"]) if grounded.kind is None else f"regions: {grounded.kind}"
 
 
 def memory_gap(rows: Rows) -> unfinished.Gap:

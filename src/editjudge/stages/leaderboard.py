@@ -32,13 +32,6 @@ PLOTTED = ("judge", "model", "rating", "low", "high", "known_damage")
 BOARDS = Path("data/leaderboard")
 
 
-def circles(table: pd.DataFrame) -> dict[str, Any]:
-    """Circular triples of models on the same prompt and dimension; see `agreement.transitivity`."""
-    groups = list(zip(table["prompt"], table["dimension"], strict=True))
-    winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
-    return transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners)
-
-
 def known_damage(table: pd.DataFrame) -> pd.Series:
     """The mean known damage of each model's images over the prompts; empty where none is known."""
     names = ["prompt", "model", "damage"]
@@ -62,8 +55,7 @@ def against(table: pd.DataFrame, idle: str, clean: str) -> dict[str, Any] | None
     (0..1, a tie being half a win), low and high (95 %, over whole photos), p (of a win rate of 1/2) and unscored; None
     where the two did not meet.
     """
-    sides = [table[f"model_{side}"] for side in "ab"]
-    met = table[((sides[0] == idle) & (sides[1] == clean)) | ((sides[0] == clean) & (sides[1] == idle))]
+    met = table[table[["model_a", "model_b"]].isin((idle, clean)).all(axis=1)]
     scored = met[met["winner"].notna()]
     if scored.empty:
         return None
@@ -85,8 +77,11 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     try:
         found = matches.numbered(table)
     except matches.MatchError as error:
-        return nothing(len(table), str(error))
-    board = board_of(found, setting)
+        print(f"leaderboard: {error}", file=sys.stderr)
+        empty: dict[str, Any] = {"models": [], "tie": {}, "separated": [], "clusters": 0, "tasks": [], "warnings": []}
+        empty |= dict.fromkeys(("idle_against_clean", "win_rates", "transitivity", "kendall_tau"))
+        return empty | {"matches": len(table), "ties": 0, "unscored": len(table), "reason": str(error)}
+    board, groups = board_of(found, setting), list(zip(table["prompt"], table["dimension"], strict=True))
     warnings = board.warnings + unrated(table, found)
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
@@ -94,17 +89,16 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     damage = known_damage(table).to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}
+    winners = [None if pd.isna(winner) else winner for winner in table["winner"]]
     return {
         "models": [rounded(row) | {"known_damage": shown.get(row["model"])} for row in board.models],
         "tie": {dimension: round(nu, 4) for dimension, nu in board.tie.items()},
         "separated": board.separated,
         "clusters": board.clusters,
         "idle_against_clean": against(table, setting["idle"], setting["clean"]),
-        "tasks": [
-            part | {"models": [rounded(row) for row in part["models"]]} for part in parts(table, "task", setting)
-        ],
+        "tasks": rounded_parts(table, "task", setting),
         "win_rates": win_rates(found),
-        "transitivity": circles(table),
+        "transitivity": transitivity(groups, list(table["model_a"]), list(table["model_b"]), winners),
         "kendall_tau": kendall_tau(list(rated.values()), [shown[model] for model in rated]),
         "matches": len(table),
         "ties": int((found.outcome == 0).sum()),
@@ -114,18 +108,13 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def nothing(asked: int, reason: str) -> dict[str, Any]:
-    """The leaderboard of a judge that gave no verdict in `asked` matches."""
-    print(f"leaderboard: {reason}", file=sys.stderr)
-    empty: dict[str, Any] = {"models": [], "tie": {}, "separated": [], "clusters": 0, "tasks": []}
-    empty |= dict.fromkeys(("idle_against_clean", "win_rates", "transitivity"))
-    counts = {"kendall_tau": None, "matches": asked, "ties": 0, "unscored": asked}
-    return empty | counts | {"warnings": [], "reason": reason}
-
-
 def rounded(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the leaderboard with its floats at two decimals (abilities at four)."""
     return {k: round(v, 4 if k == "ability" else 2) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def rounded_parts(table: pd.DataFrame, column: str, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part | {"models": [rounded(row) for row in part["models"]]} for part in parts(table, column, setting)]
 
 
 def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, Any]) -> dict[str, Any] | None:
@@ -141,16 +130,14 @@ def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, An
     board = rank(together, setting)
     seen = [row for row in board["models"] if row["known_damage"] is not None and row["model"] != setting["idle"]]
     tau = kendall_tau([row["rating"] for row in seen], [row["known_damage"] for row in seen])
-    by_dimension = [part | {"models": [rounded(row) for row in part["models"]], "judge": panel[part["dimension"]]}
-                    for part in parts(together, "dimension", setting)]  # fmt: skip
+    every = rounded_parts(together, "dimension", setting)
+    by_dimension = [part | {"judge": panel[part["dimension"]]} for part in every]
     return board | {"kendall_tau": tau, "dimensions": by_dimension}
 
 
-def summary(
-    of_judges: Mapping[tuple[str, str], dict[str, Any]], together: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def summary(boards: Mapping[tuple[str, str], dict[str, Any]], together: dict[str, Any] | None = None) -> dict[str, Any]:
     """metrics/leaderboard.json: the board of each judge and dimension, and the overall one."""
-    judges = [{"judge": judge, "dimension": name, **board} for (judge, name), board in of_judges.items()]
+    judges = [{"judge": judge, "dimension": name, **board} for (judge, name), board in boards.items()]
     return {"judges": judges, "overall": together}
 
 
