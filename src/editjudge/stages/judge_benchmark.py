@@ -33,27 +33,15 @@ ASKED: Mapping[str, Dimension] = {
 }
 
 
-def by_dimension(items: Sequence[Item]) -> dict[Dimension, list[Item]]:
-    """The items by what judges are asked about them."""
-    found: dict[Dimension, list[Item]] = {}
-    for item in items:
-        found.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
-    return found
-
-
 def questions_of(items: Sequence[Item], recipes: Mapping[str, Recipe], models: SlotSetting) -> list[Question]:
     """The questions of the usable items, with what the judge by measures needs if an item says its regions and its task
     has a recipe."""
-    return [
-        Question(i.key, i.instruction, i.source, i.a, i.b, context=_context(i, recipes, models))
-        for i in items
-        if i.failed is None
-    ]
-
-
-def _context(item: Item, recipes: Mapping[str, Recipe], models: SlotSetting) -> Context | None:
-    known = item.regions is not None and item.task in recipes
-    return Context(recipes[item.task], item.regions or (), models) if known else None
+    questions = []
+    for item in (item for item in items if item.failed is None):
+        known = item.regions is not None and item.task in recipes
+        context = Context(recipes[item.task], item.regions or (), models) if known else None
+        questions.append(Question(item.key, item.instruction, item.source, item.a, item.b, context=context))
+    return questions
 
 
 def to_verdicts(judge: str, items: Sequence[Item], answers: Sequence[BothOrders]) -> Rows:
@@ -81,10 +69,8 @@ def summary(
     found = report.summarised(setting["form"], items, verdicts, setting.get("epsilon", 0.0))
     for row in found["judges"]:
         row["silent"] = silent.get(row["judge"], 0)
-    return found | {
-        "benchmark": [{"name": name, "form": setting["form"], **forms.counts(items)}],
-        "cost": cost_rows(accounts),
-    }
+    counts = {"name": name, "form": setting["form"], **forms.counts(items)}
+    return found | {"benchmark": [counts], "cost": cost_rows(accounts)}
 
 
 def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
@@ -98,17 +84,12 @@ def accuracy_rows(judges: Rows) -> Rows:
 
     judges: of `summary`. A judge that was not heard, of a task or of all, has an accuracy of None.
     """
-    figures, counts = ("accuracy", "low", "high"), ("n", "scored")
-    seen = {judge["judge"]: judge["accuracy"] for judge in judges}
-    rows = [
-        (judge, task, of) for judge, whole in seen.items() for task, of in {"all": whole, **whole["per_task"]}.items()
-    ]
-    return [
-        {"judge": judge, "task": task}
-        | {name: of[name] if of["scored"] else None for name in figures}
-        | {name: of[name] for name in counts}
-        for judge, task, of in rows
-    ]
+    rows = []
+    for whole in judges:
+        for task, of in {"all": whole["accuracy"], **whole["accuracy"]["per_task"]}.items():
+            figures = {name: of[name] if of["scored"] else None for name in ("accuracy", "low", "high")}
+            rows.append({"judge": whole["judge"], "task": task, **figures, "n": of["n"], "scored": of["scored"]})
+    return rows
 
 
 def ask_judges(
@@ -121,11 +102,13 @@ def ask_judges(
     was not asked (no budget is left), did not answer, or had no regions to measure. What cannot be read is an answer.
     """
     verdicts, silent = dict[str, Rows](), dict[str, int]()
-    questions = {about: questions_of(its, recipes, models) for about, its in by_dimension(items).items()}
+    about: dict[Dimension, list[Item]] = {}
+    for item in items:
+        about.setdefault(ASKED.get(item.dimension, CONSISTENCY), []).append(item)
+    questions = {dimension: questions_of(its, recipes, models) for dimension, its in about.items()}
     for judge, opened in judges.items():
         with opened:
-            found = [opened.compare(asked, dimension) for dimension, asked in questions.items()]
-        answers = [answer for each in found for answer in each]
+            answers = [each for dimension, asked in questions.items() for each in opened.compare(asked, dimension)]
         verdicts[judge] = to_verdicts(judge, items, answers)
         nothing = [a for a in answers if a.combined.winner is None and not (a.forward.reply and a.backward.reply)]
         silent[judge] = len(nothing)
@@ -147,9 +130,7 @@ def run(name: str) -> None:
     values = params.load()
     setting = params.leaf(values, f"benchmarks.{name}")
     judges = chosen(name, forms.read_setting(f"benchmarks.{name}", setting), params.leaf(values, "judges"))
-    models = section(values, "measures", SlotSetting)
-    tasks = params.leaf(values, "tasks")
-    recipes = load_recipes(tasks)
+    models, recipes = section(values, "measures", SlotSetting), load_recipes(params.leaf(values, "tasks"))
     opened = asking.open_judges(judges)
     accounts = {judge: each.account for judge, each in opened.items()}
     items = forms.load(name, setting)

@@ -5,13 +5,13 @@ misaligned (`shifted`). Both reach every region, so that every measure is meant 
 over all prompts of the measure's distance from its own value for the clean edit.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from editjudge.core import images, params, records
 from editjudge.core.files import work
@@ -54,89 +54,77 @@ def climb(prompt: records.Row, strengths: list[float], seed: int) -> Ladder:
     )
 
 
-Responses = dict[tuple[str, str], dict[float, list[tuple[float, float]]]]
-"""Area and measure: strength: (known damage, distance from the clean edit's value) of each prompt and kind."""
+def respond(ladders: list[Ladder], measured: list[list[dict[str, Any]]]) -> tuple[pd.DataFrame, int]:
+    """What each measure answered, and how many values are missing. measured: as batch.measure_all gives them.
 
-
-def respond(ladders: list[Ladder], measured: list[list[dict[str, Any]]]) -> tuple[Responses, int]:
-    """What each measure answered, and how many values are missing. measured: as batch.measure_all gives them."""
-    responses: Responses = defaultdict(lambda: defaultdict(list))
-    missing = 0
+    The table has a row for each area, measure, prompt, kind and strength of damage, with the known `damage` and the
+    `response`, the distance from the clean edit's value.
+    """
+    found, missing = [], 0
     for ladder, metas in zip(ladders, measured, strict=True):
-        values = [{(m["area"], m["measure"]): m["value"] for m in meta["measures"]} for meta in metas]
-        for strength, damage, edit in zip(ladder.strengths[1:], ladder.damages[1:], values[1:], strict=True):
-            for name, clean in values[0].items():
-                if clean is None or edit.get(name) is None:
+        clean, *others = ({(m["area"], m["measure"]): m["value"] for m in meta["measures"]} for meta in metas)
+        for strength, damage, edit in zip(ladder.strengths[1:], ladder.damages[1:], others, strict=True):
+            for name, value in clean.items():
+                if value is None or edit.get(name) is None:
                     missing += 1
                 else:
-                    responses[name][strength].append((damage, edit[name] - clean))
-    return responses, missing
+                    found.append((*name, strength, damage, edit[name] - value))
+    return pd.DataFrame(found, columns=["area", "measure", "strength", "damage", "response"]), missing
 
 
-def to_rows(responses: Responses) -> list[records.Row]:
+def to_rows(responses: pd.DataFrame) -> list[records.Row]:
     """plots/measure_response.csv: a row for each area, measure and strength, the clean edit (all 0) first.
 
     damage: median known damage (ΔE). response, low, high: median and quartiles of the distance from the clean edit's
     value. edits: how many.
     """
     rows = []
-    for (area, measure), steps in sorted(responses.items()):
+    for (area, measure), own in responses.groupby(["area", "measure"]):
         common = {"series": f"{measure}, {area}", "area": area, "measure": measure}
-        edits = len(next(iter(steps.values())))
+        edits = int((own["strength"] == own["strength"].iloc[0]).sum())
         rows.append(common | {"damage": 0.0, "response": 0.0, "low": 0.0, "high": 0.0, "edits": edits})
-        for _, found in sorted(steps.items()):
-            damage, response = np.array(found).T
-            low, median, high = np.quantile(response, (0.25, 0.5, 0.75)).tolist()
-            shown = {"damage": float(np.median(damage)), "response": median, "low": low, "high": high}
-            rows.append(common | shown | {"edits": len(found)})
+        for _, step in own.groupby("strength"):
+            low, median, high = np.quantile(step["response"], (0.25, 0.5, 0.75)).tolist()
+            shown = {"damage": float(np.median(step["damage"])), "response": median, "low": low, "high": high}
+            rows.append(common | shown | {"edits": len(step)})
     return rows
 
 
 def report(rows: list[records.Row], missing: int, failed: int) -> dict[str, Any]:
     """metrics/measure_response.json: which measures get worse with each step of damage, in the median."""
-    series: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        series[row["area"], row["measure"]].append(row["response"] * DIRECTIONS[row["measure"]])
-    falls = {name: bool(np.all(np.diff(values) < 0)) for name, values in series.items()}
+    series = records.grouped(rows, "area", "measure").items()
+    steps = {name: np.diff([row["response"] * DIRECTIONS[name[1]] for row in its]) for name, its in series}
+    wrong = sorted(name for name, each in steps.items() if not (each < 0).all())
     return {
-        "measures": len(falls),
-        "monotone": sum(falls.values()),
+        "measures": len(steps),
+        "monotone": len(steps) - len(wrong),
         "failed": failed,
         "unscored": missing,
-        "not_monotone": [{"area": area, "measure": name} for (area, name), so in sorted(falls.items()) if not so],
+        "not_monotone": [{"area": area, "measure": name} for area, name in wrong],
     }
 
 
-def measure(
-    ladders: list[Ladder], recipes: dict[str, Recipe], setting: SlotSetting, cache: resume.RecordCache
-) -> list[list[dict[str, Any]]]:
-    asked = [
-        batch.Original(
-            ladder.prompt["image"],
-            tuple(tuple(region["box"]) for region in ladder.prompt["regions"]),
-            recipes[ladder.prompt["task"]],
-            tuple(batch.Altered(image) for image in ladder.edited),
-        )
-        for ladder in ladders
-    ]
-    return batch.measure_all(asked, setting, cache, "measures of damaged edits")
+def original(ladder: Ladder, recipes: dict[str, Recipe]) -> batch.Original:
+    """What is measured of a prompt."""
+    boxes = tuple(tuple(region["box"]) for region in ladder.prompt["regions"])
+    edits = tuple(batch.Altered(image) for image in ladder.edited)
+    return batch.Original(ladder.prompt["image"], boxes, recipes[ladder.prompt["task"]], edits)
 
 
 def run() -> None:
     values = params.load()
     setting = section(values, "measure_response", MeasureResponseSetting)
     side = section(values, "raw_pairs", RawPairs).image_side
-    tasks: dict[str, str] = params.leaf(values, "tasks")
-    recipes = load_recipes(tasks)
-    models = section(values, "measures", SlotSetting)
-    measured_tasks = [task for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS]
-    for task in measured_tasks:
-        slots.check(slot_settings.used(recipes[task], models), models)
+    models, recipes = section(values, "measures", SlotSetting), load_recipes(params.leaf(values, "tasks"))
+    recipes = {task: recipe for task, recipe in recipes.items() if recipe.areas and task in scenes.EDITS}
+    for recipe in recipes.values():
+        slots.check(slot_settings.used(recipe, models), models)
     count, seed = setting.per_task, setting.seed
-    prompts = [prompt for task in measured_tasks for prompt in scenes.make_pairs(task, "train", count, side, seed)]
+    prompts = [prompt for task in recipes for prompt in scenes.make_pairs(task, "train", count, side, seed)]
     ladders = spread(partial(climb, strengths=setting.strengths, seed=seed), prompts, "damaged edits")
+    asked = [original(ladder, recipes) for ladder in ladders]
     with resume.RecordCache(work("measure_response.sqlite")) as cache:
-        measured = measure(ladders, recipes, models, cache)
+        measured = batch.measure_all(asked, models, cache, "measures of damaged edits")
         records.write_json(Path("metrics/resume/measure_response.json"), cache.counts())
     responses, missing = respond(ladders, measured)
     rows = to_rows(responses)
