@@ -34,18 +34,13 @@ Items = dict[str, list[Item]]
 Prompts = Sequence[gallery.GalleryPrompt]
 
 
-def metrics_of(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
-    """The metrics by name; those of a task or benchmark in a dict of their own."""
-    several = {"raw_pairs": values["tasks"], "annotate": values["tasks"], "benchmarks": values["benchmarks"]}
-    found = {name: files.details(f"metrics/{name}.json") for name in METRICS}
-    for name, each in several.items():
-        read_ = {one: files.details(f"metrics/{name}/{one}.json") for one in each}
-        found[name] = {one: value for one, value in read_.items() if value is not None}
-    return found
-
-
-def results(values: Mapping[str, Any], metrics: Mapping[str, Any], files: Files) -> dict[str, Any]:
+def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     """What the page shows above the gallery."""
+    several = {"raw_pairs": values["tasks"], "annotate": values["tasks"], "benchmarks": values["benchmarks"]}
+    metrics = {name: files.details(f"metrics/{name}.json") for name in METRICS}
+    for name, each in several.items():  # of a task or benchmark
+        found = {one: files.details(f"metrics/{name}/{one}.json") for one in each}
+        metrics[name] = {one: value for one, value in found.items() if value is not None}
     names = [*PLOTS, *(f"learning_curve/{name}" for name in values["learning_curve"])]
     plots = {name: files.table(f"plots/{name}.csv") for name in names}
     curves = {name: files.table(f"plots/psychometric/{name}.csv") for name in metrics["benchmarks"]}
@@ -114,15 +109,17 @@ def benchmark(name: str, items: Sequence[Item], verdicts: Sequence[Row]) -> list
         a, b = item.models or ("A", "B")
         if a == b:
             a, b = f"{a} (A)", f"{b} (B)"
-        damages = item.damages or (None, None)
+        damages, judged = item.damages or (None, None), said.get(item.key, [])
         edits = {side: {"damage": damage, "reason": item.failed} for side, damage in zip((a, b), damages, strict=True)}
-        judged = said.get(item.key, [])
         truth = next((row["truth"] for row in judged), None)
-        pair = {"key": f"{name}.{item.key}", "a": a, "b": b, "truth": truth, "winner": truth, "why": None}
+        pairs = [pair_of(f"{name}.{item.key}", a, b, truth, judged)]
         layers = {"boxes": item.regions or ()}
-        pairs = [pair | {"judged": judged}]
         found.append(gallery.GalleryPrompt(name, item.task, item.key, edits, pairs, item.instruction, layers=layers))
     return found
+
+
+def pair_of(key: str, a: str, b: str, truth: str | None, judged: Sequence[Row]) -> Row:
+    return {"key": key, "a": a, "b": b, "truth": truth, "winner": truth, "why": None, "judged": judged}
 
 
 def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
@@ -134,8 +131,7 @@ def arena(matches: Sequence[Row]) -> list[gallery.GalleryPrompt]:
         pairs = []
         for pair, judged in records.grouped(rows, "key").items():
             a, b = judged[0]["model_a"], judged[0]["model_b"]
-            truth = explained.less_damaged(sides[a], sides[b])
-            pairs.append({"key": pair, "a": a, "b": b, "truth": truth, "winner": truth, "why": None, "judged": judged})
+            pairs.append(pair_of(pair, a, b, explained.less_damaged(sides[a], sides[b]), judged))
         prompts.append(gallery.GalleryPrompt(gallery.ARENA, rows[0]["task"], key, edits, pairs))
     return prompts
 
@@ -164,21 +160,22 @@ def items_of(values: Mapping[str, Any], files: Files) -> Items:
 
 def illustrate(values: Mapping[str, Any], prompts: Prompts, items: Items, files: Files, pictures: PageImages) -> None:
     """Gives the prompts their instructions and images, file by file."""
-    by = {(prompt.kind, prompt.task, prompt.key): prompt for prompt in prompts}
     arena = {prompt.key: prompt for prompt in prompts if prompt.kind == gallery.ARENA}
     for task in progress(values["tasks"], len(values["tasks"]), "report"):
+        own = {prompt.key: prompt for prompt in prompts if (prompt.kind, prompt.task) == (gallery.TRAINING, task)}
         for row in files.rows(f"data/pools/{task}.parquet", "pools"):
-            if prompt := by.get((gallery.TRAINING, task, row["key"])):
+            if prompt := own.get(row["key"]):
                 prompt.show(row["instruction"], row["image"], row["regions"], pictures)
         for model in values["editors"]:
             for row in files.rows(f"data/candidates/{model}/{task}.parquet", "candidates"):
-                show_edit(by.get((gallery.TRAINING, task, row["key"])), row, pictures)
+                show_edit(own.get(row["key"]), row, pictures)
     for row in files.rows("data/gedit_bench.parquet", "gedit_bench") if arena else ():
         if prompt := arena.get(row["key"]):
             prompt.show(row["instruction"], row["source_image"]["bytes"], row["regions"], pictures)
     for model in [*values["editors"], *of_suite(values.get("imported"), None)] if arena else ():
         for row in files.rows(f"data/gallery/{model}.parquet", "candidates"):
             show_edit(arena.get(row["key"]), row, pictures)
+    by = {(prompt.kind, prompt.task, prompt.key): prompt for prompt in prompts}
     for name, listed in items.items():
         for item in listed:
             if prompt := by.get((name, item.task, item.key)):
@@ -197,28 +194,19 @@ def show_edit(prompt: gallery.GalleryPrompt | None, row: Mapping[str, Any], pict
 
 def report(values: dict[str, Any], files: Files, folder: Path) -> str:
     """The page. folder: where its images are written."""
-    setting = section(values, "report", ReportSetting)
-    shown = results(values, metrics_of(values, files), files)
+    setting, shown = section(values, "report", ReportSetting), results(values, files)
     items, pictures = items_of(values, files), PageImages(folder, setting.image_side)
     every, tasks = prompts_of(values, items, files)
     prompts = gallery.chosen(every, setting.pairs)
     illustrate(values, prompts, items, files, pictures)
-    data = {
-        "results": shown,
-        "tasks": tasks,
-        "images": pictures.rows,
-        "pairs": sum(len(prompt.pairs) for prompt in every),
-        "shown": sum(len(prompt.pairs) for prompt in prompts),
-        "missing": files.missing,
-    }
-    return page.render("Image edits, compared", data | gallery.as_json(prompts))
+    data = {"results": shown, "tasks": tasks, "images": pictures.rows}
+    data |= {name: sum(len(prompt.pairs) for prompt in own) for name, own in (("pairs", every), ("shown", prompts))}
+    return page.render("Image edits, compared", data | {"missing": files.missing} | gallery.as_json(prompts))
 
 
 def run() -> None:
-    values = params.load()
     shutil.rmtree(OUT, ignore_errors=True)
-    text = report(values, Files(), OUT / "images")
-    write_bytes(OUT / "index.html", text.encode())
+    write_bytes(OUT / "index.html", report(params.load(), Files(), OUT / "images").encode())
 
 
 if __name__ == "__main__":
