@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core import schemas
 from editjudge.core.files import is_full, replacing
-from editjudge.core.tables import RowError
+from editjudge.core.tables import RowError, TableError
 
 ROW_GROUP = 64
 GROUP_BYTES, GROUP_ROWS = 16_000_000, 4_096
@@ -227,13 +227,21 @@ class Refusals:
         return {"refused": self.counts.total(), "reasons": reasons}
 
 
-def sort_out(
-    rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", field: str
-) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """Write rows to `kept`, and rows with a `reason` to `refused`.
+@contextmanager
+def sifted(
+    path: Path, contract: str, refused: Path, columns: Iterable[str], nothing: str
+) -> Iterator[tuple["RowWriter", "TableWriter"]]:
+    """Writes what is kept as rows of the contract, and what is refused as a CSV with these columns. Raises TableError,
+    which begins with `nothing`, where the block ends and nothing was kept."""
+    with RowWriter(path, contract) as kept, TableWriter(refused, columns) as bad:
+        yield kept, bad
+        if not kept.count:
+            raise TableError(f"{nothing}; {refused} says why")
 
-    Returns how many were kept for each value of `field`, sorted, and the counts for metrics.
-    """
+
+def sort_out(rows: Iterable[Row], kept: "RowWriter", refused: "TableWriter", field: str, unit: str) -> dict[str, Any]:
+    """Write rows to `kept`, and rows with a `reason` to `refused`. Returns what metrics say: how many were kept and
+    refused, and under `<field>s` how many of the unit were kept for each value of the field, sorted."""
     kinds, bad = Counter[str](), 0
     for row in rows:
         if "reason" in row:
@@ -242,7 +250,8 @@ def sort_out(
         else:
             kinds[row[field]] += 1
             kept.add(row)
-    return sorted(kinds.items()), {"records": kinds.total(), "refused": bad}
+    each = [{field: kind, unit: number} for kind, number in sorted(kinds.items())]
+    return {"records": kinds.total(), "refused": bad, f"{field}s": each}
 
 
 class TableWriter:

@@ -29,12 +29,6 @@ from editjudge.sources.settings import EmbedSetting
 NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors depend on, besides its rows and the code
 
 
-def rows_of(pairs: Path) -> int:
-    """The number of raw pairs. Raises ContractError for a file that is missing or another."""
-    next(records.iterate(pairs, "raw_pairs"), None)
-    return pq.ParquetFile(pairs).metadata.num_rows
-
-
 def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     """The parts below each other as one .npy file of `count` rows, by a temporary name, a part in memory at a time.
 
@@ -67,34 +61,32 @@ def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndar
     return stored
 
 
+Load = Callable[[], embedders.Embed]
+
+
 def shard(
-    rows: list[records.Row],
-    setting: dict[str, Any],
-    load: Callable[[], embedders.Embed],
-    folder: Path | None,
-    counts: Counter[str],
+    rows: list[records.Row], setting: dict[str, Any], load: Load, folder: Path | None, counts: Counter[str]
 ) -> np.ndarray:
     """The rows' vectors (n, d), counted in `counts`, from the folder or by `load()`, which gives the embedder."""
-    file = None
-    if folder is not None:
-        inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])]
-        version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
-        file = folder / f"{resume.fingerprint(*version, *inputs)}.npy"
-    if file is not None and file.is_file():
+    inputs = [part for row in rows for part in (row["key"], row["instruction"], row["image"])] if folder else []
+    version = [identity(embedders.__name__), *(setting[key] for key in NAMED)]
+    file = folder / f"{resume.fingerprint(*version, *inputs)}.npy" if folder else None
+    if file and file.is_file():
         counts["reused"] += len(rows)
         return np.load(file)
     counts["computed"] += len(rows)
     found = checked(load()(rows), rows, setting["dtype"])
-    if file is not None:
+    if file:
         check_unchanged()
         write_vectors(file, len(found), iter([found]))
     return found
 
 
-def embed(task: str, setting: dict[str, Any], model: Callable[[], embedders.Embed], counts: Counter[str]) -> None:
+def embed(task: str, setting: dict[str, Any], model: Load, counts: Counter[str]) -> None:
     """One task's vectors. model: gives the embedder of a backend that has one."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
-    rows, count = records.iterate(pairs, "raw_pairs"), rows_of(pairs)
+    next(records.iterate(pairs, "raw_pairs"), None)  # ContractError for a file that is missing or another
+    rows, count = records.iterate(pairs, "raw_pairs"), pq.ParquetFile(pairs).metadata.num_rows
     folder: Path | None = work("embed", task)
     if setting["backend"] == "precomputed":
         # Vectors that come as a file are not kept a second time; what is in the file is not part of a fingerprint.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 
 from editjudge.core import params, records, schemas
@@ -45,11 +46,10 @@ def choose(
 
 def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
     """The vectors (m, d) or rows (m,) to keep away from, where a file of them is given. Raises ParamsError."""
-    path = setting.already_selected
-    if not path:
+    if not setting.already_selected:
         return None
     try:
-        found = open_vectors(Path(path.replace("{task}", task)))
+        found = open_vectors(Path(setting.already_selected.replace("{task}", task)))
     except ValueError as error:
         raise params.ParamsError(f"filter.already_selected: {error}") from error
     if found.ndim not in (1, 2):
@@ -57,21 +57,13 @@ def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
     return found
 
 
-def report(wanted: int, pool: int, kept: int, chosen: Coverage, by_chance: Coverage) -> dict[str, Any]:
-    """The task's metrics: `lacking` is how many fewer than wanted are kept; cosine distances, 0..2, to those kept."""
-    names = ("covering_radius", "mean_distance", "random_covering_radius", "random_mean_distance")
-    columns = (chosen.radii, chosen.means, by_chance.radii, by_chance.means)
-    covered = {name: float(column[kept - 1]) for name, column in zip(names, columns, strict=True)}
-    return {"pool": pool, "records": kept, "lacking": wanted - kept, **covered}
-
-
 def curve(task: str, chosen: Coverage, by_chance: Coverage) -> list[records.Row]:
     """The task's coverage by the number of centres, at no more than POINTS of them, evenly spread."""
     counts = np.unique(np.linspace(1, len(chosen.radii), POINTS).round().astype(int))
-    names = ("centres", "radius", "random_radius", "mean_distance", "random_mean_distance")
-    columns = (chosen.radii, by_chance.radii, chosen.means, by_chance.means)
-    covered = zip(counts.tolist(), *(column[counts - 1].tolist() for column in columns), strict=True)
-    return [{"task": task, **dict(zip(names, row, strict=True))} for row in covered]
+    covered = {"centres": counts, "radius": chosen.radii[counts - 1], "random_radius": by_chance.radii[counts - 1]}
+    covered |= {"mean_distance": chosen.means[counts - 1], "random_mean_distance": by_chance.means[counts - 1]}
+    rows: list[Any] = pd.DataFrame({"task": task, **covered}).to_dict("records")
+    return rows
 
 
 def sources_of(path: Path, rows: int) -> list[str | None] | None:
@@ -88,13 +80,16 @@ def sources_of(path: Path, rows: int) -> list[str | None] | None:
 
 def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
     """The raw pairs of these rows, in this order; the others are read past, a row group at a time."""
-    wanted = {int(index): place for place, index in enumerate(indices)}
-    found = {wanted[n]: row for n, row in enumerate(records.iterate(path, "raw_pairs")) if n in wanted}
-    return [found[place] for place in range(len(indices))]
+    wanted = set(indices.tolist())
+    found = {n: row for n, row in enumerate(records.iterate(path, "raw_pairs")) if n in wanted}
+    return [found[index] for index in indices.tolist()]
 
 
 def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[records.Row]]:
-    """Writes the task's pool, and gives its `report` and its `curve`. Raises ValueError."""
+    """Writes the task's pool, and gives its metrics and its `curve`. Raises ValueError.
+
+    lacking: how many fewer than wanted are kept; the others are cosine distances, 0..2, to those kept.
+    """
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:
@@ -108,15 +103,18 @@ def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[record
     chosen = coverage(embeddings, order)
     by_chance = random_coverage(embeddings, len(order), setting.random_draws, rng, what=f"chance choices of {task}")
     records.write(Path(f"data/pools/{task}.parquet"), picked(pairs, kept), "pools")
-    values = report(setting.sample_num, len(embeddings), len(kept), chosen, by_chance)
-    return values, curve(task, chosen, by_chance)
+    pool, lacking, last = len(embeddings), setting.sample_num - len(kept), len(kept) - 1
+    metrics: dict[str, Any] = {"pool": pool, "records": len(kept), "lacking": lacking}
+    for role, covered in (("", chosen), ("random_", by_chance)):
+        metrics[f"{role}covering_radius"] = float(covered.radii[last])
+        metrics[f"{role}mean_distance"] = float(covered.means[last])
+    return metrics, curve(task, chosen, by_chance)
 
 
 def run() -> None:
     values = params.load()
     setting = section(values, "filter", FilterSetting)
-    tasks = params.leaf(values, "tasks")
-    kept = {task: keep(task, setting) for task in tasks}
+    kept = {task: keep(task, setting) for task in params.leaf(values, "tasks")}
     records.write_details(Path("metrics/filter.json"), {task: counts for task, (counts, _) in kept.items()})
     records.write_csv(Path("plots/coverage.csv"), [row for _, rows in kept.values() for row in rows])
 

@@ -12,7 +12,7 @@ from editjudge.core import images, own_regions, params, reading, records
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.core.tables import RowError, TableError
+from editjudge.core.tables import RowError
 from editjudge.engine import progress
 from editjudge.sources.builtin import scenes
 from editjudge.sources.settings import RawPairs
@@ -21,12 +21,12 @@ from editjudge.stages.graph.arena import ArenaSetting
 COLUMNS = ("key", "task", "instruction", "origin", "regions", "edit")
 REFUSED = ("file", "row", "reason")
 # The published names of the fields, and names that the same fields have elsewhere.
-FIELDS = {
-    "key": ("key",),
-    "task": ("task", "task_type"),
-    "instruction": ("instruction", "prompt"),
-    "source_image": ("source_image", "input_image", "image"),
-}
+FIELDS = (
+    ("key",),
+    ("task", "task_type"),
+    ("instruction", "prompt"),
+    ("source_image", "input_image", "image"),
+)
 
 
 def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[records.Row]:
@@ -52,7 +52,8 @@ def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
 
 def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
     """Raises RowError and ImageError for a row that is no prompt, and TableError where a field is missing."""
-    key_field, task, instruction, image = (_field(record, names) for names in FIELDS.values())
+    given = (next((name for name in names if name in record.values), names[0]) for names in FIELDS)
+    key_field, task, instruction, image = given
     key = record.identifier(key_field)
     if not FILE_NAME.fullmatch(key):
         raise RowError(f"key {key!r:.80}: letters, digits, dots, - and _ expected, 200 at most")
@@ -60,37 +61,26 @@ def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
         raise RowError(f"key {key} stands already in an earlier row")
     [data] = record.pictures(record[image])
     height, width = images.decode(data).shape[:2]
-    own = own_regions.read(own_regions.given(record.get), record.file_bytes, height, width) or None
-    row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
+    own = own_regions.read(own_regions.given(record.get), record.file_bytes, height, width)
+    row: records.Row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
     seen.add(key)
-    origin = f"{record.file}: row {record.number}"
-    return row | {
-        "source_image": {"bytes": data, "path": None},
-        "origin": origin,
-        "regions": own and list(own),
-        "edit": None,
-    }
-
-
-def _field(record: reading.Record, names: tuple[str, ...]) -> str:
-    return next((name for name in names if name in record.values), names[0])
+    row |= {"source_image": {"bytes": data, "path": None}, "origin": f"{record.file}: row {record.number}"}
+    return row | {"regions": list(own) or None, "edit": None}
 
 
 def run() -> None:
     values = params.load()
     setting = section(values, "gedit_bench", ArenaSetting)
-    published = bool(setting.path or setting.hub)
-    rows = published_prompts(setting) if published else probe_prompts(values, setting)
-    with (
-        records.RowWriter(Path("data/gedit_bench.parquet"), "gedit_bench") as prompts,
-        records.TableWriter(Path("data/refused/gedit_bench.csv"), REFUSED) as bad,
-    ):
+    rows = published_prompts(setting) if setting.path or setting.hub else probe_prompts(values, setting)
+    out, bad_rows, nothing = (
+        Path("data/gedit_bench.parquet"),
+        Path("data/refused/gedit_bench.csv"),
+        "no row can be used as a prompt",
+    )
+    with records.sifted(out, "gedit_bench", bad_rows, REFUSED, nothing) as (prompts, bad):
         shown = progress.bar(None, "prompts of the arena", "prompt", rows)
-        tasks, counts = records.sort_out(shown, prompts, bad, "task")
-        report = counts | {"tasks": [{"task": task, "prompts": number} for task, number in tasks]}
+        report = records.sort_out(shown, prompts, bad, "task", "prompts")
         records.write_details(Path("metrics/gedit_bench.json"), report)
-        if not tasks:
-            raise TableError("no row can be used as a prompt; data/refused/gedit_bench.csv says why")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ case of a suite are named in metrics/gallery/<model>.json.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,13 @@ def run(model: str) -> None:
     if not path.exists():
         raise params.ParamsError(f"imported.{model}.path: {path} not found")
     found = suite_gallery.GalleryReport()
-    rows = _of_suite(path, setting.suite, model, found) if setting.suite else _of_arena(path, model)
+    if setting.suite:
+        cases = records.iterate(Path(f"data/suites/{setting.suite}.parquet"), "suites")
+        rows = suite_gallery.read(path, cases, model, found)
+    else:
+        prompts, given = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench"), Given(path, model)
+        named = [(row["key"], row["task"]) for row in prompts]
+        rows = (pictures.candidate(key, task, model, given(key)) for key, task in named)
     with records.RowWriter(Path(f"data/gallery/{model}.parquet"), "candidates") as out:
         for row in progress.bar(None, f"images of {model}", "image", rows):
             out.add(row)
@@ -39,17 +44,6 @@ def run(model: str) -> None:
     report: dict[str, Any] = {"records": out.count, "failed": counts.total(), "reasons": reasons}
     report |= {"lacking": [*found.rows()]} if setting.suite else {}
     records.write_details(Path(f"metrics/gallery/{model}.json"), report)
-
-
-def _of_arena(path: Path, model: str) -> Iterator[records.Row]:
-    prompts = records.iterate(Path("data/gedit_bench.parquet"), "gedit_bench")
-    tasks, given = {row["key"]: row["task"] for row in prompts}, Given(path, model)
-    return (pictures.candidate(key, task, model, given(key)) for key, task in tasks.items())
-
-
-def _of_suite(path: Path, suite: str, model: str, found: suite_gallery.GalleryReport) -> Iterator[records.Row]:
-    cases = records.iterate(Path(f"data/suites/{suite}.parquet"), "suites")
-    return suite_gallery.read(path, cases, model, found)
 
 
 if __name__ == "__main__":

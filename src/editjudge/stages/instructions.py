@@ -13,7 +13,6 @@ from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.core.tables import TableError
 from editjudge.engine import progress
 from editjudge.photos import edits, models
 from editjudge.photos.settings import Instructions, PoolFilters
@@ -24,15 +23,14 @@ def run() -> None:
     setting = section(values, "instructions", Instructions)
     filters = section(values, "photo_pool.filters", PoolFilters)
     types, splits, dialogues = Counter[str](), Counter[str](), set[str]()
+    out, bad_rows = Path("data/photos/edits.parquet"), Path("data/refused/instructions.csv")
     with (
-        records.RowWriter(Path("data/photos/edits.parquet"), "photo_edits") as kept,
-        records.TableWriter(Path("data/refused/instructions.csv"), edits.REFUSED) as table,
+        records.sifted(out, "photo_edits", bad_rows, edits.REFUSED, "no instruction was written") as (kept, table),
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused = records.Refusals(table.add)
-        photos = progress.bar(
-            None, "photographs, for instructions", "photo", edits.given(setting, filters.near_bits, refused)
-        )
+        given = edits.given(setting, filters.near_bits, refused)
+        photos = progress.bar(None, "photographs, for instructions", "photo", given)
         for row in edits.rows(photos, setting, asked.writer(setting), refused):
             kept.add(row)
             types[row["type"]] += 1
@@ -41,8 +39,6 @@ def run() -> None:
         counts: dict[str, Any] = {"records": kept.count, "test": splits[edits.TEST], "dialogues": len(dialogues)}
         counts |= {"types": [{"type": kind, "edits": number} for kind, number in sorted(types.items())]}
         records.write_details(Path("metrics/instructions.json"), counts | refused.report("edits") | asked.report())
-        if not kept.count:
-            raise TableError("no instruction was written; data/refused/instructions.csv says why")
     asked.write_run("instructions")
 
 

@@ -45,8 +45,8 @@ def train(values: dict[str, Any], pairs: list[records.Row], share: float, folder
     """Trains on the pairs in `folder`, and returns the merged judge. UserError: the training failed."""
     setting = section(values, "train_judge", TrainJudgeSetting)
     steps = {"max_steps": max(1, round(share * setting.max_steps))} if setting.max_steps > 0 else {}
-    (folder / "data").mkdir()
-    (folder / "models").mkdir()
+    for name in ("data", "models"):
+        (folder / name).mkdir(parents=True)
     for name in ("data/pools", "data/candidates", "data/code", "configs"):
         (folder / name).symlink_to(Path(name).resolve())
     base = hub.checkpoint("train_judge.base", setting.base)
@@ -80,13 +80,13 @@ def rows(values: dict[str, Any], shares: Sequence[float], swapped: bool) -> list
         base = hub.checkpoint("train_judge.base", params.leaf(values, "train_judge.base"))
         untrained, photos = right_answers(values, base, Path(place))
         for share in shares:
-            folder = Path(place) / f"{share:g}"
-            folder.mkdir()
-            pairs = part_of(every, share, swapped)
-            right = right_answers(values, train(values, pairs, share, folder), folder)[0] if pairs else untrained
+            folder, pairs = Path(place) / f"{share:g}", part_of(every, share, swapped)
+            right, gain = untrained, clustered.Estimate(0.0, 0.0, 0.0, 0)
+            if pairs:
+                right, _ = right_answers(values, train(values, pairs, share, folder), folder)
+                gained = [a - b for a, b in zip(right, untrained, strict=True)]
+                gain = clustered.mean(gained, photos).within(-1, 1)
             accuracy = clustered.share(right, photos)
-            gained = [a - b for a, b in zip(right, untrained, strict=True)]
-            gain = clustered.mean(gained, photos).within(-1, 1) if pairs else clustered.Estimate(0.0, 0.0, 0.0, 0)
             row = {"pairs": len(pairs), "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
             found.append(row | {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high})
             print(*(f"{name} {value}" for name, value in found[-1].items()), flush=True)

@@ -22,17 +22,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", required=True, metavar="DIR", help="the base, or its hub id: safetensors")
     parser.add_argument("--adapter", type=Path, required=True, metavar="DIR", help="the adapter, as peft saves it")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="appears whole or not at all; an old result is replaced"
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=list(STORED),
-        default="base",
-        help="of the result; base: each tensor as in the base (default)",
-    )
-    arguments = parser.parse_args()
-    as_stage("merge_judge", run, arguments.base, arguments.adapter, arguments.out, arguments.dtype)
+    whole = "appears whole or not at all; an old result is replaced"
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=whole)
+    stored = "of the result; base: each tensor as in the base (default)"
+    parser.add_argument("--dtype", choices=list(STORED), default="base", help=stored)
+    as_stage("merge_judge", run, *vars(parser.parse_args()).values())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.core.tables import TableError
 from editjudge.engine import progress
 from editjudge.photos import models, pool
 from editjudge.photos.settings import PhotoPool
@@ -18,9 +17,9 @@ from editjudge.photos.settings import PhotoPool
 def run() -> None:
     setting = section(params.load(), "photo_pool", PhotoPool)
     paths, load = pool.given(setting)
+    out, bad_rows = Path("data/photos/pool.parquet"), Path("data/refused/photo_pool.csv")
     with (
-        records.RowWriter(Path("data/photos/pool.parquet"), "photo_pool") as kept,
-        records.TableWriter(Path("data/refused/photo_pool.csv"), pool.REFUSED) as table,
+        records.sifted(out, "photo_pool", bad_rows, pool.REFUSED, "no photograph was kept") as (kept, table),
         models.PhotoModels(work("photos.sqlite")) as asked,
     ):
         refused = records.Refusals(table.add)
@@ -30,8 +29,6 @@ def run() -> None:
             kept.add(row)
         counts = {"photos": len(paths), "records": kept.count, **refused.report("photos")}
         records.write_details(Path("metrics/photo_pool.json"), counts | asked.report())
-        if not kept.count:
-            raise TableError("no photograph was kept; data/refused/photo_pool.csv says why")
     asked.write_run("photo_pool")
 
 

@@ -1,5 +1,6 @@
 """Stage probe_bench: preference pairs with known truth from held-out photos, in VCReward-Bench's published form."""
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,29 +27,23 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
         return None
     models = pairs[int(rng.integers(len(pairs)))]
     damages = [round(edits[model][1], 4) for model in models]
-    return {
-        "key": prompt["key"],
-        "task": prompt["task"],
-        "instruction": prompt["instruction"],
+    same = {name: prompt[name] for name in ("key", "task", "instruction", "origin", "regions")}
+    return same | {
         "source_image": {"bytes": prompt["image"], "path": None},
         "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
         "winner": SIDES[int(damages[1] < damages[0])],
         "models": list(models),
         "damages": damages,
-        "origin": prompt["origin"],
-        "regions": prompt["regions"],
     }
 
 
-def counts(rows: list[records.Row], prompts: int) -> dict[str, Any]:
+def counted(rows: list[records.Row], prompts: int) -> dict[str, Any]:
     """How many pairs there are, a task and a photo, and how many prompts gave none."""
-    tasks, photos = [row["task"] for row in rows], [row["origin"] for row in rows]
-    return {
-        "pairs": len(rows),
-        "prompts_without_pair": prompts - len(rows),
-        "per_task": [{"task": task, "pairs": tasks.count(task)} for task in sorted(set(tasks))],
-        "per_photo": [{"photo": photo, "pairs": photos.count(photo)} for photo in sorted(set(photos))],
-    }
+    counts: dict[str, Any] = {"pairs": len(rows), "prompts_without_pair": prompts - len(rows)}
+    for name, field in (("task", "task"), ("photo", "origin")):
+        each = sorted(Counter(row[field] for row in rows).items())
+        counts[f"per_{name}"] = [{name: value, "pairs": number} for value, number in each]
+    return counts
 
 
 def run() -> None:
@@ -65,7 +60,7 @@ def run() -> None:
     make = partial(make_pair, amounts=amounts, least_gap=setting.least_gap, seed=setting.seed)
     rows = [pair for pair in workers.spread(make, prompts, "benchmark pairs") if pair is not None]
     records.write(Path("data/probe_bench.parquet"), rows, "vcreward_bench")
-    records.write_details(Path("metrics/probe_bench.json"), counts(rows, len(prompts)))
+    records.write_details(Path("metrics/probe_bench.json"), counted(rows, len(prompts)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ has the board beside the published figures.
 """
 
 from pathlib import Path
-from typing import Any
 
 from editjudge.benchmarks import people
 from editjudge.benchmarks.suites import forms, suite_report
@@ -17,21 +16,15 @@ from editjudge.models.endpoint.spending import cost_rows, run_report
 from editjudge.stages.graph.arena import of_suite
 
 
-def galleries(values: dict[str, Any], name: str) -> dict[str, Path]:
-    """Where each model's edits of the suite lie."""
-    found = {model: Path(f"data/suite_gallery/{model}/{name}.parquet") for model in params.leaf(values, "editors")}
-    return found | {model: Path(f"data/gallery/{model}.parquet") for model in of_suite(values.get("imported"), name)}
-
-
 def run(name: str) -> None:
     values = params.load()
     setting = read(f"suites.{name}", forms.SuiteSetting, params.leaf(values, "suites").get(name))
     raters = forms.chosen(name, setting, params.leaf(values, "raters"))
     cases = [*records.iterate(Path(f"data/suites/{name}.parquet"), "suites", "source_image.bytes")]
-    edits = {
-        model: {row["key"]: row for row in records.iterate(file, "candidates", "image")}
-        for model, file in galleries(values, name).items()
-    }
+    files = {model: f"data/suite_gallery/{model}/{name}.parquet" for model in params.leaf(values, "editors")}
+    files |= {model: f"data/gallery/{model}.parquet" for model in of_suite(values.get("imported"), name)}
+    rows_of = {model: records.iterate(Path(file), "candidates", "image") for model, file in files.items()}
+    edits = {model: {row["key"]: row for row in its} for model, its in rows_of.items()}
     dialogues = [case["dialogue"] for case in cases]
     said = people.report(people.read(Path(setting.people), dialogues)) if setting.people else None
     rows, accounts = forms.rate(cases, edits, raters)

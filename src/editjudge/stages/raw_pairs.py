@@ -11,7 +11,6 @@ from pathlib import Path
 from editjudge.core import params, records
 from editjudge.core.files import work
 from editjudge.core.main import stage
-from editjudge.core.tables import TableError
 from editjudge.engine import unfinished
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
@@ -20,17 +19,12 @@ from editjudge.sources.builtin import scenes
 def run(task: str) -> None:
     values = params.load()
     plan = importing.plan(values, task)
-    counts = Path(f"metrics/raw_pairs/{task}.json")
-    with (
-        records.RowWriter(Path(f"data/raw_pairs/{task}.parquet"), "raw_pairs") as pairs,
-        records.TableWriter(Path(f"data/refused/{task}.csv"), importing.REFUSED) as refused,
-    ):
+    out, bad_rows = Path(f"data/raw_pairs/{task}.parquet"), Path(f"data/refused/{task}.csv")
+    with records.sifted(out, "raw_pairs", bad_rows, importing.REFUSED, f"{task}: no pair was kept") as (pairs, refused):
         how = plan.setting
         probe = partial(scenes.make_pairs, task, "train", how.per_task, how.image_side, how.seed)
         report = importing.collect(plan, probe, pairs.add, refused.add, work())
-        records.write_details(counts, report)
-        if not report["records"]:
-            raise TableError(f"{task}: no pair was kept; {counts} and data/refused/{task}.csv say why")
+        records.write_details(Path(f"metrics/raw_pairs/{task}.json"), report)
     unfinished.check(values, "raw_pairs", f"raw_pairs@{task}", importing.gaps(report))
 
 

@@ -199,7 +199,7 @@ def report(values: dict[str, Any], files: Files, folder: Path) -> str:
     every, tasks = prompts_of(values, items, files)
     prompts = gallery.chosen(every, setting.pairs)
     illustrate(values, prompts, items, files, pictures)
-    data = {"results": shown, "tasks": tasks, "images": pictures.rows}
+    data: dict[str, Any] = {"results": shown, "tasks": tasks, "images": pictures.rows}
     data |= {name: sum(len(prompt.pairs) for prompt in own) for name, own in (("pairs", every), ("shown", prompts))}
     return page.render("Image edits, compared", data | {"missing": files.missing} | gallery.as_json(prompts))
 

@@ -14,11 +14,8 @@ Figure = dict[str, Any]
 
 def figure(value: float | None, low: float | None, high: float | None) -> Figure:
     """A value with the ends of its 95 % interval; None where there is none."""
-    return {name: _rounded(each) for name, each in (("value", value), ("low", low), ("high", high))}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, DIGITS)
+    ends = {"value": value, "low": low, "high": high}
+    return {name: None if each is None else round(each, DIGITS) for name, each in ends.items()}
 
 
 def summarised(
@@ -84,11 +81,8 @@ def between(pairs: Sequence[Mapping[str, Any]], judge: str | None, base: str | N
 
 def trained_and_base(values: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The first judges of params.yaml that are the model which the graph trains, and the model that it trains."""
-
-    def of(model: str) -> str | None:
-        return next((name for name, given in values["judges"].items() if given.get("model") == model), None)
-
-    return of("models/judge"), of(values["train_judge"]["base"])
+    judges = {given.get("model"): name for name, given in reversed(values["judges"].items())}
+    return judges.get("models/judge"), judges.get(values["train_judge"]["base"])
 
 
 def run() -> None:

@@ -101,9 +101,8 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
             raise FileError(f"train_scorer: {row['key']}: scores {given} are not in {rubric.least}..{rubric.most}")
         samples.append(Sample(**common(row), type=type_, a=row["edit_a"], scores=scores, rubrics=setting.rubrics))
     if not samples:
-        raise FileError(
-            f"train_scorer: {setting.data} has no single edit with a score of each of the rubric's dimensions"
-        )
+        lacking = "no single edit with a score of each of the rubric's dimensions"
+        raise FileError(f"train_scorer: {setting.data} has {lacking}")
     return samples
 
 
@@ -118,7 +117,7 @@ def report_of_scorer(
     """
     names = [*setting.dimensions, "overall"]
     if not trained.tested:
-        return {"agreement": [figures(name, [], [], []) for name in names]}, {}
+        return {"agreement": [figures(name, [], ([], []), []) for name in names]}, {}
     import torch
 
     from editjudge.training import scorer
@@ -139,17 +138,9 @@ def figures(
 
     signs: which side is better, nan where that is not known; said: which one the untrained and the trained scorer say.
     """
-    found: dict[str, Any] = {"dimension": name, **dict.fromkeys(("test", "test_untrained", "gain"))}
     pairs = [n for n, sign in enumerate(signs) if sign and not math.isnan(sign)]
-    if not pairs:
-        return found
     untrained, now = ([leads[n] == signs[n] for n in pairs] for leads in said)
-    clusters = [photos[n] for n in pairs]
-    return found | {
-        "test": agreement.share(now, clusters),
-        "test_untrained": agreement.share(untrained, clusters),
-        "gain": comparison.paired_difference(now, untrained, clusters),
-    }
+    return {"dimension": name} | comparison.against_base(untrained, now, [photos[n] for n in pairs])
 
 
 def photo_of(row: records.Row) -> str:
@@ -176,12 +167,9 @@ def report_of_rater(
         dimensions, row = rubrics.load(sample.rubrics, sample.type).dimensions, by_key[sample.key]
         scores = dict(zip(dimensions, sample.scores, strict=True))
         truths.append((scores, row["rule"], photo_of(row)))
-    rows_of = dict(zip(("trained_on", "held_out", "tested"), (*trained.rows[:2], len(tested)), strict=True))
-    more = {
-        "rows": rows_of,
-        "unscored_untrained": sum(each.scores is None for each in said[0]),
-        "unscored": sum(each.scores is None for each in said[1]),
-    }
+    unscored = zip(("unscored_untrained", "unscored"), said, strict=True)
+    more: dict[str, Any] = {name: sum(each.scores is None for each in its) for name, its in unscored}
+    more["rows"] = dict(zip(("trained_on", "held_out", "tested"), (*trained.rows[:2], len(tested)), strict=True))
     return {"agreement": near(truths, *said)}, more
 
 
@@ -201,13 +189,9 @@ def near(
         for dimension, wanted in [*((each, [each]) for each in dimensions), (OVERALL, dimensions)]:
             gaps = [[_gap(known[n][0], said[n], wanted) for n in own] for said in (untrained, trained)]
             before, now = ([gap <= NEAR for gap in each] for each in gaps)
-            compared = {
-                "test": agreement.share(now, photos),
-                "test_untrained": agreement.share(before, photos),
-                "exact": agreement.share([gap == 0 for gap in gaps[1]], photos),
-                "gain": comparison.paired_difference(now, before, photos),
-            }
-            found.append({"dimension": dimension, "truth": truth} | compared)
+            exact = agreement.share([gap == 0 for gap in gaps[1]], photos)
+            row = {"dimension": dimension, "truth": truth, "exact": exact}
+            found.append(row | comparison.against_base(before, now, photos))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from editjudge.core.winner import SIGNS, Winner
-from editjudge.statistics import clustered
+from editjudge.statistics import agreement, clustered
 
 ANSWERS: tuple[str, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
 
@@ -110,6 +110,19 @@ def _alpha(sums: np.ndarray, size: int, ordinal: bool) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         chance = (margin[..., :, None] * margin[..., None, :] * far).sum(axis=(-2, -1)) / (n - 1)
         return 1 - (seen * far).sum(axis=(-2, -1)) / np.where(chance > 0, chance, np.nan)
+
+
+def against_base(untrained: Sequence[bool], trained: Sequence[bool], clusters: Sequence[Any]) -> dict[str, Any]:
+    """What a training brought on the same questions, one row each: `test` and `test_untrained`, as `agreement.share`
+    of the trained model and of its base, and `gain`, the first less the second. None where nothing was tested."""
+    if not clusters:
+        return dict.fromkeys(("test", "test_untrained", "gain"))
+    gain = paired_difference(trained, untrained, clusters)
+    return {
+        "test": agreement.share(trained, clusters),
+        "test_untrained": agreement.share(untrained, clusters),
+        "gain": gain,
+    }
 
 
 def paired_difference(
