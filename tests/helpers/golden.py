@@ -39,7 +39,7 @@ from editjudge.judges import measures_judge
 from editjudge.judges.protocol import Edit, Question, Verdict
 from editjudge.judges.scorers.checkpoint import CheckpointScorer
 from editjudge.judges.styles import style
-from editjudge.labels.rules import PairsSetting, read_rules
+from editjudge.labels.tiers import PairsSetting, read_rules
 from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

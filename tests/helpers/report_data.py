@@ -9,7 +9,7 @@ import numpy as np
 
 from editjudge.core import images, masks, params, records
 from editjudge.core.settings import section
-from editjudge.labels.rules import read_rules
+from editjudge.labels.tiers import read_rules
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

@@ -12,6 +12,9 @@ from editjudge.core import images, records
 from editjudge.labels import thresholds, tiers
 
 RULES = [tiers.AreaRule("unedit_area", "ssim", 1, 0.64, -0.2)]
+SETTING = tiers.PairsSetting(
+    mode="three_tiers", margin=0.3, prompts_per_task=9, least_change=1.0, seed=1, thresholds={}
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,11 +31,7 @@ ROWS = [row("a", f"m{n}", n, 2.0 - n) for n in range(3)] + [row("b", f"m{n}", n,
 
 
 def test_pairs_and_true_pairs_by_threshold() -> None:
-    groups = thresholds.groups_of(ROWS, 1.0)
-    assert sorted(thresholds.z_values(groups, RULES)["unedit_area"]) == pytest.approx(
-        [-1.224745] * 2 + [0] * 2 + [1.224745] * 2
-    )
-    found = list(thresholds.table_of("subject_add", groups, RULES, {"mode": "three_tiers", "margin": 0.3}))
+    found = list(thresholds.table_of("subject_add", ROWS, RULES, SETTING))
     now = [each for each in found if each["quantile"] == thresholds.NOW]
     assert [(each["threshold"], each["pairs"], each["share_pairs"], each["share_right"]) for each in now] == [
         ("failure", 6, 1.0, 0.5),
@@ -45,10 +44,9 @@ def test_pairs_and_true_pairs_by_threshold() -> None:
 
 
 def test_an_unknown_truth_is_no_share() -> None:
-    groups = thresholds.groups_of([each | {"damage": None} for each in ROWS], 1.0)
-    assert thresholds.counts(groups, RULES, "three_tiers", 0.3) == {
-        "pairs": 6, "known": 0, "share_pairs": 1.0, "share_right": None,
-    }  # fmt: skip
+    unknown = [each | {"damage": None} for each in ROWS]
+    found = list(thresholds.table_of("subject_add", unknown, RULES, SETTING))[-1]
+    assert (found["pairs"], found["known"], found["share_pairs"], found["share_right"]) == (6, 0, 1.0, None)
 
 
 def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

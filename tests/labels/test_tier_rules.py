@@ -14,8 +14,7 @@ from editjudge.core import params
 from editjudge.core.settings import section
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.judges import settings
-from editjudge.labels import rules as tier_rules
-from editjudge.labels.tiers import AreaRule
+from editjudge.labels.tiers import AreaRule, read_rules
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -107,7 +106,7 @@ def test_the_papers_profile_leaves_sections_that_their_stages_read(paper: dict[s
 
 @pytest.mark.parametrize("task", sorted([*PAPER, *UNTHRESHOLDED]))
 def test_the_papers_profile_gives_its_table(paper: dict[str, Any], task: str) -> None:
-    found = tier_rules.read_rules(RECIPES[task], paper["train_pairs"]["thresholds"], {})
+    found = read_rules(RECIPES[task], paper["train_pairs"]["thresholds"], {})
     assert set(found) == {rule(*row) for row in PAPER.get(task, OURS)}
 
 
@@ -116,7 +115,7 @@ def test_the_shipped_thresholds_fit_the_recipes_on_a_laptop(task: str) -> None:
     thresholds = params.load(ROOT / "params.yaml")["train_pairs"]["thresholds"]
     laptop = slot_settings.unconfigured(section(params.load(ROOT / "params.yaml"), "measures", SlotSetting))
     assert "lpips" in laptop
-    rules = tier_rules.read_rules(RECIPES[task], thresholds, laptop)
+    rules = read_rules(RECIPES[task], thresholds, laptop)
     assert rules
     assert not {name for each in rules for name, _ in each.secondary} & set(laptop)
 
@@ -135,22 +134,22 @@ def test_params_name_the_recipe_of_each_of_the_papers_18_tasks() -> None:
 
 def test_what_is_not_configured_has_no_vote_and_may_not_lead() -> None:
     thresholds = {"t": {"edit_area": AREA | {"secondary": ["lpips"]}}}
-    assert tier_rules.read_rules(RECIPE, thresholds, {})[0].secondary == (("lpips", -1),)
+    assert read_rules(RECIPE, thresholds, {})[0].secondary == (("lpips", -1),)
     why = {"lpips": "measures.lpips is none"}
-    assert tier_rules.read_rules(RECIPE, thresholds, why)[0].secondary == ()
+    assert read_rules(RECIPE, thresholds, why)[0].secondary == ()
     leads = {"t": {"edit_area": AREA | {"primary": "lpips"}}}
     with pytest.raises(params.ParamsError) as error:
-        tier_rules.read_rules(RECIPE, leads, why)
+        read_rules(RECIPE, leads, why)
     for word in ("train_pairs.thresholds.t.edit_area.primary", "pipelines/object_centric/t.yaml", "measures.lpips"):
         assert word in str(error.value)
 
 
 def test_an_area_without_a_primary_measure_does_not_count() -> None:
     second = {"primary": "none", "elite": 0.6, "failure": -0.2, "secondary": None}
-    [found] = tier_rules.read_rules(RECIPE, {"t": {"edit_area": AREA, "unedit_area": second}}, {})
+    [found] = read_rules(RECIPE, {"t": {"edit_area": AREA, "unedit_area": second}}, {})
     assert found == rule("edit_area", "ssim", 1, 0.6, -0.2, [])
     with pytest.raises(params.ParamsError, match=r"thresholds\.t: no area counts"):
-        tier_rules.read_rules(RECIPE, {"t": {"unedit_area": second}}, {})
+        read_rules(RECIPE, {"t": {"unedit_area": second}}, {})
 
 
 @pytest.mark.parametrize(
@@ -176,4 +175,4 @@ def test_an_area_without_a_primary_measure_does_not_count() -> None:
 )
 def test_thresholds_that_cannot_be_right_are_named(thresholds: Any, words: str) -> None:
     with pytest.raises(params.ParamsError, match=words):
-        tier_rules.read_rules(RECIPE, thresholds, {})
+        read_rules(RECIPE, thresholds, {})

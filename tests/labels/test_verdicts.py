@@ -65,11 +65,11 @@ def test_failed_candidates_are_in_no_pair_and_are_counted() -> None:
     rows = candidates(2)
     rows[0] |= {"status": "failed", "image": None, "reason": "out of memory"}  # the first model's edit of k0
     pairs = verdicts.pairs_of(prompts(2), rows, 6)
-    assert Counter(pair.prompt["key"] for pair in pairs) == {"k0": 3, "k1": 6}
-    assert all(pair.a["status"] == pair.b["status"] == "done" for pair in pairs)
+    assert Counter(prompt["key"] for prompt, *_ in pairs) == {"k0": 3, "k1": 6}
+    assert all(a["status"] == b["status"] == "done" for _, a, b in pairs)
     rows[2] |= {"status": "failed"}
     rows[4] |= {"status": "failed"}
-    assert {pair.prompt["key"] for pair in verdicts.pairs_of(prompts(2), rows, 6)} == {"k1"}
+    assert {prompt["key"] for prompt, *_ in verdicts.pairs_of(prompts(2), rows, 6)} == {"k1"}
     counted = verdicts.counts(prompts(2), rows, [], {"j": Account()})
     assert (counted["candidates_failed"], counted["prompts_without_pair"], counted["pairs_not_drawn"]) == (3, 1, [6])
 

@@ -1,30 +1,41 @@
 """ADIEE's labels (Chen et al. 2025): 0, 0.5 or 1 for an edit, without people, each with its rule in words.
 
-The rules are asked in the order of RULES, and the first that fits decides. Where none fits, there is no label.
+The rules are asked in the order of RULES, and the first that fits decides. Where none fits, there is no label. `rows`
+makes scorer data of them: of the pipeline's pools and candidates, and of multi-turn sequences.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from editjudge.core import images, reading, records
+from editjudge.core.keys import plain
+from editjudge.core.tables import RowError
+from editjudge.judges.protocol import Edit, Score
+from editjudge.judges.scorers.features import FeatureScorer
+from editjudge.judges.settings import FeatureSetting
+from editjudge.labels.data_settings import AdieeSource
+from editjudge.labels.rows import ImageSink, LabelledEdit, added, part_of, row
+
 Role: TypeAlias = Literal["truth", "input", "edit"]
-RULES: Mapping[str, str] = {
-    "truth": "it is the true edit: 1",
-    "input": "it is the source itself: 0",
-    "bad_editor": "all edits of its editor are taken for bad: 0",
-    "clip_d_negative": "CLIP-D below 0, away from what was asked for: 0",
-    "unlike_truth": "CLIP-I and DINO-I to the true edit both below those of the sources: 0",
-    "good_editor_unsure": "an editor taken for good, CLIP-D below {least}: 0.5",
-    "good_editor": "an editor taken for good, CLIP-D {least} or above: 1",
-    "sequence": "so many of the turns asked for are done: 0 before, their share between, 1 at the end, 0.5 beyond",
+Limits: TypeAlias = tuple[float | None, float | None]
+"""What CLIP-I and DINO-I to the true edit must both be below. None: no source has one, and the rule is silent."""
+RULES: Mapping[str, tuple[float, str]] = {  # label and words
+    "truth": (1.0, "it is the true edit: 1"),
+    "input": (0.0, "it is the source itself: 0"),
+    "bad_editor": (0.0, "all edits of its editor are taken for bad: 0"),
+    "clip_d_negative": (0.0, "CLIP-D below 0, away from what was asked for: 0"),
+    "unlike_truth": (0.0, "CLIP-I and DINO-I to the true edit both below those of the sources: 0"),
+    "good_editor_unsure": (0.5, "an editor taken for good, CLIP-D below {least}: 0.5"),
+    "good_editor": (1.0, "an editor taken for good, CLIP-D {least} or above: 1"),
 }
-LABELS = {
-    "truth": 1.0, "input": 0.0, "bad_editor": 0.0, "clip_d_negative": 0.0, "unlike_truth": 0.0,
-    "good_editor_unsure": 0.5, "good_editor": 1.0,
-}  # fmt: skip
+SEQUENCE = "sequence: so many of the turns asked for are done: 0 before, their share between, 1 at the end, 0.5 beyond"
+DIMENSION = "overall_quality"
 
 
 @dataclass(frozen=True)
@@ -38,55 +49,29 @@ class EditFeatures:
     dino_i: float | None = None
 
 
-@dataclass(frozen=True)
-class LikenessLimits:
-    """What CLIP-I and DINO-I to the true edit must both be below. None: no source has one, and the rule is silent."""
-
-    clip_i: float | None
-    dino_i: float | None
-
-
-@dataclass(frozen=True)
-class Editors:
-    """Editors whose edits are all taken for bad, and those taken for good where CLIP-D is at least `least`."""
-
-    bad: Collection[str]
-    good: Collection[str]
-    least: float
-
-
-def thresholds(inputs: Iterable[EditFeatures], percentile: float) -> LikenessLimits:
+def thresholds(inputs: Iterable[EditFeatures], percentile: float) -> Limits:
     """The percentiles (0..100, interpolated) of the sources' own likeness to their true edits."""
     known = [sample for sample in inputs if sample.role == "input"]
-    found: list[float | None] = []
-    for values in ([s.clip_i for s in known], [s.dino_i for s in known]):
-        given = [value for value in values if value is not None]
-        found.append(float(np.percentile(given, percentile)) if given else None)
-    return LikenessLimits(*found)
+    clip = [sample.clip_i for sample in known if sample.clip_i is not None]
+    dino = [sample.dino_i for sample in known if sample.dino_i is not None]
+    limits = [float(np.percentile(values, percentile)) if values else None for values in (clip, dino)]
+    return limits[0], limits[1]
 
 
-def rule_of(sample: EditFeatures, below: LikenessLimits, editors: Editors) -> str | None:
+def rule_of(sample: EditFeatures, below: Limits, setting: AdieeSource) -> str | None:
     """The first rule that fits; None where none does."""
     if sample.role != "edit":
         return sample.role
-    if sample.editor in editors.bad:
+    if sample.editor in setting.bad:
         return "bad_editor"
     if sample.clip_d is not None and sample.clip_d < 0:
         return "clip_d_negative"
-    if _below(sample.clip_i, below.clip_i) and _below(sample.dino_i, below.dino_i):
+    likeness = zip((sample.clip_i, sample.dino_i), below, strict=True)
+    if all(value is not None and limit is not None and value < limit for value, limit in likeness):
         return "unlike_truth"
-    if sample.editor in editors.good and sample.clip_d is not None:
-        return "good_editor" if sample.clip_d >= editors.least else "good_editor_unsure"
+    if sample.editor in setting.good and sample.clip_d is not None:
+        return "good_editor" if sample.clip_d >= setting.least_clip_d else "good_editor_unsure"
     return None
-
-
-def _below(value: float | None, limit: float | None) -> bool:
-    return value is not None and limit is not None and value < limit
-
-
-def words(rule: str, editors: Editors) -> str:
-    """The rule as a row says it."""
-    return f"{rule}: {RULES[rule].format(least=f'{editors.least:g}')}"
 
 
 def sequence_score(k: int, first: int, last: int) -> float:
@@ -123,9 +108,136 @@ def agreement(labelled: Iterable[tuple[str, float, float, float]], worst: float)
     for rule in (rule for rule in RULES if rule in groups):
         labels, done, damage = np.array(groups[rule]).T
         good = (done == 1) & (damage < worst)
-        row: dict[str, float | str] = {"rule": rule, "edits": len(labels), "label": float(labels.mean())}
-        row |= {"carried_out": float(done.mean()), "damage": float(damage.mean()), "good": float(good.mean())}
+        told: dict[str, float | str] = {"rule": rule, "edits": len(labels), "label": float(labels.mean())}
+        told |= {"carried_out": float(done.mean()), "damage": float(damage.mean()), "good": float(good.mean())}
         sure = labels != 0.5
         if sure.any():
-            row["agreed"] = float((good == (labels == 1))[sure].mean())
-        yield row
+            told["agreed"] = float((good == (labels == 1))[sure].mean())
+        yield told
+
+
+@dataclass(frozen=True)
+class FeaturedEdit:
+    """An image of a prompt, where it stands (name), and its features. damage: known truth; None: not known."""
+
+    prompt: records.Row
+    name: str
+    damage: float | None
+    edit: Edit
+    sample: EditFeatures
+
+
+def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
+    """Rows of single edits; `to.report` says what was left out and why, and how well each rule fits known truth.
+
+    Raises ContractError, ParamsError and TableError.
+    """
+    dropped, known = Counter[str](), list[tuple[str, float, float, float]]()
+    found = list(_found(setting, dropped))
+    below = thresholds((each.sample for each in found), setting.percentile)
+    for each in found:
+        rule, key, task = rule_of(each.sample, below, setting), each.prompt["key"], each.prompt["task"]
+        if rule is None:
+            dropped["no rule fits"] += 1
+            continue
+        (label, told), editor = RULES[rule], each.sample.editor
+        if each.damage is not None:
+            known.append((rule, label, float(_edited(each.edit)), each.damage))
+        shown = LabelledEdit(each.name, _sum(each.edit.edited), editor, {DIMENSION: label}, label)
+        source = (f"data/pools/{task}.parquet/{key}", _sum(each.edit.source))
+        more: dict[str, Any] = {"origin": each.prompt["origin"], "part": part_of(key, setting.test_share)}
+        more["rule"] = f"{rule}: {told.format(least=f'{setting.least_clip_d:g}')}"
+        yield row(plain(f"{key}.{editor or each.sample.role}"), key, task, each.edit.instruction, source, shown, **more)
+    if setting.sequences is not None:
+        yield from sequences(setting, to, dropped)
+    to.report |= {
+        "thresholds": [{"clip_i": below[0], "dino_i": below[1], "percentile": setting.percentile}],
+        "dropped": [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())],
+        "agreement": list(agreement(known, setting.worst_damage)),
+    }
+
+
+def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit]:
+    """The source and all edits of each prompt of the tasks, with their features."""
+    kinds: Mapping[str, dict[str, Any]] = {
+        "clip_d": {"model": setting.clip},
+        "clip_i": {"model": setting.clip, "against": "truth"},
+        "dino_i": {"model": setting.dino, "against": "truth"},
+    }
+    options = {"dtype": setting.dtype, "batch_size": setting.batch_size, "device": setting.device}
+    scorers = {
+        kind: FeatureScorer("scorer_data", FeatureSetting(kind=kind, **given, **options))  # type: ignore[arg-type]
+        for kind, given in kinds.items()
+    }
+    for task in setting.tasks:
+        paths = {editor: Path(f"data/candidates/{editor}/{task}.parquet") for editor in setting.editors}
+        candidates = {
+            editor: {each["key"]: each for each in records.iterate(path, "candidates", "image")}
+            for editor, path in paths.items()
+        }
+        pool = Path(f"data/pools/{task}.parquet")
+        for prompts in records.in_groups(records.iterate(pool, "pools", "image")):
+            shown = list[FeaturedEdit]()
+            for prompt in prompts:
+                key, source, asked = prompt["key"], prompt["image"], prompt["instruction"]
+                made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
+                truth = made[setting.truth]["image"] if setting.truth in made else None
+                own = Edit(asked, source, source, truth)
+                shown.append(FeaturedEdit(prompt, f"{pool}/{key}", None, own, EditFeatures("input", None)))
+                for editor, candidate in made.items():
+                    if (image := candidate["image"]) is None:
+                        dropped["the edit failed"] += 1
+                        continue
+                    sample = EditFeatures("truth" if editor == setting.truth else "edit", editor)
+                    edit, name = Edit(asked, source, image, truth), f"{paths[editor]}/{key}"
+                    shown.append(FeaturedEdit(prompt, name, candidate["damage"], edit, sample))
+            answers = {kind: scorer.score([each.edit for each in shown]) for kind, scorer in scorers.items()}
+            for n, each in enumerate(shown):
+                said = ((kind, all_[n]) for kind, all_ in answers.items())
+                values: dict[str, Any] = {kind: one.overall for kind, one in said if isinstance(one, Score)}
+                yield replace(each, sample=replace(each.sample, **values))
+
+
+def _sum(image: records.Image) -> str:
+    return sha256(bytes(image)).hexdigest()
+
+
+def _edited(edit: Edit) -> bool:
+    """Whether any pixel is another one than the source's; an edit that should change none is made, too."""
+    shown = [edit.source, edit.edited, edit.edited if edit.truth is None else edit.truth]
+    source, edited, truth = (images.decode(bytes(image)) for image in shown)
+    return not np.array_equal(source, edited) or np.array_equal(source, truth)
+
+
+def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:
+    """Multi-turn sequences: for each, two of its images are drawn, and all its images scored against them.
+
+    A record has `images` (n + 1, paths or bytes), `instructions` (n), and may have `key`. RowErrors are counted.
+    """
+    for record in reading.read(reading.Table(path=setting.sequences, images=setting.sequence_images)):
+        try:
+            key, turns, named = _sequence(record, to)
+        except RowError as error:
+            dropped[f"sequence: {error.reason}"] += 1
+            continue
+        rng = np.random.default_rng([setting.seed, *key.encode()])
+        for number in range(setting.draws):
+            first, last = draw(len(turns), rng)
+            prompt = plain(f"{key}.{number}")
+            more: dict[str, Any] = {"origin": key, "part": part_of(key, setting.test_share), "source": named[first]}
+            more |= {"rule": SEQUENCE, "instruction": joined(turns[first:last])}
+            for k, (name, digest) in enumerate(named):
+                label = sequence_score(k, first, last)
+                shown = LabelledEdit(name, digest, None, {DIMENSION: label}, label)
+                yield row(plain(f"{prompt}.{k}"), prompt, "multi_turn", a=shown, **more)
+
+
+def _sequence(record: reading.Record, to: ImageSink) -> tuple[str, Sequence[str], list[tuple[str, str]]]:
+    """Key, instructions and images of a sequence. Raises RowError."""
+    turns, shown = record.values.get("instructions"), record.values.get("images")
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise RowError("no instructions")
+    if not isinstance(shown, list) or len(shown) != len(turns) + 1:
+        raise RowError("not one image more than instructions")
+    key = record.values.get("key")
+    return plain(str(key)) if key else record.key, turns, added(to, record, *shown)

@@ -11,12 +11,12 @@ from editjudge.core.settings import FORBID, Amount, Count, FileName, Positive, R
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
 class ProbeSource:
-    """Edits of the probe set with known truth. per_task: prompts of each task to learn from; test_per_task: to test.
+    """Edits of the probe set with known truth: pairs, or single edits with ratings 1..5 from known damage and success.
 
-    side: the long side of an image, pixels.
+    per_task: prompts of each task to learn from; test_per_task: to test. side: the long side of an image, pixels.
     """
 
-    source: Literal["probe"]
+    source: Literal["probe", "probe_ratings"]
     tasks: Annotated[list[Text], Field(min_length=1)]
     per_task: Positive
     test_per_task: Positive
@@ -25,15 +25,8 @@ class ProbeSource:
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
-class ProbeRatingsSource(ProbeSource):
-    """Single edits of the probe set with ratings 1..5 from known damage and known success; fields as of ProbeSource."""
-
-    source: Literal["probe_ratings"]  # type: ignore[assignment]
-
-
-@dataclass(frozen=True, kw_only=True, config=FORBID)
 class RatingsSource:
-    """Ratings of single edits, as JSON lines, CSV or Parquet: see ratings_data.py.
+    """Ratings of single edits, as JSON lines, CSV or Parquet: see published.py.
 
     people: a second table of the same form, people's, whose rows only test. images, people_images: the folders of their
     image paths, the table's own if left out.
@@ -99,8 +92,7 @@ class AdieeSource:
     seed: Count = 0
 
     def __post_init__(self) -> None:
-        named = [self.truth, *self.bad, *self.good, *self.others]
-        twice = sorted({name for name in named if named.count(name) > 1})
+        twice = sorted({name for name in self.editors if self.editors.count(name) > 1})
         if twice:
             raise Wrong("bad", f"and good, others and truth share no editor, but {', '.join(twice)} stands twice")
 
@@ -110,6 +102,6 @@ class AdieeSource:
 
 
 LabelSource: TypeAlias = Annotated[
-    ProbeSource | ProbeRatingsSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource,
+    ProbeSource | RatingsSource | AnnotationsSource | EditRewardSource | AdieeSource,
     Field(discriminator="source"),
 ]

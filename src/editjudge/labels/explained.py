@@ -11,7 +11,6 @@ from editjudge.core import records
 from editjudge.core.keys import plain
 from editjudge.core.records import Row
 from editjudge.labels import tiers
-from editjudge.labels.rules import PairsSetting
 from editjudge.measures.names import DIRECTIONS
 
 Rows = Sequence[Row]
@@ -34,7 +33,7 @@ def explained(
     verdicts: Rows,
     trained: Rows | None,
     rules: Sequence[tiers.AreaRule],
-    setting: PairsSetting,
+    setting: tiers.PairsSetting,
 ) -> dict[str, tuple[dict[str, Row], list[Row]]]:
     """Of each prompt of a task by key: its edits by model, and every two of them as a pair.
 
@@ -45,44 +44,37 @@ def explained(
         made.setdefault(pair["prompt"], {})[frozenset((pair["model_a"], pair["model_b"]))] = pair
     judged, columns, found = records.grouped(verdicts, "key"), columns_of(annotations), {}
     for key, rows in records.grouped(annotations, "key").items():
-        own = None if trained is None else made.get(key, {})
-        graded, counted = _graded(rows, rules, setting)
-        edits = _edits(rows, columns, graded, bool(rules), setting)
+        counted = tiers.edited(rows, setting.least_change, Counter())
+        graded, counting = tiers.grade(counted, rules) if rules else ([], rules)
+        edits = _edits(rows, columns, {each.model for each in counted}, graded, bool(rules))
+        own = made.get(key, {})
         if rules:
-            found[key] = (
-                edits,
-                _by_measures(key, edits, tiers.compared(graded, counted, setting.mode, setting.margin), own),
-            )
+            compared = tiers.compared(graded, counting, setting.mode, setting.margin)
+            found[key] = edits, _by_measures(key, edits, compared, None if trained is None else own)
         else:
-            found[key] = edits, [_by_judges(row, own or {}) for row in judged.get(key, ())]
+            found[key] = edits, [_by_judges(row, own) for row in judged.get(key, ())]
     return found
 
 
-def _graded(
-    rows: Rows, rules: Sequence[tiers.AreaRule], setting: PairsSetting
-) -> tuple[list[tiers.Graded], Sequence[tiers.AreaRule]]:
-    """The candidates of a prompt that have a tier, and the rules that count."""
-    scored, counted = (
-        tiers.counted(tiers.edited(rows, setting.least_change, Counter()), rules) if rules else ([], rules)
-    )
-    return tiers.grade(scored, counted), counted
-
-
 def _edits(
-    rows: Rows, columns: Sequence[Column], graded: Sequence[tiers.Graded], by_rules: bool, setting: PairsSetting
+    rows: Rows, columns: Sequence[Column], counted: set[str], graded: Sequence[tiers.Graded], by_rules: bool
 ) -> dict[str, Row]:
-    """The candidates of a prompt by model.
+    """The candidates of a prompt by model. counted: those that were measured and edited.
 
     tier: or what stands for it, "failed", "unedited" or "unscored". total: z over the areas. values, z: of each column;
-    z over the candidates that were measured and edited, higher being better. missing: why a column has no value.
+    z over the candidates that count, higher being better. missing: why a column has no value.
     """
     grades = {each.candidate.model: each for each in graded}
-    counted = {each.model for each in tiers.edited(rows, setting.least_change, Counter())}
+    rows = sorted(rows, key=lambda row: row["model"])
     values = {row["model"]: {(m["area"], m["measure"]): m for m in row["measures"]} for row in rows}
-    known = [{model: values[model].get(column, {}).get("value") for model in counted} for column in columns]
-    zs = [_standard(each, measure) for each, (_, measure) in zip(known, columns, strict=True)]
+    zs: list[dict[str, float]] = []
+    for column in columns:
+        given = {model: own.get(column, {}).get("value") for model, own in values.items() if model in counted}
+        known = {model: value for model, value in given.items() if value is not None}
+        z = tiers.z_scores(np.array([list(known.values())], float).T * DIRECTIONS[column[1]])[0][:, 0] if known else ()
+        zs.append(dict(zip(known, map(float, z), strict=True)))
     edits = {}
-    for row in sorted(rows, key=lambda row: row["model"]):
+    for row in rows:
         model, own = row["model"], values[row["model"]]
         without = "unedited" if model not in counted else "unscored" if by_rules else None
         edits[model] = {
@@ -90,21 +82,10 @@ def _edits(
             "total": grades[model].z if model in grades else None,
             "values": [own.get(column, {}).get("value") for column in columns],
             "z": [each.get(model) for each in zs],
-            "change": row["change"],
-            "damage": row["damage"],
-            "reason": row["reason"],
+            **{name: row[name] for name in ("change", "damage", "reason")},
             "missing": {n: own[c]["reason"] for n, c in enumerate(columns) if c in own and own[c]["value"] is None},
         }
     return edits
-
-
-def _standard(values: Mapping[str, float | None], measure: str) -> dict[str, float]:
-    """z-scores by model, higher being better; see `tiers.z_scores`."""
-    known = {model: value for model, value in sorted(values.items()) if value is not None}
-    if not known:
-        return {}
-    z, _ = tiers.z_scores(np.array([list(known.values())], float).T * DIRECTIONS[measure])
-    return dict(zip(known, map(float, z[:, 0]), strict=True))
 
 
 def _by_measures(key: str, edits: Mapping[str, Row], compared: Any, made: Made | None) -> list[Row]:
@@ -139,18 +120,14 @@ def _by_judges(row: Row, made: Made) -> Row:
     """A pair that VLM judges compared."""
     a, b = row["model_a"], row["model_b"]
     pair = made.get(frozenset((a, b)))
-    if pair is not None:
-        why = "made"
-    elif row["status"] != "done":
-        why = row["status"]
-    else:
-        why = "tie" if row["winner"] == "Tie" else "unedited_or_beyond_cap"
+    why = "tie" if row["winner"] == "Tie" else "unedited_or_beyond_cap"
+    why = row["status"] if row["status"] != "done" else why
     return {
         "key": plain(f"{row['key']}.{a}.{b}") if pair is None else pair["key"],
         "a": a,
         "b": b,
         "made": pair is not None,
-        "why": why,
+        "why": why if pair is None else "made",
         "winner": row["winner"],
         "judged": [each | {"dimension": row["dimension"]} for each in row["verdicts"]],
         "truth": less_damaged(row["damage_a"], row["damage_b"]),

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Protocol
 
 from editjudge.core import images
-from editjudge.core.keys import place
+from editjudge.core.keys import place, plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
+from editjudge.engine.resume import fingerprint
 
 
 class ImageSink(Protocol):
@@ -54,25 +54,28 @@ def row(
     return found | more
 
 
-def pictures_of(record: Record, *places: Any) -> tuple[bytes, ...]:
-    """The encoded images at these places of a record. RowError: one is missing or broken."""
+def of_photo(source: tuple[str, str], instruction: str, test: float) -> Row:
+    """Fields of a row whose source has no name but its SHA-256: prompt, origin and part, see `part_of`."""
+    photo = source[1][:16]
+    prompt = plain(f"{photo}.{fingerprint(instruction)[:16]}")
+    return {"prompt": prompt, "origin": photo, "part": part_of(photo, test)}
+
+
+def added(to: ImageSink, record: Record, *places: Any) -> list[tuple[str, str]]:
+    """The names and sums of the images at these places of a record. RowError, before any is added: one is missing or
+    broken."""
     try:
         pictures = record.pictures(*places)
     except RowError as error:
         raise RowError("an image is missing", str(error)) from error
-    for picture in pictures:
-        try:
+    try:
+        for picture in pictures:
             images.decode(picture)
-        except images.ImageError as error:
-            raise RowError("a broken image", str(error)) from error
-    return pictures
+    except images.ImageError as error:
+        raise RowError("a broken image", str(error)) from error
+    return [to.add(picture) for picture in pictures]
 
 
 def part_of(prompt: str, test: float) -> str:
     """Whether a prompt is trained on or tests, by its name: `test` is the share (0..1) that tests."""
     return "test" if place(prompt) < test else "train"
-
-
-def flipped(key: str) -> bool:
-    """Whether the better edit of a row stands second, by the row's key: half of them do."""
-    return bool(sha256(key.encode()).digest()[8] % 2)

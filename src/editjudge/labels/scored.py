@@ -36,39 +36,35 @@ def rows(
     annotations: in the order of their prompts.
     """
     for key, own in groupby(annotations, lambda each: each["key"]):
-        known, prompt = {each["model"]: each for each in own}, prompts[key]
-        left = Counter[str]()
+        known, prompt, left = {each["model"]: each for each in own}, prompts[key], Counter[str]()
         candidates = tiers.edited(known.values(), setting["least_change"], left)
-        dropped.update({name: count for name, count in left.items() if name == "candidates_failed"})
-        scored, counting = tiers.counted(sorted(candidates, key=lambda each: each.model), rules)
-        graded = {each.candidate.model: each for each in tiers.grade(scored, counting)}
-        compared = tiers.compared(list(graded.values()), counting, setting["mode"], setting["margin"])
+        if failed := left["candidates_failed"]:
+            dropped["candidates_failed"] += failed
+        found, counting = tiers.grade(sorted(candidates, key=lambda each: each.model), rules)
+        graded = {each.candidate.model: each for each in found}
+        dropped["candidates_unscored"] += len(candidates) - len(graded)
         winners = {
             frozenset((better.candidate.model, worse.candidate.model)): better.candidate.model
-            for better, worse, objection in compared
+            for better, worse, objection in tiers.compared(found, counting, setting["mode"], setting["margin"])
             if objection is None
         }
-        idle = {m for m, each in known.items() if each["status"] != "failed" and m not in {c.model for c in candidates}}
-        dropped["candidates_unscored"] += len(candidates) - len(graded)
+        idle = {m for m, each in known.items() if each["status"] != "failed"} - {each.model for each in candidates}
         for a, b in combinations(sorted([*graded, *idle]), 2):
             if a in idle and b in idle:
                 dropped["both_unedited"] += 1
                 continue
-            shown = [_shown(task, known[m], graded.get(m)) for m in (a, b)]
             winner, rule = winners.get(frozenset((a, b))), UNEDITED
             if not {a, b} & idle:
                 better, worse = (graded[m].tier for m in ((a, b) if winner != b else (b, a)))
                 rule = f"{better} over {worse}" if winner else "no pair in train_pairs"
+            shown = []
+            for model in (a, b):
+                scores = {FOLLOWING: float(model in graded)}
+                if model in graded:
+                    scores[CONSISTENCY] = round(graded[model].z, 6)
+                place = f"data/candidates/{model}/{task}.parquet/{key}"
+                shown.append(LabelledEdit(place, known[model]["edit_sha256"], model, scores))
             source = (f"data/pools/{task}.parquet/{key}", known[a]["source_sha256"])
             more: dict[str, Any] = {"origin": prompt["origin"], "part": part_of(key, test), "rule": RULE.format(rule)}
             more["winner"] = {a: "Image A", b: "Image B", None: None}[winner]
             yield row(plain(f"{key}.{a}.{b}"), key, task, prompt["instruction"], source, *shown, **more)
-
-
-def _shown(task: str, annotation: Row, graded: tiers.Graded | None) -> LabelledEdit:
-    """An edit with what is known of it; one without a grade has changed nothing."""
-    scores = {FOLLOWING: float(graded is not None)} | ({} if graded is None else {CONSISTENCY: round(graded.z, 6)})
-    model = annotation["model"]
-    return LabelledEdit(
-        f"data/candidates/{model}/{task}.parquet/{annotation['key']}", annotation["edit_sha256"], model, scores
-    )

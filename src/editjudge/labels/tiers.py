@@ -1,7 +1,11 @@
-"""Training pairs of one prompt: which candidate preserved more than which, from their measures.
+"""Training pairs of one prompt: which candidate preserved more than which, from their measures, and by which rules.
 
 The rules are those of GEditBench v2 (arXiv 2603.28547): z-scores over the prompt's candidates give tiers, tiers give
 pairs, and a pair stands if no primary measure speaks against it and the secondary measures vote for it.
+
+`train_pairs.thresholds` of params.yaml sets them. One table serves a laptop and a cluster: a secondary measure that is
+not configured has no vote. A primary measure has no stand-in: without it there would be no pairs, and nobody would know
+why.
 """
 
 from collections import Counter
@@ -9,15 +13,53 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass as settings_class
+
+from editjudge.core.params import ParamsError
+from editjudge.core.settings import FORBID, Amount, Count, Positive, Real, Text, Wrong, known, read
+from editjudge.measures.annotation.recipe import Recipe
+from editjudge.measures.names import AREAS, KINDS
 
 Tier: TypeAlias = Literal["elite", "normal", "failure"]
 JUDGED = "judged"  # in place of the tiers, where a VLM has compared the two
 LEAST_STD = 1e-6  # below it an area does not vary
 PARETO_TOLERANCE = 1e-6
 _RANK: dict[Tier, int] = {"failure": 0, "normal": 1, "elite": 2}
+SECTION = "train_pairs.thresholds"
+NONE = "none"  # in place of the primary measure: the area does not count
+DEFAULT = "default"  # in place of a task: what its areas leave out
+Z = Annotated[Real, Field(ge=-100, le=100)]
+
+
+@settings_class(frozen=True, kw_only=True, config=FORBID)
+class AreaSetting:
+    """One area of one task. primary: a measure or NONE. elite, failure: the z above which a candidate is elite, and at
+    or below which it has failed. secondary: the measures that vote."""
+
+    primary: Text
+    elite: Z
+    failure: Z
+    secondary: Annotated[Sequence[Text], BeforeValidator(lambda given: () if given is None else given)] = ()
+
+    def __post_init__(self) -> None:
+        if self.failure > self.elite:
+            raise Wrong("failure", f"is {self.failure}, above elite, {self.elite}")
+
+
+@settings_class(frozen=True, kw_only=True, config=FORBID)
+class PairsSetting:
+    """Section `train_pairs` of params.yaml. thresholds: by task and area, see AreaSetting."""
+
+    mode: Literal["head_tail", "three_tiers"]
+    margin: Amount
+    prompts_per_task: Positive
+    least_change: Amount
+    seed: Count
+    thresholds: Mapping[Text, Any]
 
 
 @dataclass(frozen=True)
@@ -35,6 +77,45 @@ class AreaRule:
     elite: float
     failure: float
     secondary: tuple[tuple[str, int], ...] = ()
+
+
+def read_rules(recipe: Recipe, thresholds: Any, missing: Mapping[str, str]) -> tuple[AreaRule, ...]:
+    """The rules of the recipe's task.
+
+    thresholds: the section `train_pairs.thresholds`; an area has the fields of DEFAULT's that it leaves out. missing:
+    measures that are not configured, and why.
+    ParamsError names the field: of a task without thresholds, an unknown measure or area, thresholds in the wrong
+    order, a measure that the recipe does not take there, and a primary measure that is not configured.
+    """
+    where, file = f"{SECTION}.{recipe.task}", f"pipelines/{recipe.pipeline}/{recipe.task}.yaml"
+    given = thresholds.get(recipe.task) if isinstance(thresholds, Mapping) else None
+    if not (isinstance(given, Mapping) and given):
+        raise ParamsError(f"{where} is missing: the task's recipe, {file}, has measures")
+    default, rules = thresholds.get(DEFAULT) or {}, []
+    for area, each in given.items():
+        place = f"{where}.{area}"
+        if area not in AREAS:
+            raise ParamsError(f"{place}: unknown area {area!r}; {known(area, AREAS)}")
+        setting = read(place, AreaSetting, {**default.get(area, {}), **each} if isinstance(each, Mapping) else each)
+        primary, taken = setting.primary, dict(recipe.areas).get(area, ())
+        if primary == NONE:
+            continue
+        for role, name in (("primary", primary), *(("secondary", name) for name in setting.secondary)):
+            if name not in KINDS:
+                known_names = known(name, sorted(KINDS, key=str.lower))
+                raise ParamsError(f"{place}.{role}: unknown measure {name!r}; {known_names}")
+            if name not in taken:
+                raise ParamsError(f"{place}.{role} is {name}, which {file} does not take in {area}: {', '.join(taken)}")
+        if primary in missing:
+            raise ParamsError(
+                f"{place}.primary is {primary}, which {file} asks for in {area}, but which is not configured: "
+                f"{missing[primary]}. Configure it, or name another measure of that area"
+            )
+        voting = tuple((name, KINDS[name].direction) for name in setting.secondary if name not in missing)
+        rules.append(AreaRule(area, primary, KINDS[primary].direction, setting.elite, setting.failure, voting))
+    if not rules:
+        raise ParamsError(f"{where}: no area counts; give one of them a primary measure")
+    return tuple(rules)
 
 
 @dataclass(frozen=True)
@@ -112,21 +193,51 @@ def build_pairs(
     Raises ValueError for a value that is NaN or infinite.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.model)
-    scored, rules = counted(ordered, rules)
+    scored, _ = counted(ordered, rules)
     unscored = tuple(c.model for c in ordered if c not in scored)
-    if len(scored) < 2:
-        return PromptPairs(reason="fewer_than_two_candidates", unscored=unscored)
-    graded = grade(scored, rules)
+    graded, counting = grade(ordered, rules)
     if not graded:
-        return PromptPairs(reason="no_area_varies", unscored=unscored)
+        return PromptPairs((), {}, "fewer_than_two_candidates" if len(scored) < 2 else "no_area_varies", unscored)
     pairs, dropped = [], Counter[str]()
-    for better, worse, objection in compared(graded, rules, mode, margin):
+    for better, worse, objection in compared(graded, counting, mode, margin):
         if objection is None:
             named = better.candidate.model, worse.candidate.model, f"{better.tier}_over_{worse.tier}"
             pairs.append(TrainingPair(*named, better.z - worse.z))
         else:
             dropped[objection] += 1
     return PromptPairs(tuple(pairs), dict(dropped), None if pairs else "no_pair_stands", unscored)
+
+
+def counted(
+    candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]
+) -> tuple[list[MeasuredEdit], Sequence[AreaRule]]:
+    """The candidates that have every primary measure, and the rules of the areas that count.
+
+    An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person.
+    """
+    rules = [r for r in rules if any(_value(c, r.area, r.primary) is not None for c in candidates)] or rules
+    return [c for c in candidates if all(_value(c, r.area, r.primary) is not None for r in rules)], rules
+
+
+def grade(candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]) -> tuple[list[Graded], Sequence[AreaRule]]:
+    """Tier and z of each candidate that counts, over the areas that vary, and the rules that count, see `counted`.
+
+    No candidate has a tier where fewer than two count, or no area varies.
+    """
+    scored, rules = counted(candidates, rules)
+    if len(scored) < 2:
+        return [], rules
+    values = np.array([[_value(c, rule.area, rule.primary) for rule in rules] for c in scored], float)
+    signed = values * [rule.direction for rule in rules]
+    z, varies = z_scores(signed)
+    if not varies.any():
+        return [], rules
+    own = [rule for rule, counts in zip(rules, varies, strict=True) if counts]
+    graded = []
+    for c, row, primary in zip(scored, z[:, varies], signed, strict=True):
+        zs = {rule.area: float(each) for rule, each in zip(own, row, strict=True)}
+        graded.append(Graded(c, tier(row, own), float(row.mean()), zs, primary))
+    return graded, rules
 
 
 def compared(
@@ -139,17 +250,6 @@ def compared(
     for a, b in combinations(graded, 2):
         better, worse = (a, b) if _RANK[a.tier] > _RANK[b.tier] else (b, a)
         yield better, worse, _objection(better, worse, rules, mode, margin)
-
-
-def counted(
-    candidates: Sequence[MeasuredEdit], rules: Sequence[AreaRule]
-) -> tuple[list[MeasuredEdit], Sequence[AreaRule]]:
-    """The candidates that have every primary measure, and the rules of the areas that count.
-
-    An area whose primary measure no candidate has does not count: a close-up leaves nothing around its person.
-    """
-    rules = [r for r in rules if any(_value(c, r.area, r.primary) is not None for c in candidates)] or rules
-    return [c for c in candidates if all(_value(c, r.area, r.primary) is not None for r in rules)], rules
 
 
 def z_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,24 +280,6 @@ def votes(winner: MeasuredEdit, loser: MeasuredEdit, rules: Sequence[AreaRule]) 
             if won is not None and lost is not None:
                 cast.append(direction * ((won > lost) - (won < lost)))
     return cast
-
-
-def grade(scored: Sequence[MeasuredEdit], rules: Sequence[AreaRule]) -> list[Graded]:
-    """Tier and z of each candidate, over the areas that vary; empty if none does. See `counted` for what is given."""
-    if len(scored) < 2:
-        return []
-    values = np.array([[_value(c, rule.area, rule.primary) for rule in rules] for c in scored], float)
-    signed = values * [rule.direction for rule in rules]
-    z, varies = z_scores(signed)
-    if not varies.any():
-        return []
-    counted = [rule for rule, counts in zip(rules, varies, strict=True) if counts]
-    rows = zip(scored, z[:, varies], signed, strict=True)
-    areas = [rule.area for rule in counted]
-    return [
-        Graded(c, tier(row, counted), float(row.mean()), dict(zip(areas, map(float, row), strict=True)), primary)
-        for c, row, primary in rows
-    ]
 
 
 def _objection(better: Graded, worse: Graded, rules: Sequence[AreaRule], mode: str, margin: float) -> str | None:

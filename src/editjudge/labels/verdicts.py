@@ -8,35 +8,23 @@ judges, or on chance. A model that is added leaves most of the drawn pairs as th
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, TypeAlias
 
 from editjudge.core import params, records
 from editjudge.engine import resume
 from editjudge.judges import asking
 from editjudge.judges.protocol import DECIMALS, BothOrders, Judge, Question, Verdict, majority
-from editjudge.measures.annotation.recipe import Judging, Recipe
+from editjudge.measures.annotation.recipe import Recipe
 from editjudge.models.endpoint.spending import Account, cost_rows
 
 Rows = list[records.Row]
 SECTION = "pairwise.judges"
+EditPair: TypeAlias = tuple[records.Row, records.Row, records.Row]
+"""A row of the pool, and two of the candidates that are its edits, the models in canonical order."""
 _TOKEN = re.compile(r"[0-9]+|[^\W\d_]+")
-
-
-@dataclass(frozen=True)
-class EditPair:
-    """Two edits of one prompt: rows of the pool and of the candidates, the models in canonical order."""
-
-    prompt: records.Row
-    a: records.Row
-    b: records.Row
-
-    def question(self) -> Question:
-        """What judges are asked; Image A is the first model's edit."""
-        key = f"{self.prompt['key']}_pair_{self.a['model']}_vs_{self.b['model']}"
-        return Question(key, self.prompt["instruction"], self.prompt["image"], self.a["image"], self.b["image"])
 
 
 def canonical(name: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -61,15 +49,14 @@ def drawn(key: str, models: Collection[str], most: int) -> list[tuple[str, str]]
 
 def pairs_of(prompts: Rows, candidates: Rows, most: int) -> list[EditPair]:
     """The pairs of all prompts, in the pool's order, at most so many of each. A candidate that failed is in none."""
-    by_prompt: dict[str, Rows] = {prompt["key"]: [] for prompt in prompts}
+    done: dict[str, dict[str, records.Row]] = {prompt["key"]: {} for prompt in prompts}
     for row in candidates:
         if row["status"] == "done":
-            by_prompt[row["key"]].append(row)
+            done[row["key"]][row["model"]] = row
     pairs = []
     for prompt in prompts:
-        edits = {row["model"]: row for row in by_prompt[prompt["key"]]}
-        chosen = drawn(prompt["key"], edits, most)
-        pairs += [EditPair(prompt, edits[a], edits[b]) for a, b in chosen]
+        edits = done[prompt["key"]]
+        pairs += [(prompt, edits[a], edits[b]) for a, b in drawn(prompt["key"], edits, most)]
     return pairs
 
 
@@ -81,34 +68,30 @@ def open_judges(recipe: Recipe, judges: Mapping[str, Mapping[str, Any]]) -> dict
     """
     if recipe.judge is None:
         return {}
-    for name, given in (judges or {}).items():
+    asked = {}
+    for name, given in sorted((judges or {}).items()):
+        asked[name] = {"prompt": recipe.judge.prompt, **given} if isinstance(given, Mapping) else given
         if isinstance(given, Mapping) and given.get("backend") == "measures":
-            raise params.ParamsError(
-                f"{SECTION}.{name}.backend: measures cannot judge {recipe.task}, which has no areas"
-            )
-    prompt = {"prompt": recipe.judge.prompt}
-    asked = {n: {**prompt, **given} if isinstance(given, Mapping) else given for n, given in (judges or {}).items()}
-    return asking.open_judges(dict(sorted(asked.items())), SECTION)
+            why = f"measures cannot judge {recipe.task}, which has no areas"
+            raise params.ParamsError(f"{SECTION}.{name}.backend: {why}")
+    return asking.open_judges(asked, SECTION)
 
 
-def annotate_pairs(
-    prompts: Rows,
-    candidates: Rows,
-    recipe: Recipe,
-    judges: Mapping[str, Judge],
-) -> Rows:
+def annotate_pairs(prompts: Rows, candidates: Rows, recipe: Recipe, judges: Mapping[str, Judge]) -> Rows:
     """The verdicts on a task's pairs (contract pair_verdicts), each asked of every judge in both orders about the
-    recipe's dimension. None where the recipe names no judge.
+    recipe's dimension, Image A being the first model's edit. None where the recipe names no judge.
     """
     if recipe.judge is None:
         return []
-    pairs = pairs_of(prompts, candidates, recipe.judge.in_group_pairs)
-    questions = [pair.question() for pair in pairs]
-    answers = {}
+    pairs, questions, answers = pairs_of(prompts, candidates, recipe.judge.in_group_pairs), [], {}
+    for prompt, a, b in pairs:
+        key = f"{prompt['key']}_pair_{a['model']}_vs_{b['model']}"
+        questions.append(Question(key, prompt["instruction"], prompt["image"], a["image"], b["image"]))
     for name, judge in judges.items():
         with judge:
             answers[name] = judge.compare(questions, recipe.judge.dimension)
-    return [_row(pair, recipe.judge, {name: each[n] for name, each in answers.items()}) for n, pair in enumerate(pairs)]
+    said = ({name: each[n] for name, each in answers.items()} for n in range(len(pairs)))
+    return [_row(pair, recipe.judge.dimension, each) for pair, each in zip(pairs, said, strict=True)]
 
 
 def over_judges(answers: Mapping[str, BothOrders]) -> Verdict:
@@ -123,29 +106,25 @@ def over_judges(answers: Mapping[str, BothOrders]) -> Verdict:
     return replace(verdict, reason="; ".join(f"{name}: {each.combined.reason}" for name, each in answers.items()))
 
 
-def _row(pair: EditPair, judging: Judging, answers: Mapping[str, BothOrders]) -> records.Row:
-    verdict = over_judges(answers)
+def _row(pair: EditPair, dimension: str, answers: Mapping[str, BothOrders]) -> records.Row:
+    """status: `unasked` where no judge has said anything: the budget is spent, nobody answers, or an image cannot be
+    shown."""
+    (prompt, a, b), verdict = pair, over_judges(answers)
+    said = any(answer.combined.reply.strip() for answer in answers.values())
     return {
-        "key": pair.prompt["key"],
-        "task": pair.prompt["task"],
-        "dimension": judging.dimension,
-        "model_a": pair.a["model"],
-        "model_b": pair.b["model"],
-        "damage_a": pair.a["damage"],
-        "damage_b": pair.b["damage"],
-        "status": _status(verdict, answers),
+        "key": prompt["key"],
+        "task": prompt["task"],
+        "dimension": dimension,
+        "model_a": a["model"],
+        "model_b": b["model"],
+        "damage_a": a["damage"],
+        "damage_b": b["damage"],
+        "status": "done" if verdict.winner is not None else "failed" if said else "unasked",
         "winner": verdict.winner,
         "p_a": None if verdict.p_a is None else round(verdict.p_a, DECIMALS),
         "reason": verdict.reason,
         "verdicts": [{"judge": name, **answer.columns()} for name, answer in answers.items()],
     }
-
-
-def _status(verdict: Verdict, answers: Mapping[str, BothOrders]) -> str:
-    """`unasked` where no judge has said anything: the budget is spent, nobody answers, or an image cannot be shown."""
-    if verdict.winner is not None:
-        return "done"
-    return "failed" if any(answer.combined.reply.strip() for answer in answers.values()) else "unasked"
 
 
 def counts(prompts: Rows, candidates: Rows, rows: Rows, accounts: Mapping[str, Account]) -> dict[str, Any]:

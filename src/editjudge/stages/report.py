@@ -14,8 +14,7 @@ from editjudge.core.records import Row
 from editjudge.core.settings import section
 from editjudge.core.tables import TableError
 from editjudge.engine.progress import progress
-from editjudge.labels import explained, rules
-from editjudge.labels.tiers import AreaRule
+from editjudge.labels import explained, tiers
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -62,11 +61,11 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
     }
 
 
-def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[AreaRule]]:
+def rules_of(values: Mapping[str, Any], task: str) -> tuple[Recipe, Sequence[tiers.AreaRule]]:
     """The recipe and the rules of a task; no rules where a VLM judges."""
     recipe = load_recipe(Path(f"pipelines/{values['tasks'][task]}/{task}.yaml"))
     missing = slot_settings.unconfigured(section(values, "measures", SlotSetting))
-    return recipe, () if recipe.judge else rules.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
+    return recipe, () if recipe.judge else tiers.read_rules(recipe, values["train_pairs"]["thresholds"], missing)
 
 
 def training_pairs(files: Files) -> list[Row] | None:
@@ -79,7 +78,7 @@ def training(
     values: Mapping[str, Any], task: str, trained: Sequence[Row] | None, files: Files
 ) -> tuple[list[gallery.GalleryPrompt], Row]:
     """The task's prompts with every two candidates, and what the page knows of its measures and rules."""
-    setting = section(values, "train_pairs", rules.PairsSetting)
+    setting = section(values, "train_pairs", tiers.PairsSetting)
     _, own = rules_of(values, task)
     annotations, verdicts = (
         list(files.rows(f"data/{name}/{task}.parquet", name)) for name in ("annotations", "pair_verdicts")

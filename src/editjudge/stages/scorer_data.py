@@ -21,9 +21,8 @@ from editjudge.core.main import stage
 from editjudge.core.settings import read, section
 from editjudge.editors import procedural
 from editjudge.engine import workers
-from editjudge.labels import adiee_data, editreward_data, ratings_data, rows, scored
-from editjudge.labels import rules as tier_rules
-from editjudge.labels.data_settings import AnnotationsSource, LabelSource, ProbeRatingsSource, ProbeSource
+from editjudge.labels import adiee, published, rows, scored, tiers
+from editjudge.labels.data_settings import AnnotationsSource, LabelSource, ProbeSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -118,7 +117,7 @@ def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
             yield rows.row(f"{prompt['key']}.{a}.{b}", *named, source, shown[a], shown[b], winner=winner, **more)
 
 
-def probe_ratings(setting: ProbeRatingsSource, to: ImageFile) -> Iterator[records.Row]:
+def probe_ratings(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
     """Each prompt's edits, one a row, with their ratings; photos as in `probe`."""
     for prompt, named, edits, more in probe_edits(setting, make_ratings):
         source = to.add(prompt["image"])
@@ -149,7 +148,7 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
         recipe = load_recipe(Path(f"pipelines/{params.leaf(values, f'tasks.{task}')}/{task}.yaml"))
         if recipe.judge is not None:
             raise params.ParamsError(f"scorer_data: {task} is judged by VLMs: it has no measures")
-        rules = tier_rules.read_rules(recipe, pairs["thresholds"], missing)
+        rules = tiers.read_rules(recipe, pairs["thresholds"], missing)
         pool = records.iterate(Path(f"data/pools/{task}.parquet"), "pools", "image")
         prompts = {row["key"]: row for row in pool}
         annotated = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")
@@ -160,10 +159,10 @@ def annotations(setting: AnnotationsSource, to: ImageFile) -> Iterator[records.R
 SOURCES: dict[str, Callable[[Any, ImageFile], Iterator[records.Row]]] = {
     "probe": probe,
     "probe_ratings": probe_ratings,
-    "ratings": ratings_data.rows,
+    "ratings": published.ratings,
     "annotations": annotations,
-    "editreward": editreward_data.rows,
-    "adiee": adiee_data.rows,
+    "editreward": published.preferences,
+    "adiee": adiee.rows,
 }
 
 

@@ -14,7 +14,6 @@ from editjudge.core import keys, params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read, section
 from editjudge.engine import resume
-from editjudge.labels import rules as tier_rules
 from editjudge.labels import tiers
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipes
@@ -191,9 +190,9 @@ def choose_all(
 
     Raises ParamsError, before any file is read.
     """
-    setting = vars(read("train_pairs", tier_rules.PairsSetting, setting))
+    setting = vars(read("train_pairs", tiers.PairsSetting, setting))
     measured = {task: recipe for task, recipe in recipes.items() if recipe.judge is None}
-    rules = {task: tier_rules.read_rules(each, setting["thresholds"], missing) for task, each in measured.items()}
+    rules = {task: tiers.read_rules(each, setting["thresholds"], missing) for task, each in measured.items()}
 
     def of(task: str) -> tuple[list[Chosen], Counter]:
         annotations = records.iterate(Path(f"data/annotations/{task}.parquet"), "annotations")

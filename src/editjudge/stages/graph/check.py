@@ -29,7 +29,7 @@ from editjudge.judges import rubrics
 from editjudge.judges import settings as judges
 from editjudge.judges.settings import ScorerEntry
 from editjudge.judges.styles import Dimension, ScorerPrompt
-from editjudge.labels import rules
+from editjudge.labels import tiers
 from editjudge.labels.data_settings import LabelSource
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -93,7 +93,7 @@ SECTIONS: dict[str, Any] = {
     "measures": slot_settings.SlotSetting,
     "pairwise": PairwiseSetting,
     "grounding": GroundingSetting,
-    "train_pairs": rules.PairsSetting,
+    "train_pairs": tiers.PairsSetting,
     "measure_response": MeasureResponseSetting,
     "probe_bench": ProbeBenchSetting,
     "gedit_bench": ArenaSetting,
@@ -199,7 +199,7 @@ class Check:
         for recipe in recipes:
             if recipe.judge is None and pairs is not None and measures is not None:
                 missing = slot_settings.unconfigured(measures)
-                self.attempt("train_pairs", rules.read_rules, recipe, pairs.thresholds, missing)
+                self.attempt("train_pairs", tiers.read_rules, recipe, pairs.thresholds, missing)
         if any(recipe.judge for recipe in recipes) and not (self.values.get("pairwise") or {}).get("judges"):
             self.lines.append("pairwise.judges has no judge")
         for task in self.section("tasks") if "raw_pairs" in self.tree else ():

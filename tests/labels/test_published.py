@@ -1,5 +1,6 @@
-"""EditReward-Data in its published form: preferences, ties by Eq. 6, duplicates, and what is dropped."""
+"""EditReward-Data in its published form, and tables of ratings: what becomes rows, and what is dropped and why."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from kept_images import KeptImages
 from editjudge.core import schemas
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError
-from editjudge.labels import editreward_data as data
-from editjudge.labels.data_settings import LabelSource
+from editjudge.labels import published as data
+from editjudge.labels.data_settings import EditRewardSource, RatingsSource
 
+NAMES = ("source", "edited", "instruction", "type")
 PICTURES = {f"p/{name}.png": seed for seed, name in enumerate(("source", "a", "b", "c"))}
 
 
@@ -31,11 +33,9 @@ def tie(a: tuple[float | None, float | None], b: tuple[float | None, float | Non
 
 def test_a_preference_is_one_sample_and_a_tie_that_disagrees_two_opposite_ones() -> None:
     [won] = data.read(record(tie_case=False), "k")
-    assert (won.winner, won.preferred, won.rule) == ("Image A", "p/a.png", data.PEOPLE)
-    assert won.scores == (
-        {"instruction_following": 4, "visual_quality": 3},
-        {"instruction_following": 2, "visual_quality": 3},
-    )
+    assert (won.winner, won.preferred, won.rule) == ("Image A", "p/a.png", data.PREFERRED)
+    assert won.a.scores == {"instruction_following": 4, "visual_quality": 3}
+    assert won.b.scores == {"instruction_following": 2, "visual_quality": 3}
     first, second = data.read(tie((4, 2), (3, 3)), "k")
     assert (first.winner, second.winner) == ("Image A", "Image B")
     assert "better in instruction following" in first.rule
@@ -97,9 +97,9 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     ]
     records += [record(prompt="Another one.", path1="p/c.png", path2="p/a.png")]
     (tmp_path / "train.json").write_text(json.dumps(records))
-    setting = read("scorer_data.x", LabelSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
+    setting = read("scorer_data.x", EditRewardSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
     images = KeptImages()
-    rows = list(data.rows(setting, images))  # type: ignore[arg-type]
+    rows = list(data.preferences(setting, images))
     schemas.check("scorer_data", rows, "x")
     assert len(rows) == 3
     won, *tied = rows
@@ -121,3 +121,75 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     assert again["key"].endswith("-00006")
     assert again["earlier"].endswith("-00005")
     assert images.report["samples_of_ties"] == 2
+
+
+@pytest.fixture
+def folder(tmp_path: Path, png: Any) -> Path:
+    for n in range(4):
+        (tmp_path / f"{n}.png").write_bytes(png(n))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    return tmp_path
+
+
+def table(file: Path, rows: list[dict[str, Any]]) -> str:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def scores(row: dict[str, Any]) -> dict[str, float]:
+    return {each["dimension"]: each["score"] for each in row["scores_a"]}
+
+
+def test_a_table_and_peoples(folder: Path):
+    first = dict(zip(NAMES, ("0.png", "1.png", "Add a cup", "add"), strict=True))
+    rows = [
+        first | {"key": "a", "scores": [5, 4, 3], "model": "flux"},
+        first | {"key": "b", "edited": "2.png", "scores": {"adherence": 1, "quality": 2, "preservation": "3"}},
+        first | {"key": "c", "type": "color_alter", "adherence": 4, "quality": 4, "preservation": 4},
+        first | {"key": "d", "edited": "broken.png", "scores": [1, 1, 1]},
+        first | {"key": "e", "edited": "none.png", "scores": [1, 1, 1]},
+        first | {"key": "f", "scores": [1, 1]},
+        first | {"key": "g", "scores": [1, 1, 6]},
+        first | {"key": "h", "instruction": " ", "scores": [1, 1, 1]},
+    ]
+    with (folder / "people.csv").open("w") as file:
+        out = csv.writer(file)
+        out.writerow(["key", *NAMES, "adherence", "quality", "preservation"])
+        for given in ((5, 4, 2), (4, 4, 1), (4, 3, 1)):
+            out.writerow(["p", "3.png", "1.png", "Remove it", "remove", *given])
+    to = KeptImages()
+    setting = RatingsSource(
+        source="ratings", path=table(folder / "r.jsonl", rows), people=str(folder / "people.csv"), test_share=0.0
+    )
+    found = {row["key"]: row for row in data.ratings(setting, to)}
+    assert list(found) == ["ratings-a", "ratings-b", "ratings-c", "people-p"]
+    assert scores(found["ratings-a"]) == {"adherence": 5.0, "quality": 4.0, "preservation": 3.0}
+    assert scores(found["ratings-b"]) == {"adherence": 1.0, "quality": 2.0, "preservation": 3.0}
+    assert scores(found["people-p"]) == {"adherence": 4.0, "quality": 4.0, "preservation": 1.0}, "means, rounded"
+    assert [(row["part"], row["rule"], row["task"]) for row in found.values()] == [
+        ("train", "ratings", "add"), ("train", "ratings", "add"), ("train", "ratings", "adjust"),
+        ("test", "people", "remove"),
+    ]  # fmt: skip
+    assert found["ratings-a"]["model_a"] == "flux"
+    assert found["ratings-a"]["edit_b"] is None
+    assert found["ratings-a"]["prompt"] == found["ratings-b"]["prompt"] != found["people-p"]["prompt"]
+    assert sum(each["rows"] for each in to.report["dropped"]) == 5
+    assert {"a broken image", "scores that cannot be read", "a score outside of 1..5"} <= {
+        each["reason"] for each in to.report["dropped"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scores": "[1, 2"}, "cannot be read"),
+        ({"scores": 3}, "cannot be read"),
+        ({"adherence": 1, "quality": 2}, "without a score"),
+        ({"scores": [1, None, 2]}, "without a score"),
+        ({"scores": [1, float("nan"), 2]}, "outside of 1..5"),
+        ({"scores": [0, 1, 2]}, "outside of 1..5"),
+    ],
+)
+def test_scores_that_are_none(values: dict[str, Any], words: str):
+    with pytest.raises(RowError, match=words):
+        data.scores_of(values)
