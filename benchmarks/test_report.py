@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/helpers"))
 import report_data
 from playwright.sync_api import sync_playwright
 
-from editjudge.report.files import Files
+from editjudge.report.figures import Files
 from editjudge.stages import report
 
 CHROMIUM = shutil.which("chromium")

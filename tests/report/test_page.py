@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from editjudge.report import gallery
 from editjudge.report import page as pages
-from editjudge.report.files import Files
-from editjudge.report.single import one_pair
+from editjudge.report.figures import Files
+from editjudge.report.page import one_pair
 from editjudge.stages import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

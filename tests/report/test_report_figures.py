@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from editjudge.core import params, records
-from editjudge.report import figures, graph
+from editjudge.report import figures
 
 ROOT = Path(__file__).parents[2]
 BOARD = records.read_details(ROOT / "metrics/leaderboard.json")
@@ -98,7 +98,7 @@ def test_every_chart_names_its_axes_columns() -> None:
 
 def test_the_graph_has_each_stage_beneath_what_it_reads() -> None:
     given = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-    found = {node["name"]: node for node in graph.nodes(given, params.load(ROOT / "params.yaml"), {"filter": 240})}
+    found = {node["name"]: node for node in figures.nodes(given, params.load(ROOT / "params.yaml"), {"filter": 240})}
     assert set(found) == set(given["stages"]) - {"code"}
     for node in found.values():
         assert all(found[name]["depth"] < node["depth"] for name in node["reads"]), node["name"]

@@ -13,9 +13,8 @@ from PIL import Image
 
 from editjudge.core import images, masks, records
 from editjudge.labels import explained
-from editjudge.report import gallery, pictures
-from editjudge.report.files import Files
-from editjudge.report.settings import ReportSetting
+from editjudge.report import gallery
+from editjudge.report.figures import Files, ReportSetting
 from editjudge.stages import report
 
 TASK = report_data.TASK
@@ -107,7 +106,7 @@ def test_the_same_input_gives_the_same_bytes(state: Path, tmp_path: Path, monkey
 
 def test_an_image_is_kept_once_and_as_it_came(photo: np.ndarray, tmp_path: Path) -> None:
     data = images.encode_png(photo)
-    found = pictures.PageImages(tmp_path / "images", 1024)
+    found = gallery.PageImages(tmp_path / "images", 1024)
     assert [found.add(data), found.add(None), found.add(b"no image"), found.add(data)] == [0, None, None, 0]
     [row], [file] = found.rows, list((tmp_path / "images").iterdir())
     assert file.read_bytes() == data
@@ -116,7 +115,7 @@ def test_an_image_is_kept_once_and_as_it_came(photo: np.ndarray, tmp_path: Path)
 
 
 def test_a_large_image_is_made_smaller(photo: np.ndarray, tmp_path: Path) -> None:
-    found = pictures.PageImages(tmp_path / "images", 48)
+    found = gallery.PageImages(tmp_path / "images", 48)
     found.add(images.encode_png(photo))
     with Image.open(tmp_path / found.rows[0]["file"]) as written:
         assert (written.format, written.size) == ("JPEG", (48, 36))
@@ -128,7 +127,7 @@ def test_an_image_is_shown_the_way_up_that_it_was_measured(photo: np.ndarray, tm
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side
     Image.fromarray(photo).save(out, "JPEG", exif=exif)
-    found = pictures.PageImages(tmp_path / "images", 1024)
+    found = gallery.PageImages(tmp_path / "images", 1024)
     found.add(out.getvalue())
     with Image.open(tmp_path / found.rows[0]["file"]) as written:
         assert written.size == (72, 96)
@@ -136,8 +135,8 @@ def test_an_image_is_shown_the_way_up_that_it_was_measured(photo: np.ndarray, tm
 
 
 def test_thumbs_end_where_their_bytes_do(tmp_path: Path, png, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "THUMB_BYTES", 5_000)
-    found = pictures.PageImages(tmp_path / "images", 1024)
+    monkeypatch.setattr(gallery, "THUMB_BYTES", 5_000)
+    found = gallery.PageImages(tmp_path / "images", 1024)
     for seed in range(12):
         found.add(png(seed))
     thumbs = [row["thumb"] for row in found.rows]

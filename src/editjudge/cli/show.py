@@ -23,10 +23,9 @@ from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.report import gallery, page
-from editjudge.report.files import Files
-from editjudge.report.pictures import PageImages
-from editjudge.report.settings import ReportSetting
-from editjudge.report.single import one_pair
+from editjudge.report.figures import Files, ReportSetting
+from editjudge.report.gallery import PageImages
+from editjudge.report.page import one_pair
 from editjudge.stages import report
 
 

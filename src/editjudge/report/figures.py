@@ -1,18 +1,75 @@
-"""Tables and charts (Vega-Lite specifications) of the report, from metrics and plot files.
+"""What the report shows above its gallery: tables, charts (Vega-Lite specifications) and the drawing of the graph, from
+metrics, plot files and dvc.yaml.
 
 A missing file leaves its table or chart empty, and the page says which stage writes it."""
 
+import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from editjudge.core import params
-from editjudge.core.records import grouped
+from pydantic.dataclasses import dataclass
+
+from editjudge.core import params, records
+from editjudge.core.records import Row, grouped
+from editjudge.core.settings import FORBID, Positive
 
 PUBLISHED, CHARTS = (Path(__file__).with_name(name) for name in ("published.yaml", "charts.yaml"))
-Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 BOARD = ("model", "rating", "low", "high", "rank", "rank_low", "rank_high", "matches", "known_damage")
+PLACE = re.compile(r"\\\$\\\{[\w.]+\\\}")
+
+
+@dataclass(frozen=True, kw_only=True, config=FORBID)
+class ReportSetting:
+    """pairs: the most pairs in the gallery. image_side: pixels of the long side of its images."""
+
+    pairs: Positive
+    image_side: Positive
+
+
+class Files:
+    """Files below the current folder. missing: paths that were asked for and do not exist."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+
+    def _there(self, path: str) -> bool:
+        there = Path(path).is_file()
+        if not there and path not in self.missing:
+            self.missing.append(path)
+        return there
+
+    def details(self, path: str) -> Any:
+        """The value of a metrics file with details; None if the file does not exist."""
+        return records.read_details(Path(path)) if self._there(path) else None
+
+    def yaml(self, path: str) -> dict[str, Any]:
+        return params.load(Path(path)) if self._there(path) else {}
+
+    def table(self, path: str) -> list[Row]:
+        """The rows of a CSV file; numbers are floats, empty cells None."""
+        if not self._there(path):
+            return []
+        with Path(path).open(newline="", encoding="utf-8") as lines:
+            return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+
+    def rows(self, path: str, contract: str) -> Iterator[Row]:
+        """The rows of a Parquet file, one row group in memory at a time. Raises ContractError."""
+        if self._there(path):
+            yield from records.iterate(Path(path), contract)
+
+
+def _value(text: str) -> float | str | None:
+    if text == "":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def figure(kind: str, rows: Rows, title: str = "", **spec: Any) -> Row:
@@ -26,30 +83,29 @@ def figure(kind: str, rows: Rows, title: str = "", **spec: Any) -> Row:
 
 
 def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
-    """The overall board and one for each judge and dimension, each as a whole, by dimension and by task."""
+    """The overall board and one for each judge and dimension, each as a whole, by dimension and by task; win rates with
+    the models in the order of their ranks."""
     together, judges = ((leaderboard or {}).get(name) for name in ("overall", "judges"))
     named = [("all dimensions", together)] if together else []
     named += [(f"{board['judge']}, {board['dimension'].replace('_', ' ')}", board) for board in judges or ()]
-    return [
-        {
-            "judge": name,
-            "parts": [_board("", "all", board)]
-            + [_board("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
-            + [_board("task", part["task"], part) for part in board["tasks"]],
-            "win_rates": _best_first(board),
-            "counts": {count: board[count] for count in ("matches", "ties", "unscored", "clusters", "kendall_tau")},
-        }
-        for name, board in named
-    ]
+    found = []
+    for name, board in named:
+        parts = [_board("", "all", board)]
+        parts += [_board("dimension", part["dimension"], part) for part in board.get("dimensions", ())]
+        parts += [_board("task", part["task"], part) for part in board["tasks"]]
+        rates = board["win_rates"]
+        if rates is not None:
+            order = [rates["models"].index(row["model"]) for row in board["models"]]
+            models = [rates["models"][n] for n in order]
+            rates = {"models": models, "rates": [[rates["rates"][n][m] for m in order] for n in order]}
+        counts = {count: board[count] for count in ("matches", "ties", "unscored", "clusters", "kendall_tau")}
+        found.append({"judge": name, "parts": parts, "win_rates": rates, "counts": counts})
+    return found
 
 
-def _best_first(board: Mapping[str, Any]) -> Row | None:
-    """The matrix of win rates with its models in the order of their ranks."""
-    if board["win_rates"] is None:
-        return None
-    models, rates = board["win_rates"]["models"], board["win_rates"]["rates"]
-    order = [models.index(row["model"]) for row in board["models"]]
-    return {"models": [models[n] for n in order], "rates": [[rates[n][m] for m in order] for n in order]}
+def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
+    models = [{column: row.get(column) for column in BOARD} for row in board["models"]]
+    return {"kind": kind, "name": name, "models": models, "warnings": board["warnings"], "reason": board["reason"]}
 
 
 def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
@@ -58,7 +114,8 @@ def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
     boards = (metrics["leaderboard"] or {}).get("judges", ())
     if boards:
         models = {row["model"] for board in boards for row in board["models"]}
-        judges = _listed(dict.fromkeys(board["judge"] for board in boards))
+        *first, last = dict.fromkeys(board["judge"] for board in boards)
+        judges = f"{', '.join(first)} and {last}" if first else last
         found.append(f"{len(models)} editing models on {tasks} tasks, compared by {judges}.")
     for name, report in metrics["benchmarks"].items():
         found.append(f"{len(report['judges'])} judges on the {report['benchmark'][0]['items']} pairs of {name}.")
@@ -67,16 +124,6 @@ def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
         known = "" if share is None else f", of which {100 * share:.1f} % name the edit that is known to be better"
         found.append(f"{pairs['pairs']} training pairs{known}.")
     return found
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _board(kind: str, name: str, board: Mapping[str, Any]) -> Row:
-    models = [{column: row.get(column) for column in BOARD} for row in board["models"]]
-    return {"kind": kind, "name": name, "models": models, "warnings": board["warnings"], "reason": board["reason"]}
 
 
 # --- judges
@@ -149,49 +196,36 @@ def against_base(measured: Rows, judges: Mapping[str, Any], base: str) -> list[R
 
 
 def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Rows]) -> Iterator[Row]:
+    """Of each benchmark the judges' accuracy by task, their position bias, and the psychometric curve where damage is
+    known. curves: points of fitted curves, by benchmark."""
     for name, report in benchmarks.items():
-        yield _by_task(name, report)
-        yield _position(name, report)
-        points = _points(report)
+        rows = [
+            {"task": task, "judge": row["judge"]}
+            | {column: each[column] for column in ("accuracy", "low", "high", "n")}
+            for row in report["judges"]
+            for task, each in row["accuracy"]["per_task"].items()
+            if each["scored"]
+        ]
+        chart = figure("by_task", rows, name)
+        at, layers = chance(report), chart["spec"]["layer"]
+        layers[0]["encoding"]["x"]["datum"] = at
+        chart["spec"]["layer"] = layers[at is None :]
+        chart["spec"]["height"] = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
+        yield chart
+        columns = {"first": "first_side_preference", "low": "low", "high": "high"}
+        rows = [
+            {"judge": row["judge"]} | {end: row["position"][of] for end, of in columns.items()}
+            for row in report["judges"]
+        ]
+        yield figure("position", rows, name, height=24 * len(rows))
+        known = [(row["judge"], curve) for row in report["judges"] for curve in row.get("psychometric") or ()]
+        points = [{"judge": judge} | p for judge, curve in known if curve["kind"] == "all" for p in curve["points"]]
         if points:
-            yield _psychometric(name, points, curves.get(name, ()))
-
-
-def _by_task(name: str, report: Mapping[str, Any]) -> Row:
-    rows = [
-        {"task": task, "judge": row["judge"]} | {column: each[column] for column in ("accuracy", "low", "high", "n")}
-        for row in report["judges"]
-        for task, each in row["accuracy"]["per_task"].items()
-        if each["scored"]
-    ]
-    chart = figure("by_task", rows, name)
-    at, layers = chance(report), chart["spec"]["layer"]
-    layers[0]["encoding"]["x"]["datum"] = at
-    chart["spec"]["layer"] = layers[at is None :]
-    chart["spec"]["height"] = 20 * len(report["judges"][0]["accuracy"]["per_task"]) + 4 * len(rows)
-    return chart
-
-
-def _position(name: str, report: Mapping[str, Any]) -> Row:
-    rows = [
-        {"judge": row["judge"], "first": row["position"]["first_side_preference"]}
-        | {end: row["position"][end] for end in ("low", "high")}
-        for row in report["judges"]
-    ]
-    return figure("position", rows, name, height=24 * len(rows))
-
-
-def _points(report: Mapping[str, Any]) -> list[Row]:
-    curves = [(row["judge"], curve) for row in report["judges"] for curve in row.get("psychometric") or ()]
-    return [{"judge": judge} | point for judge, curve in curves if curve["kind"] == "all" for point in curve["points"]]
-
-
-def _psychometric(name: str, points: Rows, curve: Rows) -> Row:
-    drawn = [row for row in curve if row.get("fit") is not None]
-    fits = [{column: row[column] for column in ("judge", "damage_gap", "fit")} for row in drawn]
-    chart = figure("psychometric", points, name)
-    chart["spec"]["layer"][0]["data"] = {"values": fits}
-    return chart
+            drawn = [row for row in curves.get(name, ()) if row.get("fit") is not None]
+            chart = figure("psychometric", points, name)
+            fits = [{column: row[column] for column in ("judge", "damage_gap", "fit")} for row in drawn]
+            chart["spec"]["layer"][0]["data"] = {"values": fits}
+            yield chart
 
 
 # --- training, measures, pools
@@ -268,7 +302,7 @@ def pair_counts(train_pairs: Mapping[str, Any] | None) -> list[Row]:
     ]
 
 
-def records(metrics: Mapping[str, Any]) -> dict[str, int]:
+def record_counts(metrics: Mapping[str, Any]) -> dict[str, int]:
     """How many records each stage wrote, by its name, as far as metrics say."""
     candidates, matches, pairs = (metrics.get(name) or {} for name in ("candidates", "compare_models", "train_pairs"))
     found = {
@@ -281,3 +315,54 @@ def records(metrics: Mapping[str, Any]) -> dict[str, int]:
         "compare_models": matches.get("records", 0),
     }
     return {name: number for name, number in found.items() if number}
+
+
+# --- the graph
+
+
+def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[str, int]) -> list[dict[str, Any]]:
+    """A row for each stage: name, description, number of items, depth, and the stages that it reads from.
+
+    graph: dvc.yaml. values: params.yaml; `foreach` names its sections. records: how many each stage wrote. The stage
+    `code` is left out: all others read it."""
+    stages = {name: entry for name, entry in graph["stages"].items() if name != "code"}
+    bodies = {name: entry.get("do", entry) for name, entry in stages.items()}
+    outs = {
+        name: [out for kind in ("outs", "metrics", "plots") for out in body.get(kind, [])]
+        for name, body in bodies.items()
+    }
+    reads = {
+        name: [other for other in stages if other != name and _meet(outs[other], body.get("deps", ()))]
+        for name, body in bodies.items()
+    }
+    depths: dict[str, int] = {}
+    for name in TopologicalSorter(reads).static_order():
+        depths[name] = 1 + max((depths[other] for other in reads[name]), default=-1)
+    found = []
+    for name, entry in sorted(stages.items(), key=lambda each: depths[each[0]]):
+        over = entry.get("foreach")
+        items = (values.get(over[2:-1]) or {}) if isinstance(over, str) else over
+        node = {"name": name, "desc": bodies[name]["desc"], "items": None if items is None else len(items)}
+        found.append(node | {"depth": depths[name], "reads": reads[name], "records": records.get(name)})
+    return found
+
+
+def _meet(outs: Iterable[Any], deps: Iterable[str]) -> bool:
+    """Whether one of the deps can be one of the outs for some values of their placeholders, such as ${key}.
+
+    A dep that begins with a placeholder is a user's file."""
+    pairs = ((out if isinstance(out, str) else next(iter(out)), dep) for out in outs for dep in deps)
+    return any(
+        out.count("/") == dep.count("/")
+        and all(
+            _pattern(part).fullmatch(other) or _pattern(other).fullmatch(part)
+            for part, other in zip(out.split("/"), dep.split("/"), strict=True)
+        )
+        for out, dep in pairs
+        if not dep.startswith("${")
+    )
+
+
+@cache
+def _pattern(part: str) -> re.Pattern[str]:
+    return re.compile(PLACE.sub(".*", re.escape(part)))

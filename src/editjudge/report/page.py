@@ -6,10 +6,14 @@ Content-Security-Policy allows only the page's own scripts, by their hashes."""
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+
+from editjudge.core.records import Row
+from editjudge.report import gallery
 
 FOLDER = Path(__file__).parent
 FILES = ("page.html.jinja", "page.css", "page.js")
@@ -24,6 +28,7 @@ RESULTS = {
     "graph": "The graph",
 }
 GALLERY = {"gallery": "Gallery"}
+SIDE = 2048  # of the page of one pair: pixels of the long side from which images are made smaller
 
 
 def render(title: str, data: dict[str, Any]) -> str:
@@ -60,3 +65,41 @@ def embedded(data: Any) -> str:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def one_pair(
+    instruction: str,
+    images: Sequence[bytes],
+    names: tuple[str, str],
+    verdicts: Sequence[Row],
+    measured: Sequence[Row] = (),
+    layers: Sequence[gallery.Layers] = ({}, {}, {}),
+    differences: Sequence[bytes | None] = (None, None),
+) -> str:
+    """The page of one pair, without the graph: what judges and measures say of two edits, and what the models saw. It
+    holds the images.
+
+    images: the source, A and B. names: of the two edits. verdicts: a row a judge, with the columns of the contract of
+    verdicts. measured: rows with area, measure, direction, and the values of the two edits as `values`. layers: of the
+    source and the edits; an edit without its own has the source's. differences: maps of each edit's ΔE to the source.
+    """
+    pictures = gallery.PageImages(None, SIDE)
+    sides = names if names[0] != names[1] else (f"{names[0]} (A)", f"{names[1]} (B)")
+    edits: dict[str, Row] = {
+        name: {
+            "image": pictures.add(images[side + 1]),
+            "difference": pictures.add(differences[side]),
+            "values": [row["values"][side] for row in measured],
+        }
+        | ({"layers": layers[side + 1]} if layers[side + 1] else {})
+        for side, name in enumerate(sides)
+    }
+    pair: Row = {"key": "compared", "a": sides[0], "b": sides[1], "judged": verdicts}
+    pair |= dict.fromkeys(("truth", "winner", "why"))
+    prompt = gallery.GalleryPrompt("", "", "compared", edits, [pair], instruction, pictures.add(images[0]), layers[0])
+    task = {
+        "measures": [{name: row[name] for name in ("area", "measure", "direction")} for row in measured],
+        "rules": [],
+    }
+    data = {"tasks": {"": task}, "images": pictures.rows} | gallery.as_json([prompt])
+    return render("Two edits, compared", data)

@@ -19,10 +19,9 @@ from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.names import DIRECTIONS
-from editjudge.report import figures, gallery, graph, page
-from editjudge.report.files import Files
-from editjudge.report.pictures import PageImages
-from editjudge.report.settings import ReportSetting
+from editjudge.report import figures, gallery, page
+from editjudge.report.figures import Files, ReportSetting
+from editjudge.report.gallery import PageImages
 from editjudge.stages.graph.arena import of_suite
 
 OUT = Path("report")
@@ -57,7 +56,7 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
         "response": list(figures.response_charts(plots["measure_response"])),
         "coverage": list(figures.coverage_charts(plots["coverage"])),
         "failures": figures.failures(metrics),
-        "graph": graph.nodes(files.yaml("dvc.yaml") or {"stages": {}}, values, figures.records(metrics)),
+        "graph": figures.nodes(files.yaml("dvc.yaml") or {"stages": {}}, values, figures.record_counts(metrics)),
     }
 
 

@@ -36,7 +36,7 @@ from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.models.chat.settings import EmbeddedSetting
 from editjudge.models.serve.launch import Serving
 from editjudge.photos import settings as photos
-from editjudge.report.settings import ReportSetting
+from editjudge.report.figures import ReportSetting
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.sources import importing
 from editjudge.sources.builtin import scenes
