@@ -5,7 +5,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import pairwise_distances
@@ -84,7 +83,7 @@ def test_the_rows_that_wait_do_not_change_the_choice(seed, monkeypatch):
     assert k_center_greedy(embeddings, n, start="first").tolist() == plain(embeddings, n, 0)
 
 
-def test_most_rows_wait_for_most_centres():
+def test_most_rows_wait_for_most_centres(monkeypatch):
     """What makes it fast, counted: the cosines that are computed, of those that the plain loop computes."""
     rng = np.random.default_rng(0)
     clusters = rng.normal(size=(50, 64))[rng.integers(50, size=20_000)]
@@ -99,7 +98,8 @@ def test_most_rows_wait_for_most_centres():
             counted += len(rows) * len(centres)
             return largest_products(rows, centres)
 
-        result = k_center_greedy(embeddings, 300, start="first", products=products)
+        monkeypatch.setattr(coreset, "largest_products", products)
+        result = k_center_greedy(embeddings, 300, start="first")
         assert counted < most * 20_000 * 300
         assert result.tolist() == plain(embeddings, 300, 0)
 
@@ -123,23 +123,17 @@ def test_new_choices_keep_away_from_what_is_already_selected():
     rows = np.random.default_rng(4).normal(size=(500, 12))
     all_at_once = k_center_greedy(rows, 30)
     known, later = all_at_once[:10], all_at_once[10:]
-    by_index = k_center_greedy(rows, 20, already_selected=known)
-    assert by_index.tolist() == later.tolist()
     others = np.delete(rows, known, axis=0)
     by_vector = k_center_greedy(others, 20, already_selected=3 * rows[known])
     assert np.array_equal(others[by_vector], rows[later])
-    assert len(k_center_greedy(rows, 500, already_selected=known)) == 490
     assert k_center_greedy(rows, 5, already_selected=np.empty((0, 12))).tolist() == known[:5].tolist()
 
 
 @pytest.mark.parametrize(
     ("selected", "message"),
     [
-        (np.array([3, 500]), "must lie in 0..499, not 3..500"),
-        (np.array([-1]), "must lie in"),
         (np.ones((2, 11)), "do not fit"),
         (np.zeros((2, 12)), "already selected: embedding of row 0 is a zero vector"),
-        (np.arange(500), "no row may be chosen"),
     ],
 )
 def test_what_is_already_selected_is_checked(selected, message):
@@ -157,18 +151,6 @@ def test_quotas_bound_each_source_and_leave_the_rest_as_it_was():
     assert (kept.count("a"), kept.count("b"), kept.count("c")) == (5, 0, 55)
     assert bound.tolist() == plain(rows, 60, int(bound[0]), sources, {"a": 5, "b": 0})
     assert len(k_center_greedy(rows, 400, sources=sources, quotas={"a": 5, "b": 7})) == 12 + sources.count("c")
-
-
-def test_torch_gives_the_same_choice():
-    """On the CPU here; a GPU runs the same code."""
-    for dtype in (np.float16, np.float32, np.float64):
-        rows = np.random.default_rng(6).normal(size=(2000, 30)).astype(dtype)
-        ours = k_center_greedy(rows, 80, products=coreset.products_for("cpu:0", 0))
-        assert ours.tolist() == k_center_greedy(rows, 80).tolist()
-    assert coreset.products_for("cpu", 1e20) is largest_products
-    assert coreset.products_for("auto", 1e6) is largest_products
-    on_a_gpu = coreset.products_for("auto", 1e20) is not largest_products
-    assert on_a_gpu == torch.cuda.is_available()
 
 
 def test_coverage_is_that_of_every_prefix():

@@ -17,7 +17,7 @@ from editjudge.core.settings import read
 from editjudge.sources.settings import FilterSetting
 from editjudge.stages import filter
 
-SECTION = {"sample_num": 5, "start": "first", "seed": 0, "random_draws": 3, "device": "cpu"}
+SECTION = {"sample_num": 5, "start": "first", "seed": 0, "random_draws": 3}
 
 
 @pytest.fixture
@@ -125,8 +125,6 @@ def test_what_quotas_leave_is_not_called_all(
         ({"seed": None}, "filter.seed must be a whole number"),
         ({"seed": "a"}, "filter.seed"),
         ({"seed": -1}, "filter.seed"),
-        ({"device": "gpu"}, "filter.device must match pattern .*, not 'gpu'"),
-        ({"device": None}, "filter.device"),
         ({"already_selected": 3}, "filter.already_selected must be a text, not 3"),
     ],
 )

@@ -1,8 +1,7 @@
 """Which edits photographs are asked for: single ones, and dialogues whose turns are about different objects.
 
 A choice is an edit's type, our task of it, and what it is about: a region that passes the thresholds, a free spot of
-the photograph, or nothing by itself. A writer makes it an instruction.
-"""
+the photograph, or nothing by itself. A writer makes it an instruction."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,8 +146,7 @@ def subjects(photo: Photo, setting: Instructions, types: Sequence[Type]) -> dict
 def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> Iterator[tuple[Photo, bytes]]:
     """Records with their photographs as they are stored, in order: those of the stage regions, or published ones.
 
-    near_bits: as `PoolFilters.near_bits`; of published ones each photograph is taken once. Raises TableError.
-    """
+    near_bits: as `PoolFilters.near_bits`; of published ones each photograph is taken once. Raises TableError."""
     if setting.records == GRAPH:  # records stand in the pool's order; photographs without regions in the pool alone
         pool = records.iterate(POOL, "photo_pool")
         for number, values in enumerate(tables.jsonl(RECORDS)):
@@ -169,30 +167,32 @@ def given(setting: Instructions, near_bits: int, refused: records.Refusals) -> I
 
 
 def single(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
-    """At most `per_photo` different choices; the types take turns, and each draws what it is about."""
-    found, chosen, dry = subjects(photo, setting, setting.types), list[Choice](), 0
-    for n in range(setting.per_photo * len(setting.types)):
-        left = [each for each in found[setting.types[n % len(setting.types)]] if each not in chosen]
-        dry = 0 if left else dry + 1
-        if len(chosen) == setting.per_photo or dry == len(setting.types):
-            break
-        if left:
-            chosen.append(left[int(rng.integers(len(left)))])
-    return chosen
+    """At most `per_photo` different choices; the types take turns."""
+    found = subjects(photo, setting, setting.types)
+    choices = [found[kind] for kind in setting.types]
+    return _drawn(choices, setting.per_photo, lambda choice, chosen: choice not in chosen, rng)
 
 
 def dialogue(photo: Photo, setting: Instructions, rng: np.random.Generator) -> list[Choice]:
     """Two to `turns_most` choices about places that do not overlap. Raises RowError where there are not two."""
     found = subjects(photo, setting, [kind for kind in setting.types if kind in DIALOGUE])
-    turns, chosen = int(rng.integers(2, setting.turns_most + 1)), list[Choice]()
-    kinds = [kind for kind, choices in found.items() if choices]
-    order = [kinds[n] for n in rng.permutation(len(kinds))]
-    for n in range(turns * len(order)):
-        left = [each for each in found[order[n % len(order)]] if not _overlaps(each, chosen)]
-        if left and len(chosen) < turns:
-            chosen.append(left[int(rng.integers(len(left)))])
+    turns, choices = int(rng.integers(2, setting.turns_most + 1)), [each for each in found.values() if each]
+    order = [choices[n] for n in rng.permutation(len(choices))]
+    chosen = _drawn(order, turns, lambda choice, chosen: not _overlaps(choice, chosen), rng)
     if len(chosen) < 2:
         raise RowError("no dialogue", "fewer than two edits apart from each other")
+    return chosen
+
+
+def _drawn(
+    choices: Sequence[list[Choice]], most: int, fits: Callable[[Choice, list[Choice]], bool], rng: np.random.Generator
+) -> list[Choice]:
+    """At most so many; the lists take turns, and of each one is drawn that fits those chosen before."""
+    chosen = list[Choice]()
+    for n in range(most * len(choices)):
+        left = [each for each in choices[n % len(choices)] if fits(each, chosen)]
+        if left and len(chosen) < most:
+            chosen.append(left[int(rng.integers(len(left)))])
     return chosen
 
 

@@ -1,12 +1,11 @@
 """Finds the regions of the pool's photographs: those drawn by hand in the probe's, or by models.
 
-Models give boxes of the pool's nouns, a mask from each box, and how surely CLIP takes it for its class.
-"""
+Models give boxes of the pool's nouns, a mask from each box, and how surely CLIP takes it for its class."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -79,27 +78,16 @@ def scored(rgb: np.ndarray, found: Sequence[PhotoRegion], score: Scorer) -> tupl
     return tuple(replace(each, aes_score=value) for each, value in zip(found, score(parts), strict=True))
 
 
-class Detector(Protocol):
-    """GroundingDino or Owlv2."""
-
-    def detect(
-        self, rgbs: Sequence[np.ndarray], names: Sequence[Sequence[str]], threshold: float, overlap: float
-    ) -> list[Any]: ...
-
-
-class Segmenter(Protocol):
-    """Sam2Segmenter or GrabCut."""
-
-    def masks(self, rgbs: Sequence[np.ndarray], boxes: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]: ...
-
-
 @dataclass(frozen=True)
 class Locator:
-    """Finds regions; what was found is kept in the cache. version: of the models, their code and settings."""
+    """Finds regions; what was found is kept in the cache.
+
+    detector: GroundingDino or Owlv2; segmenter: Sam2Segmenter or GrabCut. version: of the models, their code and
+    settings."""
 
     setting: BoxesSetting
-    detector: Detector
-    segmenter: Segmenter
+    detector: Any
+    segmenter: Any
     clip: ClipTowers | None
     score: Scorer
     cache: resume.RecordCache
@@ -127,8 +115,7 @@ class Locator:
     def _located(self, rgb: np.ndarray, names: Sequence[str]) -> list[PhotoRegion]:
         """The surest `most` boxes, a pixel wide and high or more, the surest first, with their masks.
 
-        Those in which nothing is segmented are left out.
-        """
+        Those in which nothing is segmented are left out."""
         height, width = rgb.shape[:2]
         sides = (width, height) * 2
         boxes = [
@@ -174,8 +161,7 @@ def _regions(found: dict[str, list[Any]]) -> Regions:
 def clip_scores(shown: np.ndarray, told: np.ndarray) -> list[float]:
     """softmax(100 cosine) of each image to its class against `not` its class, 0..1, higher is surer.
 
-    shown: (n, d) embeddings of images; told: (2n, d), of `{class}` and `not {class}` in turn.
-    """
+    shown: (n, d) embeddings of images; told: (2n, d), of `{class}` and `not {class}` in turn."""
     first, second = (each.astype(np.float64) for each in (shown, told))
     first /= np.linalg.norm(first, axis=1, keepdims=True)
     second /= np.linalg.norm(second, axis=1, keepdims=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from editjudge.core import records
 from editjudge.core.code import identity
@@ -17,36 +17,24 @@ from editjudge.models.endpoint.spending import Account
 from editjudge.photos import locating, writers
 from editjudge.photos.edits import Writer
 from editjudge.photos.pool import Captioner, Scorer, embedded_captions, remembered
-from editjudge.photos.settings import (
-    Aesthetic,
-    ClipSetting,
-    Instructions,
-    RegionsSetting,
-    Sam2Setting,
-)
+from editjudge.photos.settings import Aesthetic, ClipSetting, Instructions, RegionsSetting, Sam2Setting
 from editjudge.vision import aesthetics, folders
 from editjudge.vision.detectors import GroundingDino, Owlv2
 from editjudge.vision.encoders import ClipTowers
 from editjudge.vision.loading import VisionModel
 from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
 
-AESTHETIC, DETECTOR = "photo_pool.aesthetic", "regions.detector"
+AESTHETIC = "photo_pool.aesthetic"
 
 
-class PhotoModels:
+class PhotoModels(ExitStack):
     """As long as a stage runs. What they say is kept in the cache, under the photograph and the model."""
 
     def __init__(self, cache: Path) -> None:
+        super().__init__()
         cache.parent.mkdir(parents=True, exist_ok=True)
         self.accounts: dict[str, Account] = {}
-        self._open = ExitStack()
-        self.cache = self._open.enter_context(resume.RecordCache(cache))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+        self.cache = self.enter_context(resume.RecordCache(cache))
 
     def aesthetic(self, setting: Aesthetic) -> Scorer:
         """Raises ParamsError for a model that cannot be had, as those below."""
@@ -72,7 +60,7 @@ class PhotoModels:
         how = setting.detector
         if isinstance(how, BuiltInSetting):
             return partial(locating.by_hand, score=score)
-        detector, version = self._loaded(DETECTOR, how, Owlv2 if how.backend == "owlv2" else GroundingDino)
+        detector, version = self._loaded("regions.detector", how, Owlv2 if how.backend == "owlv2" else GroundingDino)
         segmenter, of_segmenter = GrabCut(), list[str]()
         if isinstance(setting.segmenter, Sam2Setting):
             segmenter, of_segmenter = self._loaded("regions.segmenter", setting.segmenter, Sam2Segmenter)
@@ -99,7 +87,7 @@ class PhotoModels:
         """What asks a language model; a reply that cannot be read is asked for again, up to `reply_tries` replies."""
         setting = at_hand(where, setting)
         account = self.accounts.setdefault(role, Account(role, setting.price, setting.budget))
-        model = self._open.enter_context(Model(setting, self.cache, account))
+        model = self.enter_context(Model(setting, self.cache, account))
 
         def ask(inquiries: Sequence[Inquiry], schema: dict[str, Any]) -> list[Finding]:
             form = InquiryForm(tuple(inquiries[0].images) if inquiries else (), setting.max_new_tokens, schema)

@@ -1,7 +1,6 @@
 """The pool of photographs: those that are large, good to look at and no duplicates, with a caption and their nouns.
 
-Photographs go through a few at a time; scores and replies are kept in work/ by the photograph's bytes.
-"""
+Photographs go through a few at a time; scores and replies are kept in work/ by the photograph's bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -73,8 +73,7 @@ Aesthetic: TypeAlias = Annotated[ColourSharpnessSetting | LaionSetting, BACKEND]
 class PhotoPool:
     """Section `photo_pool`. photos: probe, a folder, or a text file with a path a line, relative to the file's folder.
 
-    captioner: says what a photograph shows, and names its objects and background.
-    """
+    captioner: says what a photograph shows, and names its objects and background."""
 
     photos: FileName
     filters: PoolFilters
@@ -177,8 +176,7 @@ class Instructions:
     records: graph, or a file or folder of published records. images: the folder of their photographs. side: long side
     that larger photographs are made to, pixels, 0: as they are. per_photo: single edits, whose `types` take turns;
     dialogues: of a photograph, each of two to `turns_most` turns. test_share: of the photographs whose edits are for
-    suites alone, each by its own key; of the probe's photos those are that no training sees.
-    """
+    suites alone, each by its own key; of the probe's photos those are that no training sees."""
 
     records: FileName
     images: FileName = "none"

@@ -3,8 +3,7 @@
 A pair is a duplicate where an earlier one has the same instruction, cases and white space aside, and the same image;
 the same image with another instruction is a pair of its own. Two 64-bit hashes that differ in at most n bits are equal
 in at least one of n + 1 bands of them, so only those with an equal band are compared (Norouzi, Punjani and Fleet 2012,
-multi-index hashing). The index is in SQLite, on disk beyond its page cache. Kept pairs are numbered from 0.
-"""
+multi-index hashing). The index is in SQLite, on disk beyond its page cache. Kept pairs are numbered from 0."""
 
 import sqlite3
 from typing import Self

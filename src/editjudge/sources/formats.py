@@ -1,20 +1,19 @@
 """The published formats of raw pairs: which fields hold what, how a row becomes a pair, and upstream's names of tasks.
 
 Only ImgEdit's grounded records and users' own tables have regions, and no published row says how its edit is carried
-out: built-in editors and measures that need boxes record these pairs as failed, with a reason.
-"""
+out: built-in editors and measures that need boxes record these pairs as failed, with a reason."""
 
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from editjudge.core import own_regions, params, tables
-from editjudge.core.reading import Record, matching, picture, text
+from editjudge.core.reading import Record, matching, picture
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
 from editjudge.sources.settings import SourceSetting
@@ -36,8 +35,7 @@ FOR_SUITES = "For suites"  # an edit of a photograph that nothing may learn from
 def plain_name(name: str) -> str:
     """The name as it is compared: without what is in brackets, and by its letters and digits alone, of any script.
 
-    "Subject-Add (new)" is `subject_add`; "" is no name, and equal to none.
-    """
+    "Subject-Add (new)" is `subject_add`; "" is no name, and equal to none."""
     return re.sub(r"[\W_]+", "_", re.sub(r"\([^)]*\)", " ", name).casefold()).strip("_")
 
 
@@ -58,8 +56,7 @@ class Draft:
 
     image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
     of the image's width and height. own: cells of a user's own regions, see `own_regions`. edit: what the embedded
-    editors carry out, JSON. origin: where the image came from, if not from `image` or the row.
-    """
+    editors carry out, JSON. origin: where the image came from, if not from `image` or the row."""
 
     key: str
     instruction: str
@@ -78,8 +75,7 @@ class Format(NamedTuple):
     """How a data set is read.
 
     name: what upstream calls a row's task; None: it does not say. readers: by the ending of the file. fields: the
-    columns read of Parquet, none: all.
-    """
+    columns read of Parquet, none: all."""
 
     build: Build
     name: Callable[[Record], str | None]
@@ -94,20 +90,6 @@ def _pico(record: Record, source: SourceSetting, _task: str) -> Draft:
     return Draft(f"pico_banana_400k_{record.index:08d}", record.text(source.instruction or "text"), image)
 
 
-def _listed(key: str, instruction: str) -> Build:
-    """Rows whose image is the first of a list; of a dialogue (`data`) the first turn, which alone stands by itself."""
-
-    def build(record: Record, source: SourceSetting, _task: str) -> Draft:
-        turn, field = record.get("data"), source.instruction or instruction
-        values = record.values if turn is None else _first(turn, "data")
-        if not isinstance(values, Mapping):
-            raise RowError("wrong type", f"data: an object a turn expected, not {type(values).__name__}")
-        image = text(_first(values.get("input_images"), "input_images"), "input_images").removeprefix(NANO_PREFIX)
-        return Draft(f"{key}_{record.index:08d}", text(values.get(field), field), image)
-
-    return build
-
-
 def _first(value: Any, field: str) -> Any:
     if value is None:
         raise RowError("missing field", field)
@@ -116,12 +98,21 @@ def _first(value: Any, field: str) -> Any:
     return value[0]
 
 
-def _held(key: str, instruction: str, image: str) -> Build:
-    """Rows that hold all three under these names; a key with {} is made of the row's number in the source."""
+def _held(key: str, instruction: str, image: str, is_list: bool = False) -> Build:
+    """Rows that hold all three under these names; a key with {} is made of the row's number in the source.
+
+    is_list: the image is the first of a list, and of a dialogue (`data`) the first turn counts, which alone stands by
+    itself."""
 
     def build(record: Record, source: SourceSetting, _task: str) -> Draft:
-        shown = picture(record.get(image), image)
+        if is_list and record.get("data") is not None:
+            turn = _first(record.get("data"), "data")
+            if not isinstance(turn, Mapping):
+                raise RowError("wrong type", f"data: an object a turn expected, not {type(turn).__name__}")
+            record = replace(record, row=turn)
+        shown = picture(_first(record.get(image), image) if is_list else record.get(image), image)
         name = key.format(f"{record.index:08d}") if "{}" in key else record.text(key)
+        shown = shown.removeprefix(NANO_PREFIX) if isinstance(shown, str) else shown
         return Draft(name, record.text(source.instruction or instruction), shown)
 
     return build
@@ -165,8 +156,7 @@ def _edit_task(record: Record) -> str | None:
 def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
     """One's own table, or a data set on disk; the fields may have other names.
 
-    A data set without keys has its rows' numbers if no field is named.
-    """
+    A data set without keys has its rows' numbers if no field is named."""
     image = picture(record.get(source.image or "image"), source.image or "image")
     instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
     keyless = source.format == "datasets" and source.key is None and record.get("key") is None
@@ -193,9 +183,9 @@ UNICEDIT = ("key", "edit_subtask", "prompt_en", "prompt_cn", "src_image")
 
 FORMATS: dict[str, Format] = {
     "pico_banana": Format(_pico, methodcaller("text", "edit_type"), LINES),
-    "nano_consistent": Format(_listed("nano_consistent_150k", "instruction"), _stem, LINES),
+    "nano_consistent": Format(_held("nano_consistent_150k_{}", "instruction", "input_images", True), _stem, LINES),
     "unicedit": Format(_held("key", "prompt_en", "src_image"), methodcaller("text", "edit_subtask"), TABLES, UNICEDIT),
-    "imgedit": Format(_listed("imgedit", "prompt"), _stem, TABLES),
+    "imgedit": Format(_held("imgedit_{}", "prompt", "input_images", True), _stem, TABLES),
     "imgedit_grounded": Format(_grounded, lambda _: None, LISTS),
     "magicbrush": Format(_held("magicbrush_{}", "instruction", "input"), _optional_task, LISTS),
     "unicbench": Format(_held("key", "en", "image_path"), methodcaller("text", "subtask"), LINES),

@@ -1,14 +1,12 @@
 """Turns the published rows of a task's sources into raw pairs; every row is kept, refused with a reason, or counted.
 
 Threads read rows and fetch and check their images a little ahead. Rows are kept or refused in the order of the source,
-so that the same files give the same pairs.
-"""
+so that the same files give the same pairs."""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,7 +23,7 @@ from editjudge.engine.unfinished import Gap
 from editjudge.engine.workers import cores
 from editjudge.sources import formats
 from editjudge.sources.duplicates import Seen, perceptual_hash
-from editjudge.sources.formats import NAMES, TASK_OF, Draft, plain_name, task_of
+from editjudge.sources.formats import NAMES, Draft, plain_name, task_of
 from editjudge.sources.settings import PROBE, Filters, RawPairs, SourceSetting
 
 REFUSED = ("source", "file", "row", "reason", "detail")
@@ -47,8 +45,7 @@ class Plan(NamedTuple):
 def plan(values: dict[str, Any], task: str) -> Plan:
     """The plan of one task; without sources it is the probe set. Raises ParamsError that names the key.
 
-    A task of ours (`NAMES`) may have sources and not be run.
-    """
+    A task of ours (`NAMES`) may have sources and not be run."""
     setting = section(values, "raw_pairs", RawPairs)
     tasks, names = {**values["tasks"], **NAMES}, [PROBE, *formats.FORMATS]
     if unknown := [name for name in setting.sources if name not in tasks]:
@@ -77,84 +74,59 @@ class OtherTask(NamedTuple):
 Found: TypeAlias = Future[tuple[Draft, CheckedImage]] | OtherTask  # of a row; the future may raise RowError
 
 
-@dataclass
-class Intake:
-    """Where the rows of one source of a task are kept or refused, and how many were: rows = kept + refused + others."""
-
-    plan: Plan
-    name: str
-    keep: Callable[[Row], None]
-    refused: Refusals
-    rows: int = 0
-    kept: int = 0
-    other_task: int = 0
-    unmapped: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def source(self) -> SourceSetting:
-        return self.plan.sources[self.name]
-
-    def report(self) -> dict[str, Any]:
-        """The counts as metrics; of an unmapped name also whether `names.yaml` lists it as one."""
-        counts = {"rows": self.rows, "kept": self.kept, "other_task": self.other_task, **self.refused.report("rows")}
-        unmapped = [
-            {"name": name, "rows": n, "listed": plain_name(name) in TASK_OF}
-            for name, n in sorted(self.unmapped.items())
-        ]
-        return {"source": self.name, "format": self.source.format, **counts, "unmapped": unmapped}
-
-    def take(self, record: Record, found: Found, seen: Seen) -> None:
-        """Keeps, refuses or counts a row."""
-        self.rows += 1
-        if isinstance(found, OtherTask):
-            self._count_other(found.name)
-            return
-        try:
-            draft, picture = found.result()
-            key = plain(f"{self.plan.task}.{self.name}.{draft.key}", LONGEST_KEY)
-            seen.add(key, draft.instruction, picture.data, picture.hashed)
-        except RowError as error:
-            self.refused.add(error, {"source": self.name, "file": str(record.file), "row": record.number})
-            return
-        origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
-        row: Row = {"key": key, "task": self.plan.task, "instruction": draft.instruction, "image": picture.data}
-        row |= {"edit": draft.edit, "origin": draft.origin or origin, "regions": picture.regions, "source": self.name}
-        self.keep(row)
-        self.kept += 1
-
-    def _count_other(self, name: str | None) -> None:
-        if name is None or self.source.names is not None or task_of(name) is not None:
-            self.other_task += 1
-            return
-        is_known = name[:SHOWN] in self.unmapped or len(self.unmapped) < MOST_NAMES
-        self.unmapped[name[:SHOWN] if is_known else "(other names)"] += 1
-
-
 def collect(
     plan: Plan, probe: Callable[[], list[Row]], keep: Callable[[Row], None], refuse: Callable[[Row], None], work: Path
 ) -> dict[str, Any]:
     """All pairs of a task to `keep`, all refused rows to `refuse`; metrics/raw_pairs/<task>.json.
 
-    probe: makes the probe set's pairs. work: the folder of downloads. Raises TableError for a source that cannot be
-    read.
-    """
-    intakes = [Intake(plan, name, keep, Refusals(refuse)) for name in plan.sources]
-    downloads = Downloads(work / "downloads", plan.setting.downloads)
+    Of a source's rows some are kept, some refused, and others are of another task or of an upstream name without a task
+    of ours. probe: makes the probe set's pairs, all of which are kept: crops of few photos would not pass the filters.
+    work: the folder of downloads. Raises TableError for a source that cannot be read."""
+    downloads, reports = Downloads(work / "downloads", plan.setting.downloads), list[dict[str, Any]]()
     with Seen(plan.setting.filters.near_bits) as seen:
-        for intake in intakes:
-            if intake.source.format == PROBE:  # all are kept: crops of few photos would not pass the filters
-                for row in probe():
-                    keep(row | {"source": intake.name})
-                    intake.rows = intake.kept = intake.rows + 1
-                continue
-            rows = _rows(intake.source, plan, downloads)
-            for record, found in progress.bar(None, f"{plan.task} of {intake.name}", "row", rows):
-                intake.take(record, found, seen)
-                if intake.kept == intake.source.most:
+        for name, source in plan.sources.items():
+            counts, unmapped, refused = Counter(rows=0, kept=0, other_task=0), Counter[str](), Refusals(refuse)
+            for row in probe() if source.format == PROBE else ():
+                keep(row | {"source": name})
+                counts.update(("rows", "kept"))
+            rows = _rows(source, plan, downloads)
+            for record, found in progress.bar(None, f"{plan.task} of {name}", "row", rows):
+                counts["rows"] += 1
+                if isinstance(found, OtherTask):
+                    if found.name is None or source.names is not None or task_of(found.name) is not None:
+                        counts["other_task"] += 1
+                        continue
+                    is_known = found.name[:SHOWN] in unmapped or len(unmapped) < MOST_NAMES
+                    unmapped[found.name[:SHOWN] if is_known else "(other names)"] += 1
+                    continue
+                try:
+                    draft, picture = found.result()
+                    row = _row(plan.task, name, record, draft, picture, seen)
+                except RowError as error:
+                    refused.add(error, {"source": name, "file": str(record.file), "row": record.number})
+                    continue
+                keep(row)
+                counts["kept"] += 1
+                if counts["kept"] == source.most:
                     break
             rows.close()  # where `most` are kept, rows are still ahead
+            told = [
+                {"name": each, "rows": n, "listed": plain_name(each) in formats.TASK_OF}
+                for each, n in sorted(unmapped.items())
+            ]
+            about = {"source": name, "format": source.format, **counts, **refused.report("rows")}
+            reports.append(about | {"unmapped": told})
     downloads.close()
-    return {"records": sum(each.kept for each in intakes), "sources": [each.report() for each in intakes]}
+    return {"records": sum(each["kept"] for each in reports), "sources": reports}
+
+
+def _row(task: str, source: str, record: Record, draft: Draft, picture: CheckedImage, seen: Seen) -> Row:
+    """A pair that is kept. Raises RowError where it stands already."""
+    key = plain(f"{task}.{source}.{draft.key}", LONGEST_KEY)
+    seen.add(key, draft.instruction, picture.data, picture.hashed)
+    origin = draft.image if isinstance(draft.image, str) else f"{record.file}: row {record.number}"
+    row: Row = {"key": key, "task": task, "instruction": draft.instruction, "image": picture.data}
+    return row | {"edit": draft.edit, "origin": draft.origin or origin, "regions": picture.regions, "source": source}
 
 
 def gaps(report: Mapping[str, Any]) -> list[Gap]:
@@ -169,8 +141,7 @@ def gaps(report: Mapping[str, Any]) -> list[Gap]:
 def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask | None:
     """What the row is if it is not the task's; one without a name is, unless names were asked for.
 
-    A row whose name cannot be read is the task's, too, and is refused where it is built.
-    """
+    A row whose name cannot be read is the task's, too, and is refused where it is built."""
     try:
         name = formats.FORMATS[source.format].name(record)
     except RowError:
@@ -182,7 +153,9 @@ def _other_task(record: Record, source: SourceSetting, task: str) -> OtherTask |
 
 
 def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[tuple[Record, Found]]:
-    """The rows with their images, in order; no more than AHEAD a thread are in memory."""
+    """The rows of a published source with their images, in order; no more than AHEAD a thread are in memory."""
+    if source.format == PROBE:
+        return
     at_once, folder = plan.setting.downloads.at_once, source.folder()
     pool, waiting = ThreadPoolExecutor(at_once), deque[tuple[Record, Found]]()
 
@@ -209,8 +182,7 @@ def _rows(source: SourceSetting, plan: Plan, downloads: Downloads) -> Generator[
 def checked_image(draft: Draft, folder: Path, downloads: Downloads, filters: Filters) -> CheckedImage:
     """The image of a pair, its paths being in `folder`. Raises RowError where it cannot serve.
 
-    Many threads may call it; as many decode as there are cores.
-    """
+    Many threads may call it; as many decode as there are cores."""
     address = draft.image if isinstance(draft.image, str) and "://" in draft.image else None
     if address:
         data = downloads.fetch(address)

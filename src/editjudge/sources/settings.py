@@ -29,8 +29,7 @@ class SourceSetting:
     format: a name in `formats.FORMATS`, or probe. path: a file or folder. files: a glob in the folder; of a data set on
     disk, its split. images: the folder of image paths (`path` where not given). names: the upstream task names taken,
     whatever `names.yaml` says of them. instruction, image, key: the fields that hold them, where they are others.
-    most: rows kept at most.
-    """
+    most: rows kept at most."""
 
     format: Text
     path: FileName | None = None
@@ -67,8 +66,7 @@ class Filters:
     """What a pair of a published source must be. Lengths in characters, sides in pixels; all bounds are included.
 
     aspect_most: the long side over the short one. near_bits: how many of the 64 bits of their perceptual hashes may
-    differ where two images are taken for the same; -1: only equal bytes are.
-    """
+    differ where two images are taken for the same; -1: only equal bytes are."""
 
     instruction_least: Positive
     instruction_most: Positive
@@ -98,8 +96,7 @@ OfTask = Annotated[Mapping[Name, SourceSetting], Field(min_length=1)]
 class RawPairs:
     """Section `raw_pairs` of params.yaml. per_task, image_side, seed: of the probe set's pairs.
 
-    sources: by task, by name; a task without them has the probe set.
-    """
+    sources: by task, by name; a task without them has the probe set."""
 
     per_task: Positive
     image_side: Positive
@@ -115,8 +112,7 @@ class EmbedSetting:
 
     model: a folder or hub id, of backend qwen3_vl; model_dtype: of its weights; batch_size: pairs that a process embeds
     at a time. dtype: of the stored vectors. shard: pairs that are embedded and kept together. vectors: of backend
-    precomputed, a .npy file in the pool's order or a .parquet file with key and embedding.
-    """
+    precomputed, a .npy file in the pool's order or a .parquet file with key and embedding."""
 
     backend: Literal["embedded", "qwen3_vl", "precomputed"]
     model: ModelName
@@ -137,16 +133,13 @@ class FilterSetting:
     """Section `filter` of params.yaml.
 
     sample_num: pairs kept of each task. start: the first centre. seed: of start: seeded, and of the random choices.
-    random_draws: random choices that the coverage is compared with. device: auto takes a GPU where there is one and the
-    pool is large. quotas: source: the most pairs kept of it. already_selected: a .npy file of vectors that the choice
-    keeps away from, such as data/vectors/{task}.npy.
-    """
+    random_draws: random choices that the coverage is compared with. quotas: source: the most pairs kept of it.
+    already_selected: a .npy file of vectors that the choice keeps away from, such as data/vectors/{task}.npy."""
 
     sample_num: Positive
     start: Literal["first", "farthest_from_mean", "seeded"]
     seed: Count
     random_draws: Positive = 5
-    device: Annotated[Text, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     quotas: Annotated[Mapping[Text, Count], BeforeValidator(_named)] = field(default_factory=dict)
     already_selected: Text | None = None
 
@@ -156,8 +149,7 @@ class ProbeBenchSetting:
     """Section `probe_bench`.
 
     amounts: the damage that each kind of embedded editor aims at, mean ΔE. They have their own default, and are not
-    those of `editors`, so that a new editing model does not move the benchmark.
-    """
+    those of `editors`, so that a new editing model does not move the benchmark."""
 
     per_task: Positive
     least_gap: Amount

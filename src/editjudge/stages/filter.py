@@ -13,7 +13,7 @@ from editjudge.core import params, records, schemas
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import section
-from editjudge.sources.selection.coreset import Coverage, coverage, k_center_greedy, products_for, random_coverage
+from editjudge.sources.selection.coreset import Coverage, coverage, k_center_greedy, random_coverage
 from editjudge.sources.selection.embedders import open_vectors
 from editjudge.sources.settings import FilterSetting
 
@@ -37,7 +37,6 @@ def choose(
             already_selected=selected,
             sources=sources,
             quotas=dict(setting.quotas),
-            products=products_for(setting.device, 2.0 * embeddings.size * wanted),
             what=f"choosing of {task}",
         )
     except ValueError as error:
@@ -45,15 +44,15 @@ def choose(
 
 
 def already_selected(setting: FilterSetting, task: str) -> np.ndarray | None:
-    """The vectors (m, d) or rows (m,) to keep away from, where a file of them is given. Raises ParamsError."""
+    """The vectors (m, d) to keep away from, where a file of them is given. Raises ParamsError."""
     if not setting.already_selected:
         return None
     try:
         found = open_vectors(Path(setting.already_selected.replace("{task}", task)))
     except ValueError as error:
         raise params.ParamsError(f"filter.already_selected: {error}") from error
-    if found.ndim not in (1, 2):
-        raise params.ParamsError(f"filter.already_selected must hold vectors or rows, not an array of {found.shape}")
+    if found.ndim != 2:
+        raise params.ParamsError(f"filter.already_selected must hold vectors (m, d), not an array of {found.shape}")
     return found
 
 

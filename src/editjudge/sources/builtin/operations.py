@@ -30,13 +30,25 @@ def recolour(source: np.ndarray, mask: np.ndarray, colour: str) -> np.ndarray:
 
 def change_material(source: np.ndarray, mask: np.ndarray, material: str, seed: int) -> np.ndarray:
     """The object in another surface: a procedural texture, shaded by the object's own light."""
-    height, width = mask.shape
-    texture = _texture(material, height, width, np.random.default_rng(seed))
-    lab = images.to_lab(source)
-    shade = cv2.GaussianBlur(lab[..., 0], (0, 0), 3)
+    (height, width), rng = mask.shape, np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    lab = np.empty((height, width, 3), np.float32)
+    if material == "wood":
+        rings = np.sin((y + 6 * images.smooth_noise(height, width, 9, rng)) / 2.6)
+        lab[:] = np.stack([48 + 9 * rings, 14 + 2 * rings, 30 + 3 * rings], -1)
+    elif material == "marble":
+        vein = np.abs(images.smooth_noise(height, width, 7, rng)) < 0.16
+        lab[:] = np.stack([86 - 34 * vein, 0 * x, 2 + 0 * x], -1)
+    elif material == "gold":
+        gloss = images.smooth_noise(height, width, 5, rng)
+        lab[:] = np.stack([66 + 13 * gloss, 8 + 0 * x, 58 + 6 * gloss], -1)
+    else:
+        check = (np.floor(x / 6) + np.floor(y / 6)) % 2
+        lab[:] = np.stack([36 + 38 * check, 46 - 40 * check, 22 - 18 * check], -1)
+    shade = cv2.GaussianBlur(images.to_lab(source)[..., 0], (0, 0), 3)
     shade = shade - shade[mask].mean() if mask.any() else shade
-    texture[..., 0] = (texture[..., 0] + 0.7 * shade).clip(3, 97)
-    return _inside(mask, images.from_lab(texture), source)
+    lab[..., 0] = (lab[..., 0] + 0.7 * shade).clip(3, 97)
+    return _inside(mask, images.from_lab(lab), source)
 
 
 def remove(source: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -62,17 +74,14 @@ def resized_mask(mask: np.ndarray, factor: float) -> np.ndarray:
 
 def add(source: np.ndarray, box: regions.Box, donor: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """The donor's object, (h, w, 3) with its mask (h, w), fitted into the box and pasted."""
-    place = np.zeros(source.shape, np.uint8)
-    size = (box[2] - box[0], box[3] - box[1])
-    place[box[1] : box[3], box[0] : box[2]] = cv2.resize(donor, size, interpolation=cv2.INTER_AREA)
+    place, (x0, y0, x1, y1) = np.zeros(source.shape, np.uint8), box
+    place[y0:y1, x0:x1] = cv2.resize(donor, (x1 - x0, y1 - y0), interpolation=cv2.INTER_AREA)
     return _inside(added_mask(source.shape[:2], box, alpha), place, source)
 
 
 def added_mask(shape: tuple[int, int], box: regions.Box, alpha: np.ndarray) -> np.ndarray:
-    mask = np.zeros(shape, bool)
-    size = (box[2] - box[0], box[3] - box[1])
-    scaled = cv2.resize(alpha.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
-    mask[box[1] : box[3], box[0] : box[2]] = scaled.astype(bool)
+    mask, (x0, y0, x1, y1) = np.zeros(shape, bool), box
+    mask[y0:y1, x0:x1] = cv2.resize(alpha.astype(np.uint8), (x1 - x0, y1 - y0), interpolation=cv2.INTER_NEAREST)
     return mask
 
 
@@ -87,8 +96,24 @@ def donor(photo: str, region: str) -> tuple[np.ndarray, np.ndarray]:
 
 def replace_background(source: np.ndarray, mask: np.ndarray, background: str, seed: int) -> np.ndarray:
     """Everything but the object replaced by a painted background (or by one of the plain colours)."""
-    height, width = mask.shape
-    return _inside(~mask, _background(background, height, width, np.random.default_rng(seed)), source)
+    (height, width), rng = mask.shape, np.random.default_rng(seed)
+    down = np.linspace(0, 1, height, dtype=np.float32)[:, None] * np.ones((1, width), np.float32)
+    noise = images.smooth_noise(height, width, 6, rng)
+    if background == "a sunset sky":
+        lab = np.stack([38 + 38 * down + 2 * noise, 34 + 8 * down, -12 + 66 * down], -1)
+    elif background == "a starry night sky":
+        stars = rng.random((height, width)) > 0.996
+        lab = np.stack([9 + 6 * down + 70 * stars, 6 + 0 * down, -24 + 8 * down], -1)
+    elif background == "a green meadow":
+        blades = images.smooth_noise(height, width, 1.2, rng)
+        lab = np.stack([50 + 10 * blades, -36 + 4 * blades, 38 + 0 * down], -1)
+    else:
+        level, rough = (
+            {"white": 98, "black": 4}.get(background, 62),
+            2 if background == "a plain grey studio wall" else 0,
+        )
+        lab = np.stack([level + rough * noise, 0 * down, 0 * down], -1)
+    return _inside(~mask, images.from_lab(lab), source)
 
 
 def tone(source: np.ndarray, style: str) -> np.ndarray:
@@ -118,40 +143,3 @@ def _scaling(mask: np.ndarray, factor: float) -> np.ndarray:
     x0, y0, x1, y1 = regions.mask_box(mask)
     cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
     return np.array([[factor, 0, cx * (1 - factor)], [0, factor, cy * (1 - factor)]])
-
-
-def _texture(material: str, height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """A painted surface in CIELAB, float32, (H, W, 3)."""
-    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
-    lab = np.empty((height, width, 3), np.float32)
-    if material == "wood":
-        rings = np.sin((y + 6 * images.smooth_noise(height, width, 9, rng)) / 2.6)
-        lab[:] = np.stack([48 + 9 * rings, 14 + 2 * rings, 30 + 3 * rings], -1)
-    elif material == "marble":
-        vein = np.abs(images.smooth_noise(height, width, 7, rng)) < 0.16
-        lab[:] = np.stack([86 - 34 * vein, 0 * x, 2 + 0 * x], -1)
-    elif material == "gold":
-        gloss = images.smooth_noise(height, width, 5, rng)
-        lab[:] = np.stack([66 + 13 * gloss, 8 + 0 * x, 58 + 6 * gloss], -1)
-    else:
-        check = (np.floor(x / 6) + np.floor(y / 6)) % 2
-        lab[:] = np.stack([36 + 38 * check, 46 - 40 * check, 22 - 18 * check], -1)
-    return lab
-
-
-def _background(name: str, height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """A painted background, RGB, uint8, (H, W, 3)."""
-    down = np.linspace(0, 1, height, dtype=np.float32)[:, None] * np.ones((1, width), np.float32)
-    noise = images.smooth_noise(height, width, 6, rng)
-    if name == "a sunset sky":
-        lab = np.stack([38 + 38 * down + 2 * noise, 34 + 8 * down, -12 + 66 * down], -1)
-    elif name == "a starry night sky":
-        stars = rng.random((height, width)) > 0.996
-        lab = np.stack([9 + 6 * down + 70 * stars, 6 + 0 * down, -24 + 8 * down], -1)
-    elif name == "a green meadow":
-        blades = images.smooth_noise(height, width, 1.2, rng)
-        lab = np.stack([50 + 10 * blades, -36 + 4 * blades, 38 + 0 * down], -1)
-    else:
-        level, rough = {"white": 98, "black": 4}.get(name, 62), 2 if name == "a plain grey studio wall" else 0
-        lab = np.stack([level + rough * noise, 0 * down, 0 * down], -1)
-    return images.from_lab(lab)

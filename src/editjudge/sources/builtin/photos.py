@@ -1,7 +1,6 @@
 """The real photographs of the probe set, and the regions and free places that are drawn in them by hand.
 
-The photographs lie inside installed packages; nothing is downloaded or copied.
-"""
+The photographs lie inside installed packages; nothing is downloaded or copied."""
 
 import functools
 import importlib.util

@@ -50,8 +50,7 @@ def make_pairs(task: str, role: str, count: int, side: int, seed: int) -> list[R
     """`count` raw pairs of one task from the photos of a role ("train", "benchmark"), keys `<task>-<role>-<number>`.
 
     Photos take turns, so that each gives about as many. The same arguments give the same pairs, and each pair depends
-    on its own number alone. Raises ValueError for an unknown task.
-    """
+    on its own number alone. Raises ValueError for an unknown task."""
     if task not in EDITS:
         raise ValueError(f"the probe set has no task {task!r}; it has {', '.join(EDITS)}")
     names = [name for name in sorted(photos.ROLES[role]) if _subjects(task, name)]

@@ -10,7 +10,7 @@ hand and compared with every centre.
 Cosines are float64, of the entries as they are stored, so that a choice does not hang on how rows are put into blocks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -25,10 +25,8 @@ TIE = 1e-12  # cosines this close are equal: a product of unit vectors is right 
 BLOCK = 1 << 18  # entries of float64 of a block of rows and of its products, 2 MB; each core has one
 FRONT = 1 << 18  # entries of the front, 2 MB
 DONE = np.iinfo(np.int32).max
-LARGE = 1e13  # operations from which a GPU is worth the seconds that importing torch takes
 
 Start = Literal["first", "farthest_from_mean", "seeded"]
-Products = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def k_center_greedy(
@@ -40,7 +38,6 @@ def k_center_greedy(
     already_selected: np.ndarray | None = None,
     sources: Sequence[str | None] | None = None,
     quotas: Mapping[str, int] | None = None,
-    products: Products | None = None,
     what: str | None = None,
 ) -> np.ndarray:
     """The greedy 2-approximation of the k-center problem: each choice is the row farthest from those chosen before.
@@ -49,33 +46,35 @@ def k_center_greedy(
     embeddings: (N, d) float16, float32 or float64, of any length and sign; a memory map is read in blocks.
     n: rows wanted; all that may be chosen are, in order of choice, where n is larger.
     start: "first" is the first row; "farthest_from_mean" the row with the largest cosine distance to the mean of the
-    normalised rows; "seeded" a row drawn by `seed`. Where rows are already selected, the first choice is the farthest
-    from them instead.
-    already_selected: integers (m,), rows of `embeddings`, which are not chosen again; or vectors (m, d) from elsewhere.
+    normalised rows; "seeded" a row drawn by `seed`. Where vectors are already selected, the first choice is the
+    farthest from them instead.
+    already_selected: vectors (m, d) from elsewhere, of any length.
     sources, quotas: a label for each row, and at most how many rows of a label are chosen; labels without one are free.
-    products: `largest_products` of this module, or one on another device. what: names a progress bar with time left.
-    Ties, cosines that differ by less than 1e-12, go to the lowest index.
+    what: names a progress bar with time left. Ties, cosines that differ by less than 1e-12, go to the lowest index.
     Memory: a few blocks of 2 MB a core, n + m vectors in float64, and three numbers a row.
 
     Raises ValueError for a matrix that is not 2-D or has no entries, a row that is zero or not finite (the first such
     row is named), what is already selected and does not fit, and where no row may be chosen.
-    Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985) 293-306.
-    """
+    Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985) 293-306."""
     scale, count = 1.0 / lengths(embeddings), cores()
-    known, vectors = _already(already_selected, embeddings)
+    vectors = np.empty((0, embeddings.shape[1])) if already_selected is None else np.asarray(already_selected)
+    if vectors.shape[1:] != embeddings.shape[1:]:
+        raise ValueError(f"already selected vectors {vectors.shape} do not fit embeddings {embeddings.shape}")
+    try:
+        vectors = vectors / lengths(vectors)[:, None] if len(vectors) else vectors
+    except ValueError as error:
+        raise ValueError(f"already selected: {error}") from error
     # Of each row its source, of each source how many of its rows may still be chosen.
     labels = sources if quotas and sources is not None else [None] * len(embeddings)
     source, names = pd.factorize(np.array(labels, object), use_na_sentinel=False)
     room = np.array([(quotas or {}).get(name, len(embeddings)) for name in names], np.int64)
-    is_open = np.ones(len(embeddings), bool)
-    is_open[known] = False
-    n = min(n, int(np.minimum(np.bincount(source[is_open], minlength=len(room)), room).sum()))
+    n = min(n, int(np.minimum(np.bincount(source), room).sum()))
     if not n:
-        raise ValueError("no row may be chosen: all are already selected or have a quota of 0")
+        raise ValueError("no row may be chosen: every source has a quota of 0")
     # A block a core, and BLAS on one: two threads that share a product wait for each other where a core is taken.
     with ThreadPoolExecutor(count) as threads, threadpool_limits(1, "blas"):
-        search = _Search(embeddings, scale, len(vectors) + n, products or largest_products, threads)
-        search.drop(np.flatnonzero(~is_open | (room[source] == 0)))
+        search = _Search(embeddings, scale, len(vectors) + n, threads)
+        search.drop(np.flatnonzero(room[source] == 0))
         search.add(vectors)
         chosen = np.empty(n, np.int64)
         for place in range(n) if what is None else progress(range(n), n, what):
@@ -92,31 +91,10 @@ def largest_products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return (rows.astype(np.float64) @ centres.T).max(axis=1)
 
 
-def products_for(device: str, operations: float) -> Products:
-    """The products for a search of at most so many operations (2 N d n).
-
-    device: "auto" is a GPU where there is one and the search is large; "cpu" numpy; else one of torch's, like "cuda:1".
-    """
-    if device == "cpu" or (device == "auto" and operations < LARGE):
-        return largest_products
-    import torch
-
-    if device == "auto" and not torch.cuda.is_available():
-        return largest_products
-    where = torch.device("cuda" if device == "auto" else device)
-
-    def products(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-        block = torch.from_numpy(np.ascontiguousarray(rows)).to(where).double()
-        return (block @ torch.from_numpy(centres).to(where).T).amax(dim=1).cpu().numpy()
-
-    return products
-
-
 def lengths(embeddings: np.ndarray) -> np.ndarray:
     """The rows' lengths, (N,) float64. Raises ValueError as `k_center_greedy` for the matrix and its rows.
 
-    A row whose squared length leaves the range of float64 (entries of 1e-162 or 1e154) counts as zero or not finite.
-    """
+    A row whose squared length leaves the range of float64 (entries of 1e-162 or 1e154) counts as zero or not finite."""
     if embeddings.ndim != 2 or embeddings.size == 0:
         raise ValueError(f"embeddings must be a matrix (N, d) with entries, not of shape {embeddings.shape}")
     found = np.empty(len(embeddings))
@@ -141,11 +119,10 @@ class _Search:
 
     nearest: (N,) cosine to the nearest of the first `seen` centres, a lower bound of that to the nearest of all; inf
     for a row that is out. front: the rows whose bounds are lowest, all compared with every centre; no other row's bound
-    is below `bound`.
-    """
+    is below `bound`."""
 
-    def __init__(self, rows: np.ndarray, scale: np.ndarray, most: int, products: Products, threads: Executor) -> None:
-        self.rows, self.scale, self.products, self.threads = np.asarray(rows), scale, products, threads
+    def __init__(self, rows: np.ndarray, scale: np.ndarray, most: int, threads: Executor) -> None:
+        self.rows, self.scale, self.threads = np.asarray(rows), scale, threads
         self.nearest = np.full(len(rows), -2.0)
         self.seen = np.zeros(len(rows), np.int32)
         self.centres = np.empty((most, rows.shape[1]))
@@ -216,28 +193,7 @@ class _Search:
 
     def _products(self, rows: np.ndarray) -> np.ndarray:
         """The largest product of each row with the centres that the first of them has not seen."""
-        return self.products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
-
-
-def _already(selected: np.ndarray | None, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is already selected: rows of the matrix (k,) int64, and unit vectors (m, d) float64."""
-    none = np.empty(0, np.int64), np.empty((0, *embeddings.shape[1:]))
-    if selected is None or not len(selected):
-        return none
-    selected = np.asarray(selected)
-    if selected.ndim == 1 and np.issubdtype(selected.dtype, np.integer):
-        rows = np.unique(selected)
-        if rows[0] < 0 or rows[-1] >= len(embeddings):
-            raise ValueError(f"already selected rows must lie in 0..{len(embeddings) - 1}, not {rows[0]}..{rows[-1]}")
-        vectors, known = embeddings[rows], rows
-    else:
-        vectors, known = selected, none[0]
-        if selected.shape[1:] != embeddings.shape[1:]:
-            raise ValueError(f"already selected vectors {selected.shape} do not fit embeddings {embeddings.shape}")
-    try:
-        return known, vectors / lengths(vectors)[:, None]
-    except ValueError as error:
-        raise ValueError(f"already selected: {error}") from error
+        return largest_products(self.rows[rows], self.centres[self.seen[rows[0]] : self.count])
 
 
 def _first_choice(search: _Search, start: Start, seed: int) -> int:
@@ -251,7 +207,7 @@ def _first_choice(search: _Search, start: Start, seed: int) -> int:
     mean = np.zeros(search.rows.shape[1])
     for part in parts:
         mean += search.scale[part] @ search.rows[part].astype(np.float64) / len(left)
-    cosines = np.concatenate([search.products(search.rows[part], mean[None]) for part in parts]) * search.scale
+    cosines = np.concatenate([largest_products(search.rows[part], mean[None]) for part in parts]) * search.scale
     cosines[~left] = np.inf
     return int(np.argmax(cosines <= cosines.min() + TIE))
 
@@ -260,8 +216,7 @@ class Coverage(NamedTuple):
     """Of the first 1 to n choices: two vectors (n,) float64, cosine distances in 0..2, never increasing.
 
     radii: the covering radius, the largest distance of any row to its nearest choice; means: the mean distance. Lower
-    is better covered.
-    """
+    is better covered."""
 
     radii: np.ndarray
     means: np.ndarray
@@ -271,8 +226,7 @@ def coverage(embeddings: np.ndarray, indices: np.ndarray) -> Coverage:
     """The coverage of all N rows by the chosen ones, `indices` (n,) in order of choice.
 
     embeddings: (N, d) as `k_center_greedy` takes them, read in blocks; 2 N d n operations in float64.
-    Raises ValueError for rows that are zero or not finite.
-    """
+    Raises ValueError for rows that are zero or not finite."""
     scale = 1.0 / lengths(embeddings)
     centres = embeddings[indices] * scale[indices, None]
     lowest, total = np.full(len(indices), np.inf), np.zeros(len(indices))

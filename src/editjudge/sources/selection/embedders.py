@@ -2,8 +2,7 @@
 
 The embedded one needs no download: MiniLM for the text, colours and gradients for the image. Each of MODELS is a
 function of the settings that returns the function of the rows, so that a model is loaded once, and a missing one is an
-error before any work.
-"""
+error before any work."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -72,8 +71,7 @@ def precomputed(path: Path, rows: int) -> Embed:
     Parquet: columns key and embedding (a list of floats), held in memory. .npy: (rows, d) floats, read as a memory map;
     the function that is returned then takes the pool's rows in their order.
     Raises FileError, which names the file and the row or key, for another form, a key that is missing or stands twice,
-    vectors of different lengths, and values that are not finite.
-    """
+    vectors of different lengths, and values that are not finite."""
     if not path.is_file():
         raise FileError(f"embed.vectors: no file {path}")
     if path.suffix == ".parquet":

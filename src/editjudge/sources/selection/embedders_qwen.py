@@ -31,8 +31,7 @@ class Qwen3VLEmbedder:
     def __init__(self, model: str, dtype: str, batch_size: int) -> None:
         """`model`: a local folder or a hub id. dtype: torch's name of it.
 
-        Raises ParamsError where there is no such model, FileError for another kind of model.
-        """
+        Raises ParamsError where there is no such model, FileError for another kind of model."""
         folder = hub.find("embed.model", model, hub.CHECKPOINT, "Qwen/Qwen3-VL-Embedding-8B")
         if not (folder / "modules.json").is_file():
             raise FileNotFoundError(f"embed.model: {model} has no modules.json: not a sentence-transformers model")
@@ -60,8 +59,7 @@ class Qwen3VLEmbedder:
     def embed(self, rgbs: Sequence[np.ndarray], instructions: Sequence[str]) -> np.ndarray:
         """RGB images, uint8, (H, W, 3), and instructions to unit-norm rows, float32, (n, d).
 
-        The library sorts a call's inputs by length into batches, so that little is padded.
-        """
+        The library sorts a call's inputs by length into batches, so that little is padded."""
         pairs = [{"image": Image.fromarray(rgb), "text": text} for rgb, text in zip(rgbs, instructions, strict=True)]
         vectors = self.model.encode(
             pairs,
