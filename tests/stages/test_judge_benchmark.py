@@ -82,16 +82,12 @@ def test_tuples_count_as_a_whole_and_circles_are_seen() -> None:
     assert result["psychometric"] is None
 
 
-def test_a_failed_pair_breaks_its_tuple() -> None:
+def test_a_pair_that_failed_or_has_no_verdict_of_people_breaks_its_tuple() -> None:
     items = tuple_items()
-    items[2] = replace(items[2], failed="no image", source=b"", a=b"", b=b"")
-    result = reported(items, [A, A, None, A, A, A])
+    failed = replace(items[2], failed="no image", source=b"", a=b"", b=b"")
+    result = reported([*items[:2], failed, *items[3:]], [A, A, None, A, A, A])
     assert (result["tuples"]["correct"], result["tuples"]["unscored"]) == (1, 1)
     assert result["transitivity"]["unscored"] == 1
-
-
-def test_a_pair_without_peoples_verdict_breaks_its_tuple() -> None:
-    items = tuple_items()
     items[2] = replace(items[2], failed="field ranking: '?'", verdict=None, source=b"", a=b"", b=b"")
     items.append(replace(items[2], key="z", group="z"))
     result = reported(items, [A, A, None, A, A, A, None])
@@ -198,14 +194,8 @@ def test_the_stage_writes_verdicts_metrics_and_plot_data(repository: Path) -> No
 
 def test_a_judge_without_its_key_ends_the_stage_before_any_work(repository: Path) -> None:
     values = yaml.safe_load((repository / "params.yaml").read_text())
-    values["judges"]["gpt"] = {
-        "backend": "endpoint",
-        "arena": False,
-        "base_url": "http://127.0.0.1:9/v1",
-        "model": "m",
-        "rule": "probability",
-        "api_key_env": "NO_SUCH_KEY",
-    }
+    gpt = {"backend": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "m", "rule": "probability"}
+    values["judges"]["gpt"] = gpt | {"api_key_env": "NO_SUCH_KEY"}
     (repository / "params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit, match="set the environment variable NO_SUCH_KEY"):
         stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
@@ -228,10 +218,6 @@ def run(repository: Path, share: float, **judges: dict) -> dict:
     values |= {"judges": judges, "unfinished": {"judge_benchmark": share}}
     (repository / "params.yaml").write_text(yaml.safe_dump(values))
     stage(judge_benchmark.__doc__, judge_benchmark.run, "benchmark")
-    return metrics_of(repository)
-
-
-def metrics_of(repository: Path) -> dict:
     return records.read_details(repository / "metrics/benchmarks/small.json")
 
 
@@ -245,14 +231,10 @@ def test_a_spent_budget_is_unfinished_and_not_a_low_accuracy(repository: Path, c
     with chat_server() as server:
         gpt = setting(server.url, prompt="decision", max_in_flight=1)
         few = gpt | {"budget": {"questions": 4}}
-        words = (
-            r"2 of 6 answers of judges\.gpt are missing \(budget: 2\)\. What is finished is kept\. To go on, run `dvc "
-        )
-        with pytest.raises(
-            SystemExit, match=rf"^judge_benchmark: {words}repro` again, with more judges\.gpt\.budget, or"
-        ):
+        words = r"2 of 6 answers of judges\.gpt are missing \(budget: 2\)\..* again, with more judges\.gpt\.budget, or"
+        with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
             run(repository, 0.05, gpt=few)
-        found = metrics_of(repository)
+        found = records.read_details(repository / "metrics/benchmarks/small.json")
         assert headline(found, "gpt") == (None, 1)
         assert "gpt said nothing on 1 of 3 rows: " in capfd.readouterr().err
         assert headline(run(repository, 1.0, gpt=few), "gpt") == (None, 1), "as the user wants it, and no figure of it"
@@ -269,7 +251,7 @@ def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
     words = r"no judge has a verdict on any row of small; the first: .*the question says no regions to measure"
     with pytest.raises(SystemExit, match=f"^judge_benchmark: {words}"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
-    assert headline(metrics_of(repository), "measures") == (None, 3)
+    assert headline(records.read_details(repository / "metrics/benchmarks/small.json"), "measures") == (None, 3)
     first = (repository / "plots/accuracy/small.csv").read_text().splitlines()[1]
     assert first == "measures,all,,,,3,0", "unscored is not an accuracy of zero"
     head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
@@ -278,24 +260,6 @@ def test_a_benchmark_without_a_verdict_ends_the_stage(repository: Path) -> None:
     (repository / "params.yaml").write_text(yaml.safe_dump(values | {"benchmarks": given}))
     with pytest.raises(SystemExit, match=r"^judge_benchmark: benchmarks\.small: no row can be used; .*image"):
         run(repository, 1.0, measures={"backend": "measures", "rule": "agreement"})
-
-
-def test_clusters_are_those_of_the_items_and_widen_every_interval() -> None:
-    """480 questions on 4 photos, or on their own."""
-    right = np.random.default_rng(1).random(480) < np.repeat([0.95, 0.6, 0.85, 0.5], 120)
-    items = [item(f"k{n}", cluster=f"photo{n // 120}") for n in range(480)]
-    winners = [A if ok else B for ok in right]
-    few, many = reported(items, winners), reported([replace(i, cluster=i.key) for i in items], winners)
-    assert (few["accuracy"]["clusters"], many["accuracy"]["clusters"]) == (4, 480)
-    widths = [each["accuracy"]["high"] - each["accuracy"]["low"] for each in (few, many)]
-    assert widths[0] > 3 * widths[1]
-    answers = [answer(i.key, w, OTHER[w]) for i, w in zip(items, winners, strict=True)]
-    rows = judge_benchmark.to_verdicts("j", items, answers)
-    both = {"j": rows, "known": [row | {"winner": A} for row in rows]}
-    [compared] = judge_benchmark.summary("b", {"form": "vcreward"}, items, both, {})["between_judges"]
-    difference = compared["pairs"][0]["difference"]
-    assert difference["p"] == 2 / 16
-    assert difference["high"] - difference["low"] > 0.3
 
 
 def test_every_interval_of_a_judge_is_of_whole_photos() -> None:

@@ -11,7 +11,6 @@ import yaml
 
 from editjudge.core import images, params, records
 from editjudge.stages import learning_curve
-from editjudge.statistics import clustered
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,14 +63,6 @@ def test_a_judge_learns_what_the_labels_say(project: Path) -> None:
     assert float(trained["gain"]) == pytest.approx(float(trained["accuracy"]) - float(base["accuracy"]), abs=1e-5)
     (swapped,) = learning_curve.rows(params.load(), (1.0,), True)
     assert swapped["accuracy"] < 0.1
-
-
-def test_an_accuracy_has_the_interval_that_benchmarks_give_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, photos = [True] * 9 + [False] * 3, [str(n % 3) for n in range(12)]
-    monkeypatch.setattr(learning_curve, "right_answers", lambda *_: (right, photos))
-    (base,) = learning_curve.rows(params.load(), (0.0,), False)
-    share = clustered.share(right, photos)
-    assert (base["accuracy"], base["low"], base["high"]) == (share.value, share.low, share.high)
 
 
 def test_a_smaller_part_lies_in_a_larger_one(project: Path) -> None:

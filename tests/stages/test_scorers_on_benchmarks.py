@@ -54,20 +54,6 @@ def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     return table(folder, rows)
 
 
-def genai(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    rows = []
-    for left, right, vote in (
-        ("good", "worst", "leftvote"),
-        ("poor", "fair", "rightvote"),
-        ("good", "broken", "leftvote"),
-    ):
-        row = {"source_prompt": "a photo", "target_prompt": "a grainy photo", "instruct_prompt": "Make it grainy."}
-        row |= {"left_model": left, "right_model": right, "vote_type": vote, "source_image": image(pictures, "source")}
-        outputs = {"left_output_image": image(pictures, left), "right_output_image": image(pictures, right)}
-        rows.append(row | outputs)
-    return table(folder, rows)
-
-
 def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     """Two prompts, four models; one image of the second prompt is broken."""
     people = {"good": "[1, 1]", "fair": "[1, 0.5]", "poor": "[0.5, 0.5]", "worst": "[0, 0]"}
@@ -82,19 +68,6 @@ def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     told = {sample: {"instruction": "Make it grainy."} for sample in ("s1.jpg", "s2.jpg")}
     (folder / "dataset_lookup.json").write_text(json.dumps(told))
     return {"path": str(folder)}
-
-
-def aurora_pairs(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    for name, data in pictures.items():
-        save(folder / f"{name}.png", data)
-    pair = {"input": "source.png", "prompt": "Make it grainy.", "task": "kubric"}
-    sides = [("good", "poor"), ("worst", "fair"), ("good", "broken")]
-    rows = [
-        pair | {"gens": [f"{a}.png", f"{b}.png"], "models": [a, b], "winner": "fair" if b == "fair" else "good"}
-        for a, b in sides
-    ]
-    (folder / "pairs.json").write_text(json.dumps(rows))
-    return {"path": str(folder / "pairs.json")}
 
 
 def aurora_points(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
@@ -129,9 +102,7 @@ def table(folder: Path, rows: list[dict]) -> dict[str, Any]:
     ("form", "write", "broken"),
     [
         ("editreward", editreward, 1),
-        ("genai", genai, 1),
         ("imagenhub", imagenhub, 3),
-        ("aurora", aurora_pairs, 1),
         ("aurora", aurora_points, 4),
     ],
 )

@@ -12,14 +12,13 @@ import suite_files
 from chat_client import Server, chat_server
 from suite_files import reply
 
-from editjudge.core import images, params, records
+from editjudge.core import images, records
 from editjudge.core.params import ParamsError
 from editjudge.core.tables import TableError
 from editjudge.editors import making
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.stages import candidates, import_gallery, rate, suite
 
-ROOT = Path(__file__).parents[2]
 GREY = {"kind": "leaky", "amount": 2.0, "seed": 1}
 REPLIES = {
     "edit 1": [reply(5, 4, 3)],
@@ -208,11 +207,3 @@ def test_a_suite_without_a_case_or_a_rater_is_told(work: Path, server: Server) -
     with pytest.raises(TableError, match=r"data/refused/suites/s\.csv says why"):
         suite.run("s")
     assert "image missing" in Path("data/refused/suites/s.csv").read_text()
-
-
-def test_the_committed_suites_are_read() -> None:
-    from editjudge.benchmarks.suites.forms import SuiteSetting
-    from editjudge.core.settings import read
-
-    for name, given in params.load(ROOT / "params.yaml")["suites"].items():
-        read(f"suites.{name}", SuiteSetting, given)

@@ -24,16 +24,16 @@ from editjudge.training.samples import image_names
 from editjudge.training.trainer import Trained
 
 ROOT = Path(__file__).parents[2]
-SMALL = {
-    "lora_rank": 4,
-    "lora_alpha": 8,
-    "lora_dropout": 0.1,
-    "learning_rate": 1e-3,
-    "max_steps": 12,
+SMALL = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.1, "learning_rate": 1e-3, "max_steps": 12}
+SMALL |= {
     "batch_size": 4,
     "global_batch": 4,
+    "log_every": 1,
+    "eval_every": 5,
+    "save_every": 2,
+    "held_out_share": 0.2,
+    "test_share": 0.1,
 }
-SMALL |= {"log_every": 1, "eval_every": 5, "save_every": 2, "held_out_share": 0.2, "test_share": 0.1}
 OUTPUTS = ["models/adapter/adapter_model.safetensors", "models/adapter/adapter_config.json", "plots/train_loss.csv"]
 OUTPUTS += ["plots/train_eval.csv", "metrics/train_judge.json"]
 VALUES = params.load(ROOT / "params.yaml")
@@ -218,26 +218,21 @@ def test_a_changed_training_has_another_name(tmp_path: Path):
     setting, files = VALUES["train_judge"], [tmp_path / "pairs", tmp_path / "images"]
     for file in files:
         file.write_text("a")
-    name = runs.fingerprint(setting, 1, files, "editjudge.stages.train_judge")
-    same = setting | {"save_every": 20, "keep_checkpoints": 5, "launch": {"port": 1}}
-    assert runs.fingerprint(same, 1, files, "editjudge.stages.train_judge") == name
-    names = {
-        name,
-        runs.fingerprint(setting | {"learning_rate": 1.0}, 1, files, "editjudge.stages.train_judge"),
-        runs.fingerprint(setting, 2, files, "editjudge.stages.train_judge"),
-        runs.fingerprint(setting, 1, files[:1], "editjudge.stages.train_judge"),
-    }
+
+    def named(processes: int = 1, count: int = 2, **changes: object) -> str:
+        return runs.fingerprint(setting | changes, processes, files[:count], "editjudge.stages.train_judge")
+
+    name = named()
+    assert named(save_every=20, keep_checkpoints=5, launch={"port": 1}) == name
+    names = {name, named(learning_rate=1.0), named(processes=2), named(count=1)}
     files[1].write_text("b")
-    names.add(runs.fingerprint(setting, 1, files, "editjudge.stages.train_judge"))
-    assert len(names) == 5
+    assert len(names | {named()}) == 5
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"save_every": 5, "log_every": 2}, "multiple"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints"),
-        ({"held_out_share": 1.0}, "held_out_share"),
         ({"min_pixels": 9000, "max_pixels": 100}, "max_pixels"),
         ({"launch": {"processes": -1}}, "processes"),
         ({"deepspeed": "zero1"}, "zero1"),

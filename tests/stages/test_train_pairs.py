@@ -160,6 +160,13 @@ def test_the_side_that_a_verdict_stands_on_does_not_change_who_won(winners: list
     assert counts == counts_again
 
 
+def judged_row(key: str, task: str) -> dict:
+    """A row of pair_verdicts, as a judge that prefers b gives it."""
+    said = dict.fromkeys(("forward", "backward", "winner"), "Image B") | {"judge": "j", "p_a": 0.1, "reason": None}
+    full = verdict(key, "a", "b", "Image B") | {"task": task, "dimension": "visual_consistency", "p_a": 0.1}
+    return full | {"reason": None, "verdicts": [said]}
+
+
 HASHED = {"source_sha256": "5" * 64, "edit_sha256": "e" * 64}
 
 
@@ -170,11 +177,7 @@ def test_measured_and_judged_tasks_stand_together_in_the_files(tmp_path: Path, m
     rows = [row | {"task": "subject_add", "reason": None, "edited_area_ratio": 0.1} | HASHED for row in prompt("p1")]
     records.write(tmp_path / "data/annotations/subject_add.parquet", rows, "annotations")
     records.write(tmp_path / "data/annotations/sref.parquet", [], "annotations")
-    full = verdict("p2", "a", "b", "Image B") | {"task": "sref", "dimension": "visual_consistency", "p_a": 0.1}
-    said = {"judge": "j", "forward": "Image B", "backward": "Image B", "winner": "Image B", "p_a": 0.1, "reason": None}
-    records.write(
-        tmp_path / "data/pair_verdicts/sref.parquet", [full | {"reason": None, "verdicts": [said]}], "pair_verdicts"
-    )
+    records.write(tmp_path / "data/pair_verdicts/sref.parquet", [judged_row("p2", "sref")], "pair_verdicts")
     area = {"primary": "ssim", "elite": 0.6, "failure": -0.2, "secondary": ["emd"]}
     setting = SETTING | {"thresholds": {"subject_add": {"unedit_area": area}}}
     recipes = {"subject_add": measured, "sref": judged}
@@ -200,12 +203,9 @@ def test_one_task_after_the_other_is_read_and_written(tmp_path: Path, monkeypatc
         pool = {"key": "p", "task": task, "edit": None, "image": b"i", "instruction": "x", "origin": None}
         edits = [annotation("p", model, 0.5, 1.0) for model in "ab"]
         known = {"task": task, "reason": None, "edited_area_ratio": 0.1} | HASHED
-        said = {"judge": "j", "forward": "Image B", "backward": "Image B", "winner": "Image B", "p_a": 0.1}
-        full = verdict("p", "a", "b", "Image B") | {"task": task, "dimension": "visual_consistency", "p_a": 0.1}
-        full |= {"reason": None, "verdicts": [said | {"reason": None}]}
         records.write(Path(f"data/pools/{task}.parquet"), [pool | {"regions": []}], "pools")
         records.write(Path(f"data/annotations/{task}.parquet"), [row | known for row in edits], "annotations")
-        records.write(Path(f"data/pair_verdicts/{task}.parquet"), [full], "pair_verdicts")
+        records.write(Path(f"data/pair_verdicts/{task}.parquet"), [judged_row("p", task)], "pair_verdicts")
     steps, plain, add = [], records.iterate, records.RowWriter.add
     monkeypatch.setattr(records, "iterate", lambda file, *rest: steps.append(f"read {file.stem}") or plain(file, *rest))
     monkeypatch.setattr(records.RowWriter, "add", lambda self, row: steps.append(row["task"]) or add(self, row))
