@@ -23,8 +23,7 @@ from editjudge.core import images, prompts
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
-from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import Grounding, ground, upright_size
+from editjudge.grounding.grounding import Grounded, Grounding, ground, upright_size
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting

@@ -17,8 +17,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.grounding import detecting
-from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import Grounding, ground
+from editjudge.grounding.grounding import Grounded, Grounding, ground
 from editjudge.grounding.settings import DetectorSetting, GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.vision.detectors import GroundingDino

@@ -28,7 +28,7 @@ from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
-from editjudge.grounding.grounded import Grounded
+from editjudge.grounding.grounding import Grounded
 from editjudge.measures import patches, pixel
 from editjudge.measures.annotation import batch, features, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe

@@ -15,8 +15,7 @@ from editjudge.core.records import Row
 from editjudge.core.settings import known, section
 from editjudge.engine import resume
 from editjudge.engine.progress import progress
-from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import ground
+from editjudge.grounding.grounding import Grounded, ground
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.measures.annotation import batch, seen, slot_settings
 from editjudge.measures.annotation.recipe import Recipe

@@ -17,16 +17,15 @@ from PIL import Image
 
 from editjudge.core import images, records, regions
 from editjudge.core.masks import of_rows
-from editjudge.core.regions import Box
 from editjudge.engine import resume
 from editjudge.grounding import detecting, instructions, settings
-from editjudge.grounding.grounded import Grounded
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
     BOXES_SCHEMA,
     SCHEMAS,
     Coordinates,
     FractionBox,
+    Grounded,
     grounder_text,
     load_grounder,
     load_parser,
@@ -34,7 +33,7 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
-from editjudge.measures.annotation.recipe import Recipe, Sought, Where
+from editjudge.measures.annotation.recipe import Recipe, Sought
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model
 from editjudge.models.chat.settings import EmbeddedSetting
@@ -44,6 +43,7 @@ from editjudge.models.endpoint.spending import Account
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
 ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
 QUOTED = 300  # characters of a reason
+NOTHING = "nothing is named that could be found in the images"
 TURNED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 Rows = Sequence[records.Row]
 Size = tuple[int, int]
@@ -99,23 +99,21 @@ def ground(
     asked = [prompt for prompt in prompts if prompt["key"] in wanted]
     run = _Run(recipe.regions, settings.found(setting), cache, Grounding())
     named = run.named(asked, recipe.pipeline == "human_centric")
-    if isinstance(setting.grounder, EmbeddedSetting):
-        own = {prompt["key"]: _own(prompt, recipe.regions.images, named[prompt["key"]]) for prompt in asked}
-        run.result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
-    else:
+    if not isinstance(setting.grounder, EmbeddedSetting):
         run.result.found = run.find(asked, done, named, setting.grounder)
+        return run.result
+    own: dict[str, Grounded] = {}
+    for prompt in asked:  # the record's own boxes, in the images in which the recipe seeks them
+        known, (boxes, masks), where = named[prompt["key"]], of_rows(prompt["regions"]), recipe.regions.images
+        if isinstance(known, Grounded):
+            own[prompt["key"]] = known
+        elif not boxes:
+            own[prompt["key"]] = _failed("no box", "the record has no box")
+        else:
+            sides = boxes if where != "edited" else (), boxes if where != "source" else ()
+            own[prompt["key"]] = Grounded(*sides, known.attributes, masks)
+    run.result.found = {(row["key"], row["model"]): own[row["key"]] for row in done if row["key"] in own}
     return run.result
-
-
-def _own(prompt: records.Row, where: Where, named: Named | Grounded) -> Grounded:
-    """The record's own boxes, in the images in which the recipe seeks them."""
-    if isinstance(named, Grounded):
-        return named
-    boxes, masks = of_rows(prompt["regions"])
-    if not boxes:
-        return _failed("no box", "the record has no box")
-    sides = boxes if where != "edited" else (), boxes if where != "source" else ()
-    return Grounded(*sides, named.attributes, masks)
 
 
 def _failed(kind: str, reason: str) -> Grounded:
@@ -135,9 +133,10 @@ class _Run:
     result: Grounding
 
     def ask(
-        self, role: str, setting: Parser, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
-    ) -> dict[Any, Finding]:
-        """What came of each inquiry; equal ones are asked once. All show an image or none does.
+        self, role: str, place: str, setting: Parser, inquiries: Mapping[Any, Inquiry], schema: dict[str, Any]
+    ) -> dict[Any, Any]:
+        """What came of each inquiry, or a Grounded with `place` before the reason. Equal ones are asked once. All show
+        an image or none does.
 
         A reply that cannot be read is asked for again, sampled, up to `reply_tries` replies; then the inquiry has
         failed and is not asked in a later run either. One that the endpoint did not answer is asked again in the next
@@ -148,7 +147,7 @@ class _Run:
         form = InquiryForm(tuple(seen), setting.max_new_tokens, schema)
         with Model(setting, self.cache, account) as model:
             found = model.answers(form, list(inquiries.values()))
-        return {name: finding for name, [finding] in zip(inquiries, found, strict=True)}
+        return {name: _read(place, finding) for name, [finding] in zip(inquiries, found, strict=True)}
 
     def named(self, prompts: Rows, of_people: bool) -> dict[str, Named | Grounded]:
         """What each prompt's instruction names. With own boxes only a person's attributes are wanted."""
@@ -157,35 +156,36 @@ class _Run:
         if isinstance(self.setting.parser, EmbeddedSetting):
             return {prompt["key"]: _embedded_named(prompt, self.sought.parser) for prompt in prompts}
         asked = load_parser(self.sought.parser)
-        read = partial(read_named, asked.form)
         texts = {prompt["key"]: asked.text(prompt["instruction"]) for prompt in prompts}
-        inquiries = {key: Inquiry(key, text, {}, read) for key, text in texts.items()}
-        found = self.ask("parser", self.setting.parser, inquiries, SCHEMAS[asked.form])
-        return {key: _read("parser", finding) for key, finding in found.items()}
+        inquiries = {key: Inquiry(key, text, {}, partial(read_named, asked.form)) for key, text in texts.items()}
+        return self.ask("parser", "parser", self.setting.parser, inquiries, SCHEMAS[asked.form])
 
     def find(
         self, prompts: Rows, candidates: Rows, named: Mapping[str, Named | Grounded], how: Grounder
     ) -> dict[tuple[str, str], Grounded]:
         """The regions of each candidate. Edited images are shown only where the source's boxes are known."""
         where = self.sought.images
-        sizes = {prompt["key"]: upright_size("source", prompt["image"]) for prompt in prompts}
-        instruction = {prompt["key"]: prompt["instruction"] for prompt in prompts}
+        rows = {prompt["key"]: prompt for prompt in prompts}
+        sizes = {key: upright_size("source", row["image"]) for key, row in rows.items()}
         known = {key: size if isinstance(size, Grounded) else named[key] for key, size in sizes.items()}
-        asked = {p["key"]: (p["instruction"], known[p["key"]], p["image"]) for p in prompts}
+        asked = {key: (row["instruction"], known[key], row["image"]) for key, row in rows.items()}
         sources = self.boxes("source", asked, how) if where != "edited" else {}
         known |= {key: found for key, found in sources.items() if isinstance(found, Grounded)}
-        rows = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
-        shown = {pair: (instruction[pair[0]], known[pair[0]], image) for pair, image in rows.items()}
+        edited = {(row["key"], row["model"]): row["image"] for row in candidates if row["key"] in known}
+        shown = {pair: (rows[pair[0]]["instruction"], known[pair[0]], image) for pair, image in edited.items()}
         edits = self.boxes("edited", shown, how) if where != "source" else {}
-        return {pair: _joined(known[pair[0]], sources.get(pair[0]), edits.get(pair), sizes[pair[0]]) for pair in rows}
+        return {
+            pair: _joined(known[pair[0]], sources.get(pair[0], ()), edits.get(pair, ()), sizes[pair[0]])
+            for pair in edited
+        }
 
     def boxes(
         self, which: Which, asked: Mapping[Any, tuple[str, Named | Grounded, records.Image]], how: Grounder
     ) -> dict[Any, Boxes]:
         """The boxes in each image; an image in which nothing is to be found has none."""
-        prompt = load_grounder(self.sought.grounder)
+        prompt, place = load_grounder(self.sought.grounder), f"grounder, {which}"
         found: dict[Any, Boxes] = {}
-        sought: dict[Any, tuple[Size, Sequence[str]]] = {}
+        sought: dict[Any, tuple[Size, tuple[str, ...]]] = {}
         for name, (_, known, image) in asked.items():
             size = upright_size(which, image)
             if isinstance(known, Grounded):
@@ -197,9 +197,8 @@ class _Run:
             else:
                 found[name] = ()
         if isinstance(how, DetectorSetting):
-            wanted = [detecting.Wanted(asked[name][2], tuple(labels)) for name, (_, labels) in sought.items()]
-            said = detecting.find(wanted, how, prompt.one, self.cache, f"grounder, {which}")
-            return found | dict(zip(sought, said, strict=True))
+            wanted = [(asked[name][2], labels) for name, (_, labels) in sought.items()]
+            return found | dict(zip(sought, detecting.find(wanted, how, prompt.one, self.cache, place), strict=True))
         form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
         limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
         for name, (size, labels) in sought.items():
@@ -208,15 +207,14 @@ class _Run:
             read = partial(read_boxes, labels=labels, size=sent, coordinates=form, one=prompt.one)
             text = grounder_text(prompt, instruction, labels, sent, form)
             inquiries[name] = Inquiry(str(name), text, {"image": image}, read)
-        findings = self.ask("grounder", how, inquiries, BOXES_SCHEMA)
-        return found | {name: _read(f"grounder, {which}", finding) for name, finding in findings.items()}
+        return found | self.ask("grounder", place, how, inquiries, BOXES_SCHEMA)
 
 
-def _read(role: str, finding: Finding) -> Any:
+def _read(place: str, finding: Finding) -> Any:
     """What was found. A reply that came and cannot be read is another kind of failure than none."""
     if finding.value is not None:
         return finding.value
-    return _failed(f"{role}: {'unreadable reply' if finding.reply else 'no answer'}", f"{role}: {finding.reason}")
+    return _failed(f"{place}: {'unreadable reply' if finding.reply else 'no answer'}", f"{place}: {finding.reason}")
 
 
 def _embedded_named(prompt: records.Row, parser: str) -> Named | Grounded:
@@ -244,26 +242,19 @@ def upright_size(which: Which, encoded: records.Image) -> Size | Grounded:
     return (height, width) if turned else (width, height)
 
 
-def _joined(known: Named | Grounded, source: Boxes | None, edited: Boxes | None, size: Size | Grounded) -> Grounded:
+def _joined(known: Named | Grounded, source: Boxes, edited: Boxes, size: Size | Grounded) -> Grounded:
     """The boxes of both images in the pixels of the source, whose size is (width, height); or the first failure."""
     for each in (known, size, source, edited):
         if isinstance(each, Grounded):
             return each
     assert isinstance(known, Named)
-    assert isinstance(size, tuple)
-    source_boxes, edited_boxes = _pixels(source, size), _pixels(edited, size)
-    if not source_boxes and not edited_boxes:
-        return _failed("no box", "nothing is named that could be found in the images")
-    return Grounded(source_boxes, edited_boxes, known.attributes)
+    here, there = (tuple(_pixels(box, size) for box in boxes) for boxes in (source, edited))
+    return Grounded(here, there, known.attributes) if here or there else _failed("no box", NOTHING)
 
 
-def _pixels(boxes: Any, size: Size) -> tuple[Box, ...]:
-    """Boxes in whole pixels of an image of (width, height): the nearest ones, and at least one."""
-    width, height = size
-    found = []
-    for box in boxes or ():
-        exact = [round(share * side, DIGITS) for share, side in zip(box, (*size, *size), strict=True)]
-        near = [round(value) for value in exact]
-        whole = near[0] < near[2] and near[1] < near[3]
-        found.append(regions.clip_box(near if whole else exact, height, width))
-    return tuple(found)
+def _pixels(box: Any, size: Any) -> regions.Box:
+    """A box in whole pixels of an image of (width, height): the nearest ones, and at least one."""
+    exact = [round(share * side, DIGITS) for share, side in zip(box, (*size, *size), strict=True)]
+    near = [round(value) for value in exact]
+    whole = near[0] < near[2] and near[1] < near[3]
+    return regions.clip_box(near if whole else exact, size[1], size[0])

@@ -5,11 +5,12 @@ The prompts are files, prompts/{parsers,grounders}; in which coordinates a groun
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
 from editjudge.core.prompts import Prompt
+from editjudge.core.regions import Box
 from editjudge.core.settings import FORBID
 from editjudge.grounding.instructions import Named
 from editjudge.measures.names import ATTRIBUTES
@@ -53,6 +54,24 @@ COORDINATES: dict[Coordinates, str] = {
     "absolute": "Coordinates are pixels of this image, {width} wide and {height} high, from its top left corner.",
     "thousandths": "Coordinates are thousandths of the image's width and height, 0 to 1000, from its top left corner.",
 }
+
+
+class Grounded(NamedTuple):
+    """Where one candidate's edit is.
+
+    source, edited: boxes in the source and in the edited image, both in the pixels of the source as it is stored (the
+    edited image laid over it), in the order of the objects; empty where the recipe seeks none there. attributes: of
+    measures.names, those that the instruction changes. masks: of the record's own regions, where it has them: PNG,
+    one an object, in the pixels of the source; they say more exactly than the boxes where the edit is. reason: why the
+    record has failed; then there are no boxes, and `kind` is a short word for it.
+    """
+
+    source: tuple[Box, ...] = ()
+    edited: tuple[Box, ...] = ()
+    attributes: tuple[str, ...] = ()
+    masks: tuple[bytes, ...] = ()
+    reason: str | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)

@@ -17,8 +17,7 @@ from editjudge.core.main import stage
 from editjudge.core.masks import of_rows
 from editjudge.core.settings import section
 from editjudge.engine import resume, unfinished
-from editjudge.grounding.grounded import Grounded
-from editjudge.grounding.grounding import ground
+from editjudge.grounding.grounding import Grounded, ground
 from editjudge.grounding.settings import GroundingSetting
 from editjudge.labels import verdicts as pairwise
 from editjudge.measures.annotation import batch, slot_settings, slots

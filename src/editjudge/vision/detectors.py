@@ -34,7 +34,7 @@ class GroundingDino(loading.VisionModel):
     """
 
     architecture, model_class = folders.GROUNDING_DINO, "AutoModelForZeroShotObjectDetection"
-    edges: tuple[int, int]
+    edges: list[int]
 
     def read(self, where: str, folder: Path) -> None:
         from transformers import GroundingDinoImageProcessorPil

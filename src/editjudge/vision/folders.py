@@ -70,47 +70,43 @@ IMAGENET = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 2)
 # --- what the models' classes need from the folder beside the weights; each raises ParamsError
 
 
-def depth_input(where: str, folder: Path) -> tuple[int, int]:
-    """The side and the multiple of a depth model's input, which are as published."""
-    given, file = read_json(where, folder / PREPROCESSOR), folder / PREPROCESSOR
-    (height, width), multiple = _size(given), given.get("ensure_multiple_of")
-    fits = height == width and isinstance(height, int) and isinstance(multiple, int) and multiple >= 1
-    _need(fits, where, file, f" has size {given.get('size')!r} and ensure_multiple_of {multiple!r}")
-    _need(given.get("keep_aspect_ratio") is True, where, file, " must have keep_aspect_ratio: true, as published")
-    return height, given["ensure_multiple_of"]
+def _sides(where: str, folder: Path, field: str, names: tuple[str, ...], said: str) -> list[Any]:
+    """Whole numbers above 0 by their names in a field of preprocessor_config.json; one number stands for heights and
+    widths.
+    """
+    given = read_json(where, folder / PREPROCESSOR).get(field)
+    plain = given if "height" in names else None
+    sides = [given.get(name) if isinstance(given, dict) else plain for name in names]
+    fits = all(isinstance(side, int) and side > 0 for side in sides)
+    _need(fits, where, folder / PREPROCESSOR, f": {field} must {said}, not {given!r}")
+    return sides
 
 
-def _size(given: Mapping[str, Any]) -> tuple[Any, Any]:
-    size = given.get("size")
-    return (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-
-
-def input_size(where: str, folder: Path) -> tuple[int, int]:
+def input_size(where: str, folder: Path) -> list[int]:
     """Height and width that images are resized to."""
-    given = read_json(where, folder / PREPROCESSOR)
-    height, width = _size(given)
-    fits = isinstance(height, int) and isinstance(width, int) and min(height, width) > 0
-    said = f": size must have a height and a width, not {given.get('size')!r}"
-    _need(fits, where, folder / PREPROCESSOR, said)
-    return height, width
+    return _sides(where, folder, "size", ("height", "width"), "have a height and a width")
 
 
-def edges(where: str, folder: Path) -> tuple[Any, Any]:
+def edges(where: str, folder: Path) -> list[int]:
     """A detector's shorter and longest side of an image."""
-    size: Any = read_json(where, folder / PREPROCESSOR).get("size")
-    short, long = (size.get("shortest_edge"), size.get("longest_edge")) if isinstance(size, dict) else (None, None)
-    fits = isinstance(short, int) and isinstance(long, int) and 0 < short <= long
-    _need(fits, where, folder / PREPROCESSOR, f": size must have shortest_edge and longest_edge, not {size!r}")
-    return short, long
+    return _sides(where, folder, "size", ("shortest_edge", "longest_edge"), "have shortest_edge and longest_edge")
 
 
 def crop_side(where: str, folder: Path) -> int:
     """The side of the square that DINOv2's processor crops, 224 as published."""
-    crop = read_json(where, folder / PREPROCESSOR).get("crop_size")
-    side: Any = crop.get("height") if isinstance(crop, dict) else crop
-    fits = isinstance(side, int) and side >= 1
-    _need(fits, where, folder / PREPROCESSOR, f": crop_size must be a side, not {crop!r}")
-    return side
+    return _sides(where, folder, "crop_size", ("height",), "be a side")[0]
+
+
+def depth_input(where: str, folder: Path) -> tuple[Any, Any]:
+    """The side and the multiple of a depth model's input, which are as published."""
+    given, file = read_json(where, folder / PREPROCESSOR), folder / PREPROCESSOR
+    size: Any = given.get("size")
+    multiple = given.get("ensure_multiple_of")
+    height, width = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
+    fits = height == width and isinstance(height, int) and isinstance(multiple, int) and multiple >= 1
+    _need(fits, where, file, f" has size {size!r} and ensure_multiple_of {multiple!r}")
+    _need(given.get("keep_aspect_ratio") is True, where, file, " must have keep_aspect_ratio: true, as published")
+    return height, given["ensure_multiple_of"]
 
 
 def hair_class(where: str, folder: Path) -> int:

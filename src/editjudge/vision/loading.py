@@ -166,6 +166,19 @@ def within_memory(model: Any, ask: Callable[[], T]) -> T:
         model.batch_size = min(model.batch_size, size // 2)
 
 
+def each(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:
+    """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
+
+    A model that cannot be loaded is no item's fault: its ParamsError is raised.
+    """
+    try:
+        return list(ask(items)) if items else []
+    except ParamsError:
+        raise
+    except ValueError as error:
+        return [error] if len(items) == 1 else [answer for item in items for answer in each(ask, [item])]
+
+
 @contextmanager
 def exact() -> Iterator[None]:
     """Inference with convolutions in true float32 on a GPU (not TF32), the same in each run; for one thread at a time,

@@ -59,6 +59,8 @@ class Lpips:
         The reference's features are computed once. Raises ValueError for a side below LEAST_SIDE: resizing would make
         another measure of it.
         """
+        import torch
+
         height, width = reference.shape[:2]
         if min(height, width) < LEAST_SIDE:
             raise ValueError(f"LPIPS needs {LEAST_SIDE} pixels a side; the image has {width} x {height}")
@@ -67,18 +69,12 @@ class Lpips:
             own = list(self._features([reference]))
             for start in range(0, len(others), self.batch_size):
                 theirs = self._features(others[start : start + self.batch_size])
-                found += self._compared(own, theirs).tolist()
+                layers = []  # the weighted squared differences' means over places, (n,) each
+                for weight, first, second in zip(LINEAR, own, theirs, strict=True):
+                    squared = (first - second).square_().mean((2, 3))
+                    layers.append(squared @ self.weights[weight].reshape(-1))
+                found += torch.stack(layers).sum(0).tolist()
         return found
-
-    def _compared(self, own: "Sequence[torch.Tensor]", theirs: "Iterator[torch.Tensor]") -> "torch.Tensor":
-        """The sum over the layers of the weighted squared differences' means over places: (n,)."""
-        import torch
-
-        layers = []
-        for weight, first, second in zip(LINEAR, own, theirs, strict=True):
-            squared = (first - second).square_().mean((2, 3))
-            layers.append(squared @ self.weights[weight].reshape(-1))
-        return torch.stack(layers).sum(0)
 
     def _features(self, rgbs: Sequence[np.ndarray]) -> "Iterator[torch.Tensor]":
         """The five layers' features, of unit length over the channels: (n, c, h, w) each."""

@@ -48,18 +48,14 @@ class MiniLM:
         table = "embeddings.{}_embeddings.weight".format
         words, places, kinds = (self.weights[table(part)] for part in ("word", "position", "token_type"))
         x = self._normed(words[ids] + places[: ids.shape[1]] + kinds[0], "embeddings.LayerNorm")
-        for layer in range(LAYERS):
-            x = self._layer(x, mask, f"encoder.layer.{layer}")
+        for name in (f"encoder.layer.{layer}" for layer in range(LAYERS)):
+            mixed = self._dense(self._attended(x, mask, f"{name}.attention.self"), f"{name}.attention.output.dense")
+            x = self._normed(mixed + x, f"{name}.attention.output.LayerNorm")
+            inner = self._dense(x, f"{name}.intermediate.dense")
+            inner *= (1 + erf(inner / np.float32(math.sqrt(2)))) / 2  # GELU
+            x = self._normed(self._dense(inner, f"{name}.output.dense") + x, f"{name}.output.LayerNorm")
         pooled = (x * mask[..., None]).sum(axis=1, dtype=np.float32)  # its length goes: the mean's direction
         return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
-
-    def _layer(self, x: np.ndarray, mask: np.ndarray, name: str) -> np.ndarray:
-        """One transformer layer of BERT, (n, length, 384)."""
-        mixed = self._dense(self._attended(x, mask, f"{name}.attention.self"), f"{name}.attention.output.dense")
-        x = self._normed(mixed + x, f"{name}.attention.output.LayerNorm")
-        inner = self._dense(x, f"{name}.intermediate.dense")
-        inner *= (1 + erf(inner / np.float32(math.sqrt(2)))) / 2  # GELU
-        return self._normed(self._dense(inner, f"{name}.output.dense") + x, f"{name}.output.LayerNorm")
 
     def _attended(self, x: np.ndarray, mask: np.ndarray, name: str) -> np.ndarray:
         """Self-attention over the tokens that the mask keeps."""

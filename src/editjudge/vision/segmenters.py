@@ -105,7 +105,7 @@ class FaceParser(loading.VisionModel):
 
     architecture, model_class = folders.SEGFORMER, "SegformerForSemanticSegmentation"
     hair_class: int
-    size: tuple[int, int]
+    size: list[int]
 
     def hair(self, rgbs: Sequence[np.ndarray], faces: Sequence[FloatBox | None]) -> list[np.ndarray]:
         """Each image's pixels that show hair: bool, (H, W); images are RGB, uint8, (H, W, 3).

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.core.params import ParamsError
 from editjudge.measures import people
 from editjudge.measures.annotation import features
 from editjudge.measures.annotation.picture import SeenImage, SeenPair
@@ -18,6 +17,7 @@ from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import Slot
 from editjudge.vision.encoders import Encoded
 from editjudge.vision.faces import Face
+from editjudge.vision.loading import each
 from editjudge.vision.pose import Joints
 
 
@@ -32,7 +32,7 @@ def look(pairs: Sequence[SeenPair], wanted: Collection[str], models: Models) -> 
         asked = pictures if what in wanted else sources if f"source_{what}" in wanted else []
         asked = asked + persons if f"person_{what}" in wanted else asked
         new = [picture for picture in asked if what not in picture.found]
-        for picture, answer in zip(new, _each(partial(ask, models), new), strict=True):
+        for picture, answer in zip(new, each(partial(ask, models), new), strict=True):
             picture.found[what] = answer
 
 
@@ -54,22 +54,9 @@ def look_at_pairs(pairs: Sequence[SeenPair], area: str, models: Models) -> None:
                 inside.append((pair, np.where(mask[..., None], pair.edited.rgb, source)))
             except ValueError as error:
                 pair.lpips[area] = error
-        distances = _each(partial(models.ask, "lpips", "distances", source), [image for _, image in inside])
+        distances = each(partial(models.ask, "lpips", "distances", source), [image for _, image in inside])
         for (pair, _), distance in zip(inside, distances, strict=True):
             pair.lpips[area] = distance
-
-
-def _each(ask: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[Any]:
-    """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
-
-    A model that cannot be loaded is no item's fault: its ParamsError ends the stage.
-    """
-    try:
-        return list(ask(items)) if items else []
-    except ParamsError:
-        raise
-    except ValueError as error:
-        return [error] if len(items) == 1 else [answer for item in items for answer in _each(ask, [item])]
 
 
 def _whole(models: Models, pictures: list[SeenImage], slot: Slot) -> list[Encoded]:
@@ -120,7 +107,7 @@ def _asked(
 ) -> Callable[[Models, list[SeenImage]], Sequence[Any]]:
     """A question about pictures and what else is known of each."""
     return lambda models, pictures: models.ask(
-        slot, method, [p.rgb for p in pictures], *([each(p) for p in pictures] for each in about)
+        slot, method, [p.rgb for p in pictures], *([of(p) for p in pictures] for of in about)
     )
 
 

@@ -222,7 +222,6 @@ class SeenPair:
         self.source, self.edited, self.areas = source, edited, areas
         edited.source_boxes = source.boxes
         self.both = (source, edited)
-        self.named = (("source", source), ("edited", edited))
         self.lpips: dict[str, float | ValueError] = {}  # area: LPIPS of the whole, all but the area as in the source
 
     @cached_property

@@ -65,16 +65,13 @@ def check(slots: Collection[Slot], setting: SlotSetting) -> SlotSetting:
 
 def version(slots: Collection[Slot], setting: SlotSetting) -> dict[str, str]:
     """Identifies each slot's model: the embedded backend's name, or a hash of its weights and settings."""
-    return {slot: _version(slot, setting) for slot in sorted(slots)}
-
-
-def _version(slot: Slot, setting: SlotSetting) -> str:
-    if not torch_slots([slot], setting):
-        return getattr(setting, slot)
-    options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
-    if slot == "faces":
-        options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
-    return weights_version(_weights(slot, setting), options)
+    found: dict[str, str] = {slot: getattr(setting, slot) for slot in sorted(slots)}
+    for slot in torch_slots(slots, setting):
+        options: Any = setting.of(slot, "dtype") if slot != "lpips" else "float32"
+        if slot == "faces":
+            options = sorted((name, value) for name, value in vars(setting.insightface).items() if name != "folder")
+        found[slot] = weights_version(_weights(slot, setting), options)
+    return found
 
 
 def weights_version(found: Path, options: Any = None) -> str:

@@ -4,7 +4,7 @@ A function raises ValueError, with the reason, where the measure has no value. W
 them stands in measures.names.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,12 @@ from editjudge.vision.folders import NONE
 Function = Callable[[SeenPair, str, Models], float]
 
 
-def _region(measure: Callable[..., float], what: Callable[[SeenPair], tuple[Any, Any]]) -> Function:
+def _plain(measure: Callable[..., float], what: Callable[[SeenPair], Iterable[Any]]) -> Function:
+    """A measure of what stands in a pair, wherever the area is."""
+    return lambda pair, _area, _models: measure(*what(pair))
+
+
+def _region(measure: Callable[..., float], what: Callable[[SeenPair], Iterable[Any]]) -> Function:
     """A measure of two things of a pair, within the pixels of an area."""
     return lambda pair, area, _models: measure(*what(pair), pair.areas.mask(area))
 
@@ -38,8 +43,12 @@ def _patches(pair: SeenPair, area: str, models: Models, slot: Slot) -> tuple[np.
     """Both images' patches, and those in the area; HOG's where the slot is not configured."""
     if getattr(models.setting, slot) == NONE:
         return pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
-    first, second = pair.source.said(slot).patches, pair.edited.said(slot).patches
+    first, second = (picture.said(slot).patches for picture in pair.both)
     return first, second, pair.areas.cells(area, slot, models.layout(slot))
+
+
+def _of_patches(measure: Callable[..., float], slot: Slot) -> Function:
+    return lambda pair, area, models: measure(*_patches(pair, area, models, slot))
 
 
 def _emd(pair: SeenPair, area: str, models: Models) -> float:
@@ -47,12 +56,12 @@ def _emd(pair: SeenPair, area: str, models: Models) -> float:
     return patches.emd(first, second, np.ones_like(cells), cells)
 
 
-def _of_objects(measure: Callable[..., float], parts: Callable[[SeenImage], Sequence[Any]]) -> Function:
-    """Mean over the boxes, paired in order, of a measure of their objects' parts."""
+def _of_objects(parts: Callable[[SeenImage], Sequence[Any]]) -> Function:
+    """Mean over the boxes, paired in order, of the cosine of their objects' embeddings."""
 
     def take(pair: SeenPair, _area: str, _models: Models) -> float:
         pair.object_pairs()
-        return float(np.mean(list(map(measure, parts(pair.source), parts(pair.edited)))))
+        return float(np.mean(list(map(patches.cosine, *map(parts, pair.both)))))
 
     return take
 
@@ -65,53 +74,48 @@ def _iou(pair: SeenPair, _area: str, _models: Models) -> float:
     return float(np.mean(list(map(pixel.iou, *masks))))
 
 
-def _cls(what: str) -> Callable[[SeenImage], list[np.ndarray]]:
-    return lambda picture: [encoded.cls for encoded in picture.said(what)]
-
-
-def _faces(pair: SeenPair) -> tuple[Any, Any]:
-    return pair.source.said("faces"), pair.edited.said("faces")
+def _faces(pair: SeenPair) -> list[Any]:
+    return [picture.said("faces") for picture in pair.both]
 
 
 def _subjects(pair: SeenPair) -> list[Face]:
     """The subject's face in both images. Raises ValueError where there is none."""
-    return [people.known_subject(each.said("faces"), each.subject_box, which) for which, each in pair.named]
+    named = zip(("source", "edited"), pair.both, strict=True)
+    return [people.known_subject(each.said("faces"), each.subject_box, which) for which, each in named]
 
 
 def _face_box(pair: SeenPair, found: Face) -> FloatBox:
     """A face's box in the image that is cut to its person. Raises ValueError without boxes."""
-    x, y = pair.areas.person_box[:2]
-    return found.box[0] - x, found.box[1] - y, found.box[2] - x, found.box[3] - y
+    (x, y, *_), (x0, y0, x1, y1) = pair.areas.person_box, found.box
+    return x0 - x, y0 - y, x1 - x, y1 - y
 
 
-def _of_crops(measure: Callable[[np.ndarray, np.ndarray], float]) -> Function:
-    """A measure of the crops of the subject's face in both images."""
-    return lambda pair, _area, _models: measure(
-        *(people.face_crop(own.rgb, _face_box(pair, f)) for own, f in zip(pair.persons, _subjects(pair), strict=True))
-    )
+def _crops(pair: SeenPair) -> list[np.ndarray]:
+    """The crops of the subject's face in both images."""
+    cut = zip(pair.persons, _subjects(pair), strict=True)
+    return [people.face_crop(own.rgb, _face_box(pair, found)) for own, found in cut]
 
 
-def _of_hair(measure: Callable[..., float]) -> Function:
-    """A measure of the subject's hair in both images."""
-    return lambda pair, _area, _models: measure(
-        *(own.rgb for own in pair.persons), *(pair.areas.cut(each.said("parsing")) for each in pair.both)
-    )
+def _hair(pair: SeenPair) -> list[np.ndarray]:
+    """Both images of the person, and where each shows the subject's hair."""
+    return [*(own.rgb for own in pair.persons), *(pair.areas.cut(each.said("parsing")) for each in pair.both)]
 
 
-def _pose_position_error(pair: SeenPair, _area: str, _models: Models) -> float:
-    first, second = (picture.said("pose") for picture in pair.both)
-    return people.pose_position_error(first.points, second.points, first.seen, second.seen)
-
-
-def _shape_iou(pair: SeenPair, _area: str, _models: Models) -> float:
+def _joints(pair: SeenPair) -> list[np.ndarray]:
+    """The points of both images, and which of them were seen."""
     joints = [picture.said("pose") for picture in pair.both]
-    points = (each.points - pair.areas.person_box[:2] for each in joints)
-    return people.shape_iou(*_clothed(pair), *points, *(each.seen for each in joints))
+    return [*(each.points for each in joints), *(each.seen for each in joints)]
+
+
+def _silhouettes(pair: SeenPair) -> list[np.ndarray]:
+    first, second, *seen = _joints(pair)
+    clothed, corner = _clothed(pair), pair.areas.person_box[:2]
+    return [*clothed, first - corner, second - corner, *seen]
 
 
 def _appearance(pair: SeenPair, _area: str, models: Models) -> float:
-    squares = [mask_at_side(mask, models.layout("dinov3").side) for mask in _clothed(pair)]
-    cells = (models.layout("dinov3").cells(square, patches.CELL_SHARE) for square in squares)
+    grid = models.layout("dinov3")
+    cells = [grid.cells(mask_at_side(mask, grid.side), patches.CELL_SHARE) for mask in _clothed(pair)]
     return people.appearance_cosine(*(own.said("dinov3").patches for own in pair.persons), *cells)
 
 
@@ -121,9 +125,9 @@ def _clothed(pair: SeenPair) -> list[np.ndarray]:
     for picture in pair.both:
         if not (masks := picture.said("masks")):
             raise ValueError("the record has no box")
-        own, hair_mask = (pair.areas.cut(mask) for mask in (masks[0], picture.said("parsing")))
+        own, hair = (pair.areas.cut(mask) for mask in (masks[0], picture.said("parsing")))
         seen = subject_face(picture)
-        found.append(people.clothed(own, hair_mask, _face_box(pair, seen) if seen else None))
+        found.append(people.clothed(own, hair, _face_box(pair, seen) if seen else None))
     return found
 
 
@@ -132,39 +136,33 @@ TABLE: dict[str, Function] = {
     "L_channel_ssim_in_region": lambda pair, area, _models: pixel.l_channel_ssim(
         pair.source.lightness, pair.edited.lightness, pair.areas.mask(area), pair.areas.mask(area)
     ),
-    "bg_faceID_sim": lambda pair, _area, _models: people.background_similarity(*_faces(pair), pair.areas.boxes),
+    "bg_faceID_sim": _plain(people.background_similarity, lambda pair: (*_faces(pair), pair.areas.boxes)),
     "body_appearance_dino_cosine_sim": _appearance,
-    "body_pose_position_error": _pose_position_error,
-    "body_shape_iou": _shape_iou,
-    "delta_e": lambda pair, area, _models: pixel.delta_e(pair.delta_e, pair.areas.mask(area)),
-    "depth_ssim": lambda pair, area, _models: pixel.ssim(
-        pixel.Moments(pair.source.said("depth")), pair.edited.said("depth"), pair.areas.mask(area)
+    "body_pose_position_error": _plain(people.pose_position_error, _joints),
+    "body_shape_iou": _plain(people.shape_iou, _silhouettes),
+    "delta_e": _region(pixel.delta_e, lambda pair: (pair.delta_e,)),
+    "depth_ssim": _region(
+        pixel.ssim, lambda pair: (pixel.Moments(pair.source.said("depth")), pair.edited.said("depth"))
     ),
-    "dinov3_structure_similarity": lambda pair, area, models: patches.structure_similarity(
-        *_patches(pair, area, models, "dinov3")
-    ),
+    "dinov3_structure_similarity": _of_patches(patches.structure_similarity, "dinov3"),
     "emd": _emd,
-    "emd_both_sides": lambda pair, area, models: patches.emd(*_patches(pair, area, models, "clip")),
-    "face_ID_sim": lambda pair, _area, _models: people.face_id_similarity(
-        *_faces(pair), *(picture.subject_box for picture in pair.both)
+    "emd_both_sides": _of_patches(patches.emd, "clip"),
+    "face_ID_sim": _plain(
+        people.face_id_similarity, lambda pair: (*_faces(pair), *(picture.subject_box for picture in pair.both))
     ),
-    "face_geometry_L2_distance": lambda pair, _area, _models: people.face_geometry(
-        *(own.landmarks for own in _subjects(pair))
-    ),
-    "face_texture_color_similarity": _of_crops(people.face_color_similarity),
-    "face_texture_energy_ratio": _of_crops(people.face_energy_ratio),
-    "face_texture_high_frequency_diff": _of_crops(people.face_high_frequency_difference),
-    "hair_color_distance": _of_hair(people.hair_color_distance),
-    "hair_high_frequency_diff": _of_hair(people.hair_high_frequency_difference),
-    "hair_texture_energy_diff": _of_hair(people.hair_texture_energy_difference),
+    "face_geometry_L2_distance": _plain(people.face_geometry, lambda pair: [own.landmarks for own in _subjects(pair)]),
+    "face_texture_color_similarity": _plain(people.face_color_similarity, _crops),
+    "face_texture_energy_ratio": _plain(people.face_energy_ratio, _crops),
+    "face_texture_high_frequency_diff": _plain(people.face_high_frequency_difference, _crops),
+    "hair_color_distance": _plain(people.hair_color_distance, _hair),
+    "hair_high_frequency_diff": _plain(people.hair_high_frequency_difference, _hair),
+    "hair_texture_energy_diff": _plain(people.hair_texture_energy_difference, _hair),
     "iou": _iou,
     "lpips": _lpips,
-    "max_match_face_ID_sim": lambda pair, _area, _models: people.best_match_similarity(
-        *_faces(pair), pair.source.boxes
-    ),
-    "object_similarity": _of_objects(patches.cosine, lambda picture: picture.hog_objects),
-    "sam_clip_cls_sim": _of_objects(patches.cosine, _cls("clip_objects")),
-    "sam_dino_cls_sim": _of_objects(patches.cosine, _cls("dinov3_objects")),
+    "max_match_face_ID_sim": _plain(people.best_match_similarity, lambda pair: (*_faces(pair), pair.source.boxes)),
+    "object_similarity": _of_objects(lambda picture: picture.hog_objects),
+    "sam_clip_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("clip_objects")]),
+    "sam_dino_cls_sim": _of_objects(lambda picture: [encoded.cls for encoded in picture.said("dinov3_objects")]),
     "ssim": _region(pixel.ssim, lambda pair: (pair.source.moments, pair.edited.rgb)),
     "structure_similarity": lambda pair, area, _models: patches.structure_similarity(
         pair.source.hog, pair.edited.hog, pair.areas.cells(area, "hog", HOG)
