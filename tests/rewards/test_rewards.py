@@ -451,7 +451,7 @@ def test_wrong_settings_are_refused_by_name(change: dict[str, Any], words: str) 
 
 def test_the_pixels_of_a_request_have_room_before_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than there is room for is scored one after the other."""
-    monkeypatch.setattr("editjudge.rewards.rewards.MAX_DECODED", 1)
+    monkeypatch.setattr(serving, "MAX_DECODED", 1)
     with Running() as running:
         results = reward_client.score(running.url, [("x", picture(n), picture(n + 1)) for n in range(5)])
         assert [each["overall"] is None for each in results] == [False] * 5

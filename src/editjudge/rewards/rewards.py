@@ -28,23 +28,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from editjudge.core.params import ParamsError
-from editjudge.engine.serving import (
-    BODY_SECONDS,
-    MAX_DECODED,
-    Batcher,
-    Rejected,
-    Room,
-    decoded_size,
-    invalid,
-    read_body,
-    rejected,
-)
+from editjudge.engine import serving
+from editjudge.engine.serving import Batcher, Rejected
 from editjudge.judges.protocol import Edit, Score, Scorer, Unscored
 from editjudge.rewards import plain_pickle
 from editjudge.rewards.reward_forms import FORMS, Reward, RewardForm, Served, form_of
 from editjudge.rewards.reward_settings import RewardSetting
 
-RETRY_AFTER = 1  # seconds, of those who are sent away
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # upper bounds of the histogram
 PREFIX = "editjudge_reward"
 KINDS = {"requests": "counter", "edits": "counter", "batches": "counter", "batch_edits": "counter", "pending": "gauge"}
@@ -104,7 +94,7 @@ class RewardService:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self.room = Room(MAX_DECODED)
+        self.room = serving.Room(serving.MAX_DECODED)
         self.batcher: Batcher[Edit, Score | Unscored]
         self.batcher = Batcher(self.score, self.how.batch_size, 0, self.how.gathering)
         async with self.batcher.running():
@@ -148,7 +138,7 @@ class RewardService:
         except Rejected:
             size = 0
             with suppress(ClientDisconnect, TimeoutError):
-                async with asyncio.timeout(BODY_SECONDS):
+                async with asyncio.timeout(serving.BODY_SECONDS):
                     async for chunk in request.stream():  # read and forgotten, so that the client gets to read why
                         if (size := size + len(chunk)) > self.limit:
                             break
@@ -167,7 +157,7 @@ class RewardService:
 
     async def body(self, request: Request, form: type[RewardForm]) -> Any:
         """The plain values of the body."""
-        body = await read_body(request, self.limit)
+        body = await serving.read_body(request, self.limit)
         if form.pickled and not self.how.allow_pickle:
             raise Rejected(403, f"{form.path} takes pickles, which are switched off: start with --allow-pickle")
         try:
@@ -181,10 +171,11 @@ class RewardService:
         try:
             asked = await run_in_threadpool(FORMS[name].model_validate, values)
         except ValidationError as error:
-            raise invalid(error) from None
+            raise serving.invalid(error) from None
         edits = await run_in_threadpool(asked.edits, self.served)
         place.take(max(len(edits) - 1, 0))
-        sizes = await run_in_threadpool(lambda: [*map(size, edits)])
+        shown = [() if isinstance(each, Unscored) else (bytes(each.source), bytes(each.edited)) for each in edits]
+        sizes = await run_in_threadpool(lambda: [*map(serving.decoded_size, shown)])
         answers = await asyncio.gather(*map(self.one, edits, sizes, repeat(request)))
         rewards = [self.reward(each) for each in answers]
         for each in rewards:
@@ -195,6 +186,7 @@ class RewardService:
         return Response(json.dumps(reply), media_type="application/json")  # Flow-Factory's has NaN
 
     async def one(self, edit: Edit | Unscored, decoded: int, request: Request) -> Score | Unscored:
+        """decoded: bytes that its images will take."""
         if isinstance(edit, Unscored):
             return edit
         async with self.room.of(decoded):
@@ -237,21 +229,14 @@ class PendingEdits:
         self.counts["pending", ""] -= self.taken
 
 
-def size(edit: Edit | Unscored) -> int:
-    """Bytes that the edit's images will take."""
-    return 0 if isinstance(edit, Unscored) else decoded_size((bytes(edit.source), bytes(edit.edited)))
-
-
 async def refusal(request: Request, error: Exception) -> JSONResponse:
     """One line that says why."""
-    told = rejected(error)
-    headers = {"Retry-After": str(RETRY_AFTER)} if told.status == 503 else None
-    return JSONResponse({"error": told.message}, told.status, headers)
+    told = serving.rejected(error)
+    return JSONResponse({"error": told.message}, told.status, {"Retry-After": "1"} if told.status == 503 else None)
 
 
 def run(service: RewardService, port: int) -> None:
     """Serves until SIGTERM or Ctrl-C; what is asked by then is answered first."""
-    how = service.how
-    print(f"http://{how.host}:{port} serves {service.served.name}", flush=True)
-    stop = how.stop_seconds
-    uvicorn.run(service.app(), host=how.host, port=port, log_level="warning", timeout_graceful_shutdown=stop)
+    host, stop = service.how.host, service.how.stop_seconds
+    print(f"http://{host}:{port} serves {service.served.name}", flush=True)
+    uvicorn.run(service.app(), host=host, port=port, log_level="warning", timeout_graceful_shutdown=stop)

@@ -23,7 +23,6 @@ from transformers import Qwen3VLProcessor
 from editjudge.core import images
 from editjudge.core.checkpoints import check_finite
 from editjudge.core.errors import FileError, UserError
-from editjudge.core.prompts import Prompt
 from editjudge.core.settings import FORBID, Count, Flag, Positive, Real, Text, read
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import model as scoring
@@ -58,11 +57,7 @@ class Description:
 
     @property
     def looks(self) -> Looks:
-        prompts = tuple(Prompt(version=1, source="-", user=question) for question in self.questions)
-        return Looks((prompts,), (self.reply,), len(self.dimensions))
-
-    def new_head(self, hidden: int) -> Head:
-        return Head(self.head, len(self.dimensions), hidden, self.head_sizes, 0.0, self.head_shared)
+        return Looks((scoring.prompts_of(self.questions),), (self.reply,), len(self.dimensions))
 
     def calibrated(self, overall: float) -> float | None:
         """The share of the training edits, 0..1, that score lower; None where none are known."""
@@ -88,7 +83,8 @@ def read_description(folder: Path) -> Description:
 
 def read_head(folder: Path, description: Description, hidden: int) -> Head:
     """FileError: head.safetensors is missing, broken, not what scorer.json says, or not finite."""
-    head = description.new_head(hidden)
+    own = description
+    head = Head(own.head, len(own.dimensions), hidden, own.head_sizes, 0.0, own.head_shared)
     try:
         head.load_state_dict(load_file(folder / HEAD))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:

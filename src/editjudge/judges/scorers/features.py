@@ -9,9 +9,10 @@
 dino_i has a built-in model, too (`model: embedded`): where the image's gradients and colours are (HOG patches).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,8 +46,16 @@ class FeatureScorer:
 
     def __init__(self, where: str, setting: FeatureSetting) -> None:
         """`where`: the params field of the setting. ParamsError: the model is missing, or another one."""
-        self.setting, self.model = setting, _model(where, setting)
-        self.dimensions = (setting.kind,)
+        self.setting, self.dimensions = setting, (setting.kind,)
+        self.model: Any = HogImages()
+        if setting.model != EMBEDDED:
+            import torch
+
+            device = setting.device
+            if device == "auto":
+                device = "cuda" if torch.cuda.is_available() else "cpu"
+            how: dict[str, Any] = {"device": device, "dtype": setting.dtype, "batch_size": setting.batch_size}
+            self.model = (dino if setting.kind == "dino_i" else ClipTowers)(f"{where}.model", setting.model, **how)
 
     def score(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
         """One answer an edit, in their order: the cosine, -1..1, or why there is none."""
@@ -56,17 +65,29 @@ class FeatureScorer:
         return found
 
     def _scored(self, edits: Sequence[Edit]) -> list[Score | Unscored]:
-        wanted = [self._wanted(edit) for edit in edits]
-        decoded = {image: _decoded(image) for own in wanted for image in own.values()}
+        """Each image is looked at once, however many edits share it."""
+        decoded, wanted = cache(_decoded), [self._wanted(edit) for edit in edits]
         reasons = [
-            "; ".join(f"{name}: {why}" for name, image in own.items() if isinstance(why := decoded[image], str))
+            "; ".join(f"{name}: {why}" for name, image in own.items() if isinstance(why := decoded(image), str))
             for own in wanted
         ]
-        usable = [n for n, reason in enumerate(reasons) if not reason]
-        values = self._values([edits[n] for n in usable], [wanted[n] for n in usable], decoded) if usable else []
         answers: list[Score | Unscored] = [Unscored(reason) for reason in reasons]
-        for at, n in enumerate(usable):
-            answers[n] = values if isinstance(values, Unscored) else Score(values[at], {self.setting.kind: values[at]})
+        usable = [n for n, reason in enumerate(reasons) if not reason]
+        columns = list(zip(*(wanted[n].values() for n in usable), strict=True))
+        shown = list(dict.fromkeys(image for n in usable for image in wanted[n].values()))
+
+        def ask() -> list[float]:
+            found = dict(zip(shown, self.model.images([decoded(image) for image in shown]), strict=True))
+            features = [np.stack([found[image] for image in column]) for column in columns]
+            return cast(list[float], self._cosines([edits[n] for n in usable], features).tolist())
+
+        try:
+            alone = self.setting.model == EMBEDDED  # it needs no torch
+            values = [] if not usable else ask() if alone else within_memory(self.model, ask)
+        except NoMemory as error:
+            return [Unscored(reason or str(error)) for reason in reasons]
+        for n, value in zip(usable, values, strict=True):
+            answers[n] = Score(value, {self.setting.kind: value})
         return answers
 
     def _wanted(self, edit: Edit) -> dict[str, Image | None]:
@@ -76,19 +97,6 @@ class FeatureScorer:
         against = self.setting.against
         return {"edited": edit.edited, against: edit.truth if against == "truth" else edit.source}
 
-    def _values(self, edits: Sequence[Edit], wanted: Sequence[dict], decoded: dict) -> list[float] | Unscored:
-        """The cosines. Each image is looked at once, however many edits share it."""
-        shown = list(dict.fromkeys(image for own in wanted for image in own.values()))
-        place = {image: n for n, image in enumerate(shown)}
-        rows = zip(*([place[image] for image in own.values()] for own in wanted), strict=True)
-
-        def ask() -> list[float]:
-            found = self.model.images([decoded[image] for image in shown])
-            values: list[float] = self._cosines(edits, [found[list(row)] for row in rows]).tolist()
-            return values
-
-        return ask() if self.setting.model == EMBEDDED else _within_memory(self.model, ask)
-
     def _cosines(self, edits: Sequence[Edit], shown: Sequence[np.ndarray]) -> np.ndarray:
         """shown: features of the edits, and of what they are compared with, (n, d) each."""
         if self.setting.kind == "clip_t":
@@ -97,13 +105,6 @@ class FeatureScorer:
             return cosine(shown[0], shown[1])
         before, after = (self.model.texts(texts) for texts in zip(*map(_captions, edits), strict=True))
         return cosine(shown[0] - shown[1], after - before)
-
-
-def _within_memory(model: Any, ask: Callable[[], list[float]]) -> list[float] | Unscored:
-    try:
-        return within_memory(model, ask)
-    except NoMemory as error:
-        return Unscored(str(error))
 
 
 def _decoded(image: Image | None) -> np.ndarray | str:
@@ -126,15 +127,3 @@ def folder_of(where: str, setting: FeatureSetting) -> Path | None:
         return None
     kind = folders.DINO if setting.kind == "dino_i" else folders.CLIP_TOWERS
     return folders.find(f"{where}.model", setting.model, kind)
-
-
-def _model(where: str, setting: FeatureSetting) -> Any:
-    if setting.model == EMBEDDED:
-        return HogImages()
-    import torch
-
-    device = setting.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    load = dino if setting.kind == "dino_i" else ClipTowers
-    return load(f"{where}.model", setting.model, device=device, dtype=setting.dtype, batch_size=setting.batch_size)

@@ -38,25 +38,21 @@ class Looks:
     replies: tuple[str, ...]
     dimensions: int
 
-    @property
-    def each(self) -> int:
-        """How often an edit is looked at."""
-        return len(self.prompts[0])
-
     def states(self, found: torch.Tensor) -> torch.Tensor:
-        """(n, D, hidden): the state of each dimension, from those of all looks at n edits, (n * each, hidden)."""
-        states = found.unflatten(0, (-1, self.each))
-        return states if self.each == self.dimensions else states.expand(-1, self.dimensions, -1)
+        """(n, D, hidden): the state of each dimension, from those of all looks at n edits, (n * looks, hidden)."""
+        return found.unflatten(0, (-1, len(self.prompts[0]))).expand(-1, self.dimensions, -1)
 
 
 def looks(prompt: ScorerPrompt, dimensions: Sequence[str], token: str) -> Looks:
     """How a prompt asks about these dimensions. FileError: one of them has no criteria."""
     asked = [told(dimension)["criteria"] for dimension in dimensions] if prompt.of_each else [""]
-    turns = [
-        [Prompt(version=1, source="-", user=q.replace(CRITERIA, each)) for each in asked] for q in prompt.questions
-    ]
+    turns = ([turn.replace(CRITERIA, each) for each in asked] for turn in prompt.questions)
     replies = tuple(reply.replace(TOKEN, token) for reply in prompt.replies)
-    return Looks(tuple(map(tuple, turns)), replies, len(dimensions))
+    return Looks(tuple(map(prompts_of, turns)), replies, len(dimensions))
+
+
+def prompts_of(turns: Sequence[str]) -> tuple[Prompt, ...]:
+    return tuple(Prompt(version=1, source="-", user=turn) for turn in turns)
 
 
 def form_of(key: str, number: int) -> int:
