@@ -25,13 +25,6 @@ SCORES = {"adherence": 4, "quality": 3, "preservation": 2}
 LINES = "Instruction Adherence: 4\nEditing Quality: 3\nDetail Preservation: 2"
 
 
-def uge_by_the_public_script(entry: str) -> float | None:
-    """`extract_scores_and_average` of UGE/get_average_score.py, in other words."""
-    parts = [line.strip().split(": ") for line in entry.splitlines()]
-    found = [int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()]
-    return round(sum(found) / len(found), 2) if found else None
-
-
 def test_there_is_a_rubric_for_each_type_with_the_same_dimensions():
     assert set(prompts.names("judges/prompts/rubrics/imgedit")) == {*TYPES, "uge"}
     for type_ in TYPES:
@@ -63,16 +56,13 @@ def test_published_replies_are_read_by_name(type_, lines, expected):
     assert load("imgedit", type_).read(reply) == (dict(zip(DIMENSIONS, expected, strict=True)), None)
 
 
+# The public script reads none of these.
 @pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        ("Brief reasoning: Instructions partially followed. Heavy alterations led to image distortion. Score: 2.", 2),
-        ("Brief reasoning: Ferrari logos replaced; edits slightly unnatural. Score: 3 (Acceptable)", 3),
-        ("Brief reasoning: The right car's color remains unchanged, deviating from instructions. Score: 2 (Fair).", 2),
-    ],
+    ("end", "score"),
+    [("Score: 2.", 2), ("Score: 3 (Acceptable)", 3), ("deviating from instructions. Score: 2 (Fair).", 2)],
 )
-def test_the_public_sample_replies_of_uge_are_read_where_the_public_script_reads_none(reply, score):
-    assert uge_by_the_public_script(reply) is None
+def test_the_public_sample_replies_of_uge_are_read(end, score):
+    reply = f"Brief reasoning: Ferrari logos replaced; edits slightly unnatural. {end}"
     assert UGE.read(reply) == ({"score": score}, None)
 
 
@@ -157,21 +147,14 @@ def test_what_is_written_is_read(scores, type_):
     assert set(rubric.schema["required"]) == set(named)
 
 
-def real_replies() -> list[dict]:
-    """50 replies of two judges, as their authors published them, from all over the files."""
-    rows = []
-    for judge in ("gpt4v", "qwenvl"):
-        lines = (REAL / f"results_{judge}_0shot.jsonl").read_text().splitlines()
-        rows += [json.loads(line) for line in lines[:: len(lines) // 25][:25]]
-    return rows
-
-
 @needs_replies
 def test_fifty_real_replies_are_scored_or_unscored_with_a_reason():
     """As they came, to the question that they answer: the numbers in them. To ours, whose names they lack: unscored.
     Their reasoning, with words like "a high naturalness score of 8", before our lines: our lines count."""
-    viescore, read = pointwise(10, "instruction_following"), 0
-    rows = real_replies()
+    viescore, read, rows = pointwise(10, "instruction_following"), 0, []
+    for judge in ("gpt4v", "qwenvl"):
+        lines = (REAL / f"results_{judge}_0shot.jsonl").read_text().splitlines()
+        rows += [json.loads(line) for line in lines[:: len(lines) // 25][:25]]
     assert len(rows) == 50
     for row in rows:
         reply = json.dumps({name: row[name] for name in ("score", "reasoning")})

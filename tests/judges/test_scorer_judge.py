@@ -71,20 +71,14 @@ def test_it_answers_by_the_dimension_that_its_entry_names(project: Path, png: Ca
             [found] = judge.compare([question], about)
         own = name if about == "visual_consistency" else about  # a dimension that it has is asked itself
         assert found.scores == pytest.approx([each.dimensions[own] for each in alone], abs=1e-5)  # type: ignore[union-attr]
+    with open_judge("judges.judge", JUDGE | {"score_margin": 100.0}) as judge:
+        assert judge.compare([question])[0].combined.winner == "Tie"
     wrong = JUDGE | {"dimension": "visual_qualty"}
     with (
         pytest.raises(params.ParamsError, match="did you mean visual_quality"),
         open_judge("judges.judge", wrong) as judge,
     ):
         judge.compare([question])
-
-
-def test_a_margin_makes_ties(project: Path, png: Callable[..., bytes]):
-    wide = JUDGE | {"score_margin": 100.0}
-    question = Question("q", "Remove the cup", png(0), png(1), png(2))
-    with open_judge("judges.judge", wide) as judge:
-        [found] = judge.compare([question])
-    assert found.combined.winner == "Tie"
 
 
 def test_a_scorer_that_is_not_there_is_named(project: Path):

@@ -50,14 +50,9 @@ def test_every_chat_names_three_images_in_order_and_asks_for_json(name, dimensio
     assert ('"reason"' in text) == (name in REASONED)
     assert style(name, dimension).max_new_tokens == (512 if name in REASONED else 24)
     assert [turn["role"] for turn in chat] == (["user"] if name == "pvc" else ["system", "user"])
-
-
-@pytest.mark.parametrize("name", GENERAL)
-def test_general_prompts_name_each_image_before_it(name):
-    text = texts(style(name).messages("x"))
-    assert "Source:[image]Image A:[image]Image B:[image]" in text
-    key = '"reason"' if name == "reason_first" else '"winner"'
-    assert text.index("{" + key) > text.rindex("[image]")
+    if name in GENERAL:
+        assert "Source:[image]Image A:[image]Image B:[image]" in text
+        assert text.index('{"reason"' if name == "reason_first" else '{"winner"') > text.rindex("[image]")
 
 
 def test_the_trained_judges_question_is_its_own():
@@ -86,10 +81,6 @@ def test_a_general_model_is_never_asked_the_trained_judges_question_by_default()
         assert list(prompts_of.values()) == ["decision", "pvc", "pvc"]
         own = {"backend": backend, "model": "me/my-judge", "prompt": "pvc", **local}
         assert read_setting("judges.j", own).prompt == "pvc"
-
-
-def test_every_text_is_another():
-    assert len({texts(style(name, dimension).messages("x")) for name, dimension in EVERY}) == len(EVERY)
 
 
 @pytest.mark.parametrize("bad", [("votes", "visual_quality"), ("decision", "beauty")])
@@ -232,11 +223,6 @@ def test_a_cut_reply_is_read_only_once_its_decision_stands(name):
     assert read.count("Image A") == (1 if name == "reason_first" else read[::-1].index(None))
 
 
-@pytest.mark.parametrize("winner", WINNERS)
-def test_every_completion_is_read_back(winner):
-    assert style("decision").read(completion(winner)) == (winner, None)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -250,3 +236,5 @@ def test_no_decision_is_guessed(text: str):
     winner, reason = style("decision").read(text)
     assert winner is None
     assert reason
+    for known in WINNERS:
+        assert style("decision").read(completion(known)) == (known, None)

@@ -69,20 +69,13 @@ def test_a_dimension_may_count_in_place_of_the_overall_score(png: Png, monkeypat
         command("--pairs", "mine.parquet", "--scorer", "pixel", "--by", "bright")
 
 
-def test_of_each_prompt_only_the_best_are_kept(png: Png) -> None:
+def test_quotas_of_prompts_and_shares_of_the_scored_edits(png: Png) -> None:
     given = [replace(candidate(f"k{n // 3}", n / 10, png(n)), model=f"m{n % 3}") for n in range(6)]
     kept, dropped = curate.select(given, Quotas(per_prompt=1))
     assert [each.name for each in kept] == ["m2/k1", "m2/k0"]
     assert {each.reason for each in dropped} == {"better edits of its prompt are kept"}
-
-
-def test_a_share_is_of_the_scored_edits(png: Png) -> None:
-    given = [candidate(f"k{n}", float(n), png(n)) for n in range(4)] + [
-        candidate(f"u{n}", None, png(9)) for n in range(4)
-    ]
-    kept, dropped = curate.select(given, Quotas(share=0.5))
-    assert [each.key for each in kept] == ["k3", "k2"]
-    assert len(dropped) == 6
+    kept, dropped = curate.select([*given, *[candidate(f"u{n}", None, png(9)) for n in range(4)]], Quotas(share=0.5))
+    assert ([each.name for each in kept], len(dropped)) == (["m2/k1", "m1/k1", "m0/k1"], 7)
 
 
 def test_of_near_duplicates_the_best_stays(png: Png) -> None:
@@ -168,3 +161,5 @@ def test_an_unknown_scorer_names_those_that_there_are(png: Png) -> None:
     Path("params.yaml").write_text("scorers: {}\n")
     with pytest.raises(UserError, match="scorers has no 'best'; known: dino_i"):
         command("--pairs", "mine.parquet", "--scorer", "best")
+    with pytest.raises(UserError, match="raters has no 'best'"):
+        command("--pairs", "mine.parquet", "--rater", "best")

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from chat_client import chat_server
 
-from editjudge.core.errors import UserError
 from editjudge.judges.rubrics import load
 
 
@@ -52,14 +51,3 @@ def test_the_lowest_share_of_rated_pairs_is_dropped_with_what_was_said(
     assert report["kept"] == 4
     reasons = {each["reason"]: each["edits"] for each in report["dropped"]}
     assert reasons["unscored: Instruction Adherence: no clear number"] == 2, "without what was said"
-
-
-def test_an_unknown_rater_names_those_that_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, png: Callable[..., bytes]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    row = {"key": "k", "source_image": png(1), "edited_image": png(2), "instruction": "q"}
-    pq.write_table(pa.Table.from_pylist([row]), "pairs.parquet")
-    Path("params.yaml").write_text("raters: {vlm: {}}\n")
-    with pytest.raises(UserError, match="raters has no 'vml'; did you mean vlm"):
-        program.run("curate --rater vml --pairs pairs.parquet --out best")

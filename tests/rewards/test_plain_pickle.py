@@ -181,21 +181,18 @@ def test_bombs_are_refused_soon() -> None:
         [{}, "P", (1, 1), "palette", b"x"],
         [{}, "P", (1, 1), [0] * 769, b"x"],
         [{}, "P", (1, 1), [None] * 3, b"x"],
-        [{}, "P", (1, 1), [2**70] * 3, b"x"],
         {"_im": None},
         (None, {"im": 1}),
     ],
 )
 def test_images_of_hostile_state_are_refused(state: Any) -> None:
-    data = pickle.dumps(State(state))
-    if isinstance(state, list) and state[3] == [2**70] * 3:
-        assert plain_pickle.loads(data).startswith(b"\x89PNG"), "colours count modulo 256"
-    else:
-        with pytest.raises(PickleError):
-            plain_pickle.loads(data)
+    with pytest.raises(PickleError):
+        plain_pickle.loads(pickle.dumps(State(state)))
 
 
 def test_an_image_is_filled_once_and_pixels_cannot_multiply() -> None:
+    colours = State([{}, "P", (1, 1), [2**70] * 3, b"x"])
+    assert plain_pickle.loads(pickle.dumps(colours)).startswith(b"\x89PNG"), "colours count modulo 256"
     pixels = b"x" * 3000
     twice = [State([{}, "RGB", (10, 100), None, pixels]) for _ in range(5)]
     with pytest.raises(PickleError, match="more pixels than it has bytes"):

@@ -14,7 +14,7 @@ GROUPS, ROWS = 3, 64
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three row groups of each file; the images tell their file and row, 100 bytes each."""
     made = tmp_path_factory.mktemp("pairs")
     names = [(model, f"p{i}") for model in ("source", "good", "bad") for i in range(GROUPS * ROWS)]
@@ -23,8 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(folder)
+@pytest.fixture(autouse=True)
+def _here(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(written)
+
+
+def test_each_image_comes_from_its_place_and_few_groups_are_kept():
     pairs = [training_pairs.pair(i) for i in (190, 0, 130, 1, 70, 131)]
     names = [samples.names_of(pair) for pair in pairs]
     shown = samples.PictureFiles((name for three in names for name in three), most=3 * ROWS * 100)
@@ -37,8 +41,7 @@ def test_each_image_comes_from_its_place_and_few_groups_are_kept(folder: Path, m
     assert len(shown.places) == 3 * len(pairs)
 
 
-def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(folder)
+def test_a_group_is_read_once_while_it_is_kept(monkeypatch: pytest.MonkeyPatch):
     read, real = [], samples.read_group
 
     def counted(group: samples.Group) -> pa.ChunkedArray:
@@ -54,12 +57,11 @@ def test_a_group_is_read_once_while_it_is_kept(folder: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["good/subject_remove.parquet/p7", "bad/subject_remove.parquet/none"])
-def test_an_image_that_is_not_there_is_empty(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(folder)
+def test_an_image_that_is_not_there_is_empty(name: str):
     assert samples.PictureFiles([f"data/candidates/{name}"])(f"data/candidates/{name}") == b""
 
 
-def test_files_that_cannot_be_read_are_named(folder: Path, png: Callable[..., bytes], tmp_path: Path):
+def test_files_that_cannot_be_read_are_named(png: Callable[..., bytes], tmp_path: Path):
     with pytest.raises(ContractError, match=r"missing\.parquet not found"):
         samples.PictureFiles([f"{tmp_path}/missing.parquet/p1"])
     (tmp_path / "x.parquet").write_bytes(png(1))

@@ -1,8 +1,7 @@
-"""Losses against values by hand, a million samples, scipy's integral and finite differences."""
+"""Losses against values by hand, scipy's integral and finite differences."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
@@ -32,28 +31,14 @@ def test_values_by_hand():
     assert found == pytest.approx([-math.log(win), -math.log(tie), -math.log(loss)])
 
 
-@pytest.mark.parametrize(("mean", "std"), [(0.3, 0.5), (-2.0, 1.0), (1.5, 2.0), (-4.0, 3.0)])
-def test_the_quadrature_is_the_expectation(mean: float, std: float):
+@pytest.mark.parametrize(
+    ("mean", "std", "error"),
+    [(0.3, 0.5, 1e-6), (-2, 1, 1e-6), (1.5, 2, 1e-6), (-4, 3, 1e-4), (-3, 4, 1e-3), (6, 4, 1e-3), (0.5, 8, 1e-2)],
+)
+def test_the_quadrature_is_the_expectation(mean: float, std: float, error: float):
     found = scorer.log_expected_sigmoid(values(mean), values(std)).exp().item()
-    exact = quad(lambda e: norm.pdf(e) * expit(mean + std * e), -12, 12, epsabs=1e-12, limit=500)[0]
-    assert found == pytest.approx(exact, abs=1e-6 if std <= 2 else 1e-4)
-    drawn = np.random.default_rng(0).standard_normal(1_000_000)
-    assert found == pytest.approx(expit(mean + std * drawn).mean(), abs=1e-3)
-
-
-def test_the_quadrature_stays_near_for_large_deviations():
-    for std, error in ((4.0, 1e-3), (8.0, 1e-2)):
-        for mean in (-3.0, 0.5, 6.0):
-            exact = quad(lambda e, m=mean, s=std: norm.pdf(e) * expit(m + s * e), -12, 12, epsabs=1e-12, limit=900)[0]
-            found = scorer.log_expected_sigmoid(values(mean), values(std)).exp().item()
-            assert found == pytest.approx(exact, abs=error), (mean, std)
-
-
-def test_the_loss_is_below_the_mean_of_logarithms():
-    """Which the public code takes instead (Jensen)."""
-    drawn = np.random.default_rng(1).standard_normal(100_000)
-    ours = ranked("uncertainty", 0.4, 0.0, 1.5)
-    assert ours < -np.log(expit(0.4 + 1.5 * drawn)).mean() - 0.1
+    exact = quad(lambda e: norm.pdf(e) * expit(mean + std * e), -12, 12, epsabs=1e-12, limit=900)[0]
+    assert found == pytest.approx(exact, abs=error)
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "bradley_terry", "bradley_terry_ties"])
@@ -74,10 +59,8 @@ def test_gradients_are_finite_differences_and_stay_finite(kind: str):
 
 
 def test_a_tie_teaches_only_the_loss_with_ties():
-    tie = values(0.0)
-    for kind in ("uncertainty", "bradley_terry"):
-        assert scorer.ranking(kind, values(1.0), values(0.0), (tie, tie), tie).item() == 0
-    assert scorer.ranking("bradley_terry_ties", values(1.0), values(0.0), (tie, tie), tie).item() > 0
+    assert [ranked(kind, 1.0, 0.0, sign=0.0) for kind in ("uncertainty", "bradley_terry")] == [0, 0]
+    assert ranked("bradley_terry_ties", 1.0, 0.0, sign=0.0) > 0
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "bradley_terry", "bradley_terry_ties"])
