@@ -6,7 +6,7 @@ import pytest
 
 from editjudge.benchmarks import people
 from editjudge.core.tables import TableError
-from editjudge.statistics.comparison import krippendorff_alpha
+from editjudge.statistics.agreement import krippendorff_alpha
 
 HEAD = "id,model,rater,content_memory,content_understanding,version_backtracking\n"
 

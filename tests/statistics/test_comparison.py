@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from editjudge.statistics import clustered
-from editjudge.statistics.comparison import (
+from editjudge.statistics.agreement import (
     ANSWERS,
     cohen_kappa,
     compare_judges,

@@ -76,7 +76,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from editjudge.statistics import agreement, choosing, clustered, comparison, pointwise, psychometric, ratings
+from editjudge.statistics import agreement, choosing, clustered, pointwise, psychometric, ratings
 
 REPEATS = {"coverage": 300, "choosing": 50}
 PULL = 0.5  # how far photos move the log-odds of a right answer: at 0.7 an intracluster correlation of 0.05
@@ -145,7 +145,7 @@ class Judged:
         self.truth = rng.integers(0, 2, photos * rows) * 2
         wrong = np.where(draw < chance + 0.2 * (1 - chance), 1, 2 - self.truth[:, None])
         self.right, self.code = draw < chance, np.where(draw < chance, self.truth[:, None], wrong)
-        self.said = np.array(comparison.ANSWERS, object)[self.code]
+        self.said = np.array(agreement.ANSWERS, object)[self.code]
 
     def answers(self, judge: int) -> list[str]:
         return list(self.said[:, judge].tolist())
@@ -201,7 +201,7 @@ def position(photos: int, rows: int, rng: np.random.Generator) -> float:
 def difference(photos: int, rows: int, rng: np.random.Generator) -> float:
     of = levels(0.55, 0.9, rng)
     right = Judged(photos, rows, of, rng).right
-    found = comparison.paired_difference(right[:, 0], right[:, 1], np.repeat(np.arange(photos), rows))
+    found = agreement.paired_difference(right[:, 0], right[:, 1], np.repeat(np.arange(photos), rows))
     return covered(found, expected(of[0]) - expected(of[1]))
 
 
@@ -216,25 +216,25 @@ def everybody() -> Judged:
 @functools.cache
 def true_kappa() -> float:
     many = everybody()
-    return float(comparison.cohen_kappa(many.answers(0), many.answers(1), many.photo % 2)["kappa"])
+    return float(agreement.cohen_kappa(many.answers(0), many.answers(1), many.photo % 2)["kappa"])
 
 
 @functools.cache
 def true_alphas() -> tuple[float, float]:
     many = everybody()
-    found = comparison.krippendorff_alpha(many.said.T.tolist(), comparison.ANSWERS, many.photo % 2)
+    found = agreement.krippendorff_alpha(many.said.T.tolist(), agreement.ANSWERS, many.photo % 2)
     return found["alpha"], found["ordinal"]
 
 
 def kappa(photos: int, rows: int, rng: np.random.Generator) -> float:
     judged = Judged(photos, rows, SKILLED, rng)
-    return covered(comparison.cohen_kappa(judged.answers(0), judged.answers(1), judged.photo), true_kappa())
+    return covered(agreement.cohen_kappa(judged.answers(0), judged.answers(1), judged.photo), true_kappa())
 
 
 def alphas(photos: int, rows: int, rng: np.random.Generator) -> list[float]:
     """Nominal and ordinal."""
     judged = Judged(photos, rows, SKILLED, rng)
-    found = comparison.krippendorff_alpha(judged.said.T.tolist(), comparison.ANSWERS, judged.photo)
+    found = agreement.krippendorff_alpha(judged.said.T.tolist(), agreement.ANSWERS, judged.photo)
     nominal, ordinal = true_alphas()
     return [covered(found, nominal), covered(found, ordinal, "ordinal_")]
 

@@ -11,7 +11,7 @@ from typing import Any
 from editjudge.core import tables
 from editjudge.core.tables import RowError, TableError
 from editjudge.statistics import clustered
-from editjudge.statistics.comparison import krippendorff_alpha
+from editjudge.statistics.agreement import krippendorff_alpha
 
 ASPECTS = ("content_memory", "content_understanding", "version_backtracking")
 WORDS = {"yes": "yes", "y": "yes", "1": "yes", "true": "yes", "no": "no", "n": "no", "0": "no", "false": "no"}

@@ -17,7 +17,7 @@ from editjudge.core import reading
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError, TableError
 from editjudge.core.winner import WORTH
-from editjudge.statistics import agreement, comparison, pointwise, psychometric
+from editjudge.statistics import agreement, pointwise, psychometric
 
 Rows = list[Row]
 ROUNDING = 1e-4  # of the probabilities in the verdicts
@@ -37,7 +37,7 @@ def summarised(
     answers = {judge: [row["winner"] for row in rows] for judge, rows in verdicts.items()}
     return {
         "judges": [{"judge": judge, "published": published(form, found), **found} for judge, found in reports.items()],
-        "between_judges": [comparison.compare_judges(answers, truths, clusters)],
+        "between_judges": [agreement.compare_judges(answers, truths, clusters)],
     }
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from editjudge.core import params, records
 from editjudge.core.settings import section
-from editjudge.statistics import comparison
+from editjudge.statistics import agreement
 from editjudge.training import runs
 from editjudge.training.samples import SIDES, Sample, names_of
 from editjudge.training.settings import TrainJudgeSetting
@@ -69,10 +69,10 @@ def photos_of(pairs: list[records.Row]) -> dict[str, str]:
 
 
 def report(trained: "Trained", photos: Mapping[str, str]) -> dict[str, Any]:
-    """What the adapter that was kept says on prompts that did not choose it, see `comparison.against_base`. photos: by
+    """What the adapter that was kept says on prompts that did not choose it, see `agreement.against_base`. photos: by
     the pairs' keys."""
     untrained, right = ([answer == [1.0] for answer in answers] for answers in trained.answers or ([], []))
-    return comparison.against_base(untrained, right, [photos[key] for key in trained.tested])
+    return agreement.against_base(untrained, right, [photos[key] for key in trained.tested])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from editjudge.judges import rubrics
 from editjudge.judges.asking import Rater
 from editjudge.judges.protocol import Edit, Rating
 from editjudge.models.chat.models import LOCAL
-from editjudge.statistics import agreement, comparison
+from editjudge.statistics import agreement
 from editjudge.training import runs
 from editjudge.training.samples import PictureFiles, Sample
 from editjudge.training.settings import TrainRaterSetting, TrainScorerSetting, read_training
@@ -140,7 +140,7 @@ def figures(
     """
     pairs = [n for n, sign in enumerate(signs) if sign and not math.isnan(sign)]
     untrained, now = ([leads[n] == signs[n] for n in pairs] for leads in said)
-    return {"dimension": name} | comparison.against_base(untrained, now, [photos[n] for n in pairs])
+    return {"dimension": name} | agreement.against_base(untrained, now, [photos[n] for n in pairs])
 
 
 def photo_of(row: records.Row) -> str:
@@ -191,7 +191,7 @@ def near(
             before, now = ([gap <= NEAR for gap in each] for each in gaps)
             exact = agreement.share([gap == 0 for gap in gaps[1]], photos)
             row = {"dimension": dimension, "truth": truth, "exact": exact}
-            found.append(row | comparison.against_base(before, now, photos))
+            found.append(row | agreement.against_base(before, now, photos))
     return found
 
 
