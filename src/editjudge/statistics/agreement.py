@@ -11,19 +11,20 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from editjudge.core.winner import OTHER_SIDE, SIGNS, WINNERS, WORTH, Winner
 from editjudge.statistics import clustered
 
+Winners: TypeAlias = Sequence[Winner | None]
 MISSING = 9  # the sign of an unread answer
 ANSWERS: tuple[str, ...] = tuple(SIGNS)  # in order, for the ordinal alpha
 
 
 def accuracy_report(
-    truths: Sequence[Winner], winners: Sequence[Winner | None], tasks: Sequence[str], clusters: Sequence[Any]
+    truths: Sequence[Winner], winners: Winners, tasks: Sequence[str], clusters: Sequence[Any]
 ) -> dict[str, Any]:
     """Accuracy of `winners` against `truths`, one row a question, over all, a task, and as the mean over tasks.
 
@@ -56,8 +57,8 @@ def accuracy_report(
 
 
 def position_bias(
-    first_order_winners: Sequence[Winner | None],
-    second_order_winners: Sequence[Winner | None],
+    first_order_winners: Winners,
+    second_order_winners: Winners,
     clusters: Sequence[Any],
 ) -> dict[str, Any]:
     """How far answers depend on which image is shown first; one row a question that was asked twice.
@@ -108,8 +109,8 @@ def folded(verdict: str) -> Winner:
 
 
 def tuple_accuracy(
-    truths: Sequence[Winner | None],
-    winners: Sequence[Winner | None],
+    truths: Winners,
+    winners: Winners,
     groups: Sequence[Any],
     sizes: Sequence[int],
     clusters: Sequence[Any],
@@ -265,15 +266,9 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any], clusters: Sequence[
 
     by_cluster = clustered.sums(cells.reshape(len(kept), len(words) ** 2), [clusters[row] for row in kept])
     found = clustered.estimate(kappa, by_cluster).within(-1, 1)
-    return {
-        "n": len(first),
-        "scored": len(kept),
-        "unscored": len(first) - len(kept),
-        "observed": _or_none(observed),
-        "expected": _or_none(expected),
-        "kappa": _or_none(found.value),
-        **found.ends(),
-    }
+    shares = {"observed": observed, "expected": expected, "kappa": found.value}
+    counts = {"n": len(first), "scored": len(kept), "unscored": len(first) - len(kept)}
+    return counts | {name: _or_none(value) for name, value in shares.items()} | found.ends()
 
 
 def _kappa(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -333,16 +328,12 @@ def _alpha(sums: np.ndarray, size: int, ordinal: bool) -> np.ndarray:
 
 
 def against_base(untrained: Sequence[bool], trained: Sequence[bool], clusters: Sequence[Any]) -> dict[str, Any]:
-    """What a training brought on the same questions, one row each: `test` and `test_untrained`, as `share`
-    of the trained model and of its base, and `gain`, the first less the second. None where nothing was tested."""
+    """What a training brought on the same questions, one row each: `test` and `test_untrained`, `share` of the trained
+    model and of its base, and `gain`, the first less the second. None where nothing was tested."""
     if not clusters:
         return dict.fromkeys(("test", "test_untrained", "gain"))
-    gain = paired_difference(trained, untrained, clusters)
-    return {
-        "test": share(trained, clusters),
-        "test_untrained": share(untrained, clusters),
-        "gain": gain,
-    }
+    tested = {"test": share(trained, clusters), "test_untrained": share(untrained, clusters)}
+    return tested | {"gain": paired_difference(trained, untrained, clusters)}
 
 
 def paired_difference(
@@ -370,9 +361,7 @@ def paired_difference(
     }
 
 
-def compare_judges(
-    answers: Mapping[str, Sequence[Winner | None]], truths: Sequence[Winner], clusters: Sequence[Any]
-) -> dict[str, Any]:
+def compare_judges(answers: Mapping[str, Winners], truths: Sequence[Winner], clusters: Sequence[Any]) -> dict[str, Any]:
     """Everything above over the judges of one benchmark, `answers` and `truths` in the same order of questions.
 
     Returns all: Krippendorff's alpha of all judges (alpha is nominal; `ordinal` has A, Tie, B in this order; None with

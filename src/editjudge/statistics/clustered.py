@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import special
 
+Column: TypeAlias = Sequence[Any] | np.ndarray  # (n,)
+Statistic: TypeAlias = Callable[[np.ndarray], np.ndarray]  # of column sums (..., k): (...), NaN where undefined
 LEVEL = 0.95
 Z = 1.96
 NOTHING = 1e-12  # a standard error below it is rounding
@@ -53,7 +55,7 @@ def t_quantile(clusters: int, level: float = LEVEL) -> float:
     return round(float(special.stdtrit(clusters - 1, (1 + level) / 2)), 9)
 
 
-def sums(values: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> np.ndarray:
+def sums(values: np.ndarray, clusters: Column) -> np.ndarray:
     """Column sums of `values` (n, k) of each cluster (n,), float64, (clusters, k), in order of the clusters.
 
     Raises ValueError for lengths that differ and a missing cluster."""
@@ -75,11 +77,11 @@ def _error(without: np.ndarray) -> float | None:
     return float(math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
 
 
-def estimate(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray) -> Estimate:
+def estimate(statistic: Statistic, by_cluster: np.ndarray) -> Estimate:
     """A statistic of column sums with its 95 % t interval over clusters; ends None with one cluster, where one matters
     all, and where no cluster moves the statistic.
 
-    statistic: from (..., k) sums to (...) values, NaN where it is not defined. by_cluster: (clusters, k)."""
+    by_cluster: the sums, (clusters, k)."""
     total = by_cluster.sum(axis=0)
     value = float(statistic(total[None])[0])
     if len(by_cluster) < 2:
@@ -99,7 +101,7 @@ def _around(value: float, without: np.ndarray) -> Estimate:
     return Estimate(value, min(value, centre - half), max(value, centre + half), count)
 
 
-def refitted(statistic: Callable[[np.ndarray], float], clusters: Sequence[Any] | np.ndarray) -> Estimate:
+def refitted(statistic: Callable[[np.ndarray], float], clusters: Column) -> Estimate:
     """The 95 % t interval of a statistic that is fitted to rows, from fits without each cluster.
 
     statistic: of the rows to take, (n,) bool; NaN where it is not defined. Beyond GROUPS clusters, whole clusters are
@@ -113,7 +115,7 @@ def refitted(statistic: Callable[[np.ndarray], float], clusters: Sequence[Any] |
     return _around(value, np.array([statistic(group != g) for g in range(count)]))
 
 
-def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray, span: float = 1.0) -> Estimate:
+def mean(values: Column, clusters: Column, span: float = 1.0) -> Estimate:
     """The mean of `values` (n,), or of paired differences, with its 95 % t interval over whole clusters (n,).
 
     span: how far a value can lie from the mean. It serves where no cluster differs from another: then the interval
@@ -129,7 +131,7 @@ def mean(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndar
     return found
 
 
-def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray) -> Estimate:
+def share(values: Column, clusters: Column) -> Estimate:
     """A share, the mean of `values` in 0..1 (n,), with Wilson's 95 % interval for the rows that the clusters are worth.
 
     See `share_of`; where each row is its own cluster it is Wilson's own interval. A value between, as a Tie's half,
@@ -148,7 +150,7 @@ def share(values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.nda
     return Estimate(total / n, *wilson_interval(total * worth / n, worth), n)
 
 
-def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarray, n: float) -> Estimate:
+def share_of(statistic: Statistic, by_cluster: np.ndarray, n: float) -> Estimate:
     """`share` of any statistic of column sums (see `estimate`) that lies in 0..1, taken from n rows.
 
     The rows are worth p (1 - p) over the jackknife's variance, and the quantile is Student's. Two things are assumed,
@@ -173,9 +175,7 @@ def share_of(statistic: Callable[[np.ndarray], np.ndarray], by_cluster: np.ndarr
     return Estimate(value, 0.0 if value <= 0 else low, 1.0 if value >= 1 else high, count)
 
 
-def mean_of_means(
-    values: np.ndarray, groups: Sequence[Any], clusters: Sequence[Any] | np.ndarray
-) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+def mean_of_means(values: np.ndarray, groups: Column, clusters: Column) -> tuple[Statistic, np.ndarray]:
     """The mean over groups of the means of their values (n,), as a statistic of column sums, and these by cluster (see
     `estimate`). Where a cluster is left out, it is that of the groups that are left."""
     names, place = np.unique(np.asarray(groups), return_inverse=True)
@@ -188,9 +188,7 @@ def mean_of_means(
     return mean, sums(np.hstack([of_group * values[:, None], of_group]), clusters)
 
 
-def sign_flip(
-    values: Sequence[float] | np.ndarray, clusters: Sequence[Any] | np.ndarray, rng: np.random.Generator
-) -> float | None:
+def sign_flip(values: Column, clusters: Column, rng: np.random.Generator) -> float | None:
     """The two-sided p-value of a mean of 0: how often the clusters' sums with signs at random add up to as much.
 
     All signs are tried for up to 14 clusters, else 9,990 are drawn; so p is at least 2 / 2^clusters, whatever the

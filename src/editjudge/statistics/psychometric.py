@@ -21,6 +21,7 @@ import numpy as np
 from scipy import optimize
 
 from editjudge.statistics import clustered
+from editjudge.statistics.clustered import Column
 
 GUESS = 0.5
 MAX_LAPSE = 0.06
@@ -56,7 +57,7 @@ class Curve:
         """The slope of F at the threshold, per unit of the gap; steeper is more reliable just above the threshold."""
         return self.shape * math.log(2) / (2 * self.threshold)
 
-    def at(self, gaps: Sequence[float] | np.ndarray) -> np.ndarray:
+    def at(self, gaps: Column) -> np.ndarray:
         """psi at the gaps (n,): the expected accuracy, float64, (n,), 1/2 to 1 - lapse."""
         return GUESS + (1 - GUESS - self.lapse) * -np.expm1(-((np.asarray(gaps, float) / self.scale) ** self.shape))
 
@@ -67,7 +68,7 @@ def credit(truths: Sequence[str], winners: Sequence[str | None]) -> np.ndarray:
     return np.array([np.nan if w is None else 1.0 if t == w else 0.5 * (w == "Tie") for t, w in pairs], float)
 
 
-def fit(gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray) -> Curve:
+def fit(gaps: Column, worth: Column) -> Curve:
     """The curve of greatest likelihood of answers worth 0..1 (n,) at gaps (n,).
 
     The likelihood is Bernoulli's, log psi for what an answer is worth and log(1 - psi) for the rest. The best points of
@@ -103,9 +104,7 @@ def _chances(gaps: np.ndarray, scale: float, shape: float, lapse: float) -> tupl
     return rest, np.clip(GUESS + height * (1 - rest), 1e-9, 1 - 1e-9), height * rest * power * shape
 
 
-def threshold_interval(
-    gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, clusters: Sequence[Any]
-) -> tuple[float, float] | None:
+def threshold_interval(gaps: Column, worth: Column, clusters: Column) -> tuple[float, float] | None:
     """95 % interval of the threshold over whole clusters (n,): what within the gaps the answers do not contradict.
 
     A threshold is contradicted where the best curve that has it is less likely by more than a likelihood ratio's
@@ -173,9 +172,7 @@ def _variance_ratio(curve: Curve, gaps: np.ndarray, worth: np.ndarray, place: np
     return float(len(every) / (len(every) - 1) * (every**2).sum() / inverse[0])
 
 
-def points(
-    gaps: Sequence[float] | np.ndarray, worth: Sequence[float] | np.ndarray, clusters: Sequence[Any], bins: int = BINS
-) -> list[dict]:
+def points(gaps: Column, worth: Column, clusters: Column, bins: int = BINS) -> list[dict]:
     """Accuracy by size of the gap, in bins with about as many answers: damage_gap (mean), n, accuracy, low and high
     (95 %, over whole clusters), from the smallest gap to the largest. Answers worth NaN are left out of the accuracy,
     which is None where none is left."""
@@ -243,7 +240,7 @@ def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) 
     columns = ("judge", "damage_gap", "questions", "accuracy", "low", "high", "fit")
     if bench is None or not answers:
         return [dict.fromkeys(columns)]
-    gaps, rows = np.array(bench.gaps), list[dict[str, Any]]()
+    gaps, found = np.array(bench.gaps), list[dict[str, Any]]()
     for judge, winners in answers.items():
         worth = credit(bench.truths, winners)
         read = ~np.isnan(worth)
@@ -251,5 +248,5 @@ def plot_rows(bench: Bench | None, answers: Mapping[str, Sequence[str | None]]) 
         for place in points(gaps, worth, bench.clusters):
             fitted = None if curve is None else float(curve.at([place["damage_gap"]])[0])
             row = place | {"judge": judge, "questions": place["n"], "fit": fitted}
-            rows.append({name: row[name] for name in columns})
-    return rows
+            found.append({name: row[name] for name in columns})
+    return found

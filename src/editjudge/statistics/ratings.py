@@ -27,13 +27,11 @@ import numpy as np
 
 from editjudge.statistics import clustered
 
-WEIGHTINGS = ("balanced", "by_matches")
 PRIORS = {"weak": 0.01, "published": 1.0}  # alpha
 LOG_NU_LIMIT = math.log(1e6)  # nu is kept in 1e-6..1e6: it would tend to 0 without ties, to infinity with only ties
 SCALE = 400 / math.log(10)  # rating points per unit of ability
 COLUMNS = ("model", "ability", "rating", "low", "high", "rank", "rank_low", "rank_high", "p_best", "matches")
 _MOST_STEPS, _TOLERANCE = 200, 1e-9
-_RUNAWAY = 15.0  # without a penalty, an ability or log nu beyond it is on its way to infinity
 _BLOCK = 4_000_000  # numbers that the largest temporary arrays hold
 _MANY = 30  # clusters from which on a standard error is as good as known
 
@@ -117,18 +115,13 @@ def rating(abilities: np.ndarray) -> np.ndarray:
 def fit(matches: Matches, alpha: float = PRIORS["weak"], weighting: str = "balanced", ties: str = "davidson") -> Fit:
     """Abilities and tie parameters of all matches.
 
-    alpha: weight of the penalty, 0 or more. weighting: "balanced" gives each dimension the same total weight, and all
+    alpha: weight of the penalty, 0 or more; with 0 a group of models that never lost to, or never tied or beat, the
+    others leaves the fit without an end. weighting: "balanced" gives each dimension the same total weight, and all
     together that of the matches; "by_matches" gives each match weight 1. ties: "davidson", or "halves" (Bradley-Terry).
     In a dimension without ties nu is 1e-6, with nothing but ties 1e6: the ends of the range that it is kept in.
-
-    Raises ValueError for fewer than two models, an alpha that is negative or not finite, and for alpha 0 where a group
-    of models never lost to, or never tied or beat, the others: their distance would be infinite."""
-    if not (alpha >= 0 and math.isfinite(alpha)):
-        raise ValueError(f"alpha must be 0 or more, not {alpha}")
+    Raises ValueError for fewer than two models."""
     if len(matches.models) < 2:
         raise ValueError(f"ratings need two models, not {len(matches.models)}")
-    if alpha == 0 and separated(matches):
-        raise ValueError("with alpha 0 no group of models may have only won, or only lost, against the others")
     counts = count(matches, weighting, ties)
     tied = counts.ties.sum(axis=1)
     start = np.select([tied == 0, tied == counts.total.sum(axis=1)], [-LOG_NU_LIMIT, LOG_NU_LIMIT])
@@ -384,7 +377,6 @@ def _newton(parameters: np.ndarray, counts: Counts, alpha: float) -> tuple[np.nd
         odds = np.ptp(step[:k])
         change = max(odds, odds / 2 + np.abs(step[k:]).max())
         parameters = parameters + (np.log1p(change) / change if change > 0 else 1.0) * step
-        converged = change < _TOLERANCE
-        if converged or (alpha == 0 and np.abs(parameters).max() > _RUNAWAY):
+        if converged := bool(change < _TOLERANCE):
             break
     return parameters, derivatives(parameters, counts, alpha)[1] * free + np.diag(fixed), converged
