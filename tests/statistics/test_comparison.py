@@ -9,13 +9,7 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
 from editjudge.statistics import clustered
-from editjudge.statistics.agreement import (
-    ANSWERS,
-    cohen_kappa,
-    compare_judges,
-    krippendorff_alpha,
-    paired_difference,
-)
+from editjudge.statistics.agreement import ANSWERS, cohen_kappa, compare_judges, krippendorff_alpha, paired_difference
 
 A, TIE, B = ANSWERS
 

@@ -56,16 +56,12 @@ def accuracy_report(
     }
 
 
-def position_bias(
-    first_order_winners: Winners,
-    second_order_winners: Winners,
-    clusters: Sequence[Any],
-) -> dict[str, Any]:
+def position_bias(first: Winners, second: Winners, clusters: Sequence[Any]) -> dict[str, Any]:
     """How far answers depend on which image is shown first; one row a question that was asked twice.
 
-    first_order_winners: answers to (A, B). second_order_winners: answers to the same question with the two images
-    exchanged, as the judge gave them: "Image A" is then the image that the first order calls "Image B". Answers that
-    were already turned back into the first order's terms go through `exchanged` before.
+    first: answers to (A, B). second: answers to the same question with the two images exchanged, as the judge gave
+    them: "Image A" is then the image that the first order calls "Image B". Answers that were already turned back into
+    the first order's terms go through `exchanged` before.
 
     Returns n; scored (both answers read), unscored, unscored_first, unscored_second; consistent and consistency, the
     number and share of scored questions whose two answers name the same image or are both Tie; both_first and
@@ -76,11 +72,11 @@ def position_bias(
     Shares are None where nothing was scored.
 
     Raises ValueError for lengths that differ and a missing cluster."""
-    asked = list(zip(first_order_winners, second_order_winners, clusters, strict=True))
-    read = [(first, second, cluster) for first, second, cluster in asked if first is not None and second is not None]
-    scored, groups = [(first, second) for first, second, _ in read], [cluster for *_, cluster in read]
-    consistent = sum(first == exchanged(second) for first, second in scored)
-    preferred = [(WORTH[first] + WORTH[second]) / 2 for first, second in scored]
+    asked = list(zip(first, second, clusters, strict=True))
+    read = [(a, b, cluster) for a, b, cluster in asked if a is not None and b is not None]
+    scored, groups = [(a, b) for a, b, _ in read], [cluster for *_, cluster in read]
+    consistent = sum(a == exchanged(b) for a, b in scored)
+    preferred = [(WORTH[a] + WORTH[b]) / 2 for a, b in scored]
     leaning = [value - 0.5 for value in preferred]
     found: dict[str, Any] = dict.fromkeys(("consistency", "first_side_preference", "low", "high", "p"))
     if scored:
@@ -91,8 +87,8 @@ def position_bias(
         "n": len(asked),
         "scored": len(scored),
         "unscored": len(asked) - len(scored),
-        "unscored_first": first_order_winners.count(None),
-        "unscored_second": second_order_winners.count(None),
+        "unscored_first": first.count(None),
+        "unscored_second": second.count(None),
         "both_first": scored.count(("Image A", "Image A")),
         "both_second": scored.count(("Image B", "Image B")),
         "consistent": consistent,
@@ -109,11 +105,7 @@ def folded(verdict: str) -> Winner:
 
 
 def tuple_accuracy(
-    truths: Winners,
-    winners: Winners,
-    groups: Sequence[Any],
-    sizes: Sequence[int],
-    clusters: Sequence[Any],
+    truths: Winners, winners: Winners, groups: Sequence[Any], sizes: Sequence[int], clusters: Sequence[Any]
 ) -> dict[str, Any]:
     """The share of tuples of which every pair is right; one row a pair, of the tuple `groups` with `sizes` edits.
 

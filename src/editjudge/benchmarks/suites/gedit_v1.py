@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, figures_of, interval_columns
+from editjudge.benchmarks.suites.suite import Case, Scores, Suite, SuiteBoard, columns_of, figures_of
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
 from editjudge.core.tables import RowError
@@ -56,10 +56,7 @@ def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
     for board in boards:
         means = {name: each["mean"] for name, each in figures_of(board).items()}
         row |= {f"{name}_{board['language']}_{board['set']}": mean for name, mean in means.items()}
-    for board in boards[:1]:
-        overall = figures_of(board)["O"]
-        row |= {"score": overall["mean"], **interval_columns(overall)}
-    return row
+    return row | (columns_of("score", figures_of(boards[0])["O"]) if boards else {})
 
 
 def _has(language: str, part: str, case: Row) -> bool:

@@ -7,18 +7,11 @@ UGE: at most 3 where unedited areas changed) is only asked for in words there, a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from editjudge.benchmarks.suites.suite import (
-    Case,
-    PublishedBoard,
-    Scores,
-    Suite,
-    SuiteBoard,
-    figures_of,
-    interval_columns,
-)
+from editjudge.benchmarks.suites.suite import Case, PublishedBoard, Scores, Suite, SuiteBoard, columns_of, figures_of
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record
 from editjudge.core.records import Row
@@ -31,16 +24,10 @@ ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 CHANGED_MOST = 3  # of UGE where unedited areas changed
 
 
-def basic_cases(record: Record) -> list[Case]:
-    """`{id, prompt, edit_type}` by key, id being the photo's path."""
-    image, kind = record.text("id"), record.choice("edit_type", TYPES)
+def keyed_cases(record: Record, kind: str | None = None) -> list[Case]:
+    """`{id, prompt, edit_type}` by key, id being the photo's path; of one kind without edit_type."""
+    image, kind = record.text("id"), kind or record.choice("edit_type", TYPES)
     return [Case(record.identifier("key"), kind, record.text("prompt"), image, image)]
-
-
-def uge_cases(record: Record) -> list[Case]:
-    """`{id, prompt}` by key."""
-    image = record.text("id")
-    return [Case(record.identifier("key"), "uge", record.text("prompt"), image, image)]
 
 
 def dialogue_cases(record: Record) -> list[Case]:
@@ -48,18 +35,8 @@ def dialogue_cases(record: Record) -> list[Case]:
     name = record.identifier("id")
     ending = next((each for each in ("", *ENDINGS) if (record.images / f"{name}{each}").is_file()), "")
     dialogue = plain(Path(name).stem if Path(name).suffix in ENDINGS else name, 190)
-    return [
-        Case(
-            f"{dialogue}.{turn}",
-            "multi_turn",
-            record.text(f"turn{turn}"),
-            f"{name}{ending}",
-            origin=name,
-            dialogue=dialogue,
-            turn=turn,
-        )
-        for turn in range(1, TURNS + 1)
-    ]
+    words, image = {turn: record.text(f"turn{turn}") for turn in range(1, TURNS + 1)}, f"{name}{ending}"
+    return [Case(f"{dialogue}.{n}", "multi_turn", words[n], image, name, None, dialogue, n) for n in words]
 
 
 def photo_cases(record: Record) -> list[Case]:
@@ -86,14 +63,13 @@ def uge_capped(scores: Scores) -> Scores | None:
 def columns(boards: Sequence[Mapping[str, Any]]) -> Row:
     """The published score first, then the capped one, the dimensions and the types."""
     own, cap = (figures_of(board) for board in boards)
-    row: Row = {"score": own["score"]["mean"], **interval_columns(own["score"]), "spread": own["score"]["spread"]}
-    row |= {"capped": cap["score"]["mean"], **interval_columns(cap["score"], "capped_")}
+    row = columns_of("score", own["score"]) | {"spread": own["score"]["spread"]} | columns_of("capped", cap["score"])
     row |= {name: figure["mean"] for name, figure in own.items() if name != "score"}
     return row | {each["type"]: each["figures"][0]["mean"] for each in boards[0]["types"]}
 
 
 BASIC = Suite(
-    basic_cases,
+    keyed_cases,
     rubrics="imgedit",
     span=(1.0, 5.0),
     types=TYPES,
@@ -129,7 +105,7 @@ BASIC = Suite(
 )
 UGE = replace(
     BASIC,
-    cases=uge_cases,
+    cases=partial(keyed_cases, kind="uge"),
     types=(),
     figures=("score",),
     over_types=frozenset(),

@@ -86,5 +86,7 @@ def figures_of(board: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {each["figure"]: each for each in board["figures"]}
 
 
-def interval_columns(figure: Mapping[str, Any], prefix: str = "") -> Row:
-    return {f"{prefix}low": figure["low"], f"{prefix}high": figure["high"]}
+def columns_of(name: str, figure: Mapping[str, Any]) -> Row:
+    """A figure's mean and interval as columns of a suite's table."""
+    ends = "" if name == "score" else f"{name}_"
+    return {name: figure["mean"], f"{ends}low": figure["low"], f"{ends}high": figure["high"]}
