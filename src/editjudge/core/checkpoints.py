@@ -28,8 +28,7 @@ def load(kind: Any, folder: Path, device: str, **options: Any) -> Any:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise FileError(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
-    wrong = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
-    if wrong:
+    if wrong := sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])]):
         raise FileError(
             f"{folder} lacks {len(wrong)} weights of a {kind.__name__}, or has them in another"
             f" shape: {', '.join(wrong[:3])}"

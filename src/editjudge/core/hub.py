@@ -61,9 +61,8 @@ def find(where: str, model: str, patterns: Sequence[str], example: str) -> Path:
     except errors.GatedRepoError:
         raise ParamsError(f"{where}: {gated(model)}") from None
     except (OSError, ValueError) as error:  # the hub's errors are of these kinds
-        raise ParamsError(
-            f"{where}: no folder {model}, and the hub gives none ({type(error).__name__}); {advice}"
-        ) from None
+        why = f"the hub gives none ({type(error).__name__})"
+        raise ParamsError(f"{where}: no folder {model}, and {why}; {advice}") from None
     record(model, folder.name)
     return folder
 

@@ -20,31 +20,28 @@ class ImageError(ValueError):
 def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Decode PNG, JPEG or WebP bytes (format sniffed from the content) to RGB, uint8, (H, W, 3).
 
-    The EXIF orientation is applied and transparency laid on white. The size is checked before any pixel is decoded.
+    The EXIF orientation is applied, transparency laid on white, 16-bit grey scaled to 8 bits. The size is checked
+    before any pixel is decoded.
     Raises ImageError for other formats, more than `max_pixels` pixels, or broken data.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > max_pixels:
                 raise ImageError(f"{image.width} x {image.height} pixels, more than the limit of {max_pixels}")
-            return np.asarray(_flatten(ImageOps.exif_transpose(image)))
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode.startswith(("I;16", "I")):  # 16-bit grey
+                grey = np.asarray(upright).astype(np.float64) / 257.0
+                upright = Image.fromarray(grey.clip(0, 255).astype(np.uint8))
+            elif upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+                rgba = upright.convert("RGBA")
+                upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+            return np.asarray(upright.convert("RGB"))
     except UnidentifiedImageError:
         raise ImageError("not a PNG, JPEG or WebP image") from None
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, ImageError):
             raise
         raise ImageError(f"broken image: {error}") from error
-
-
-def _flatten(image: Image.Image) -> Image.Image:
-    """Any mode to RGB: transparency on white, 16-bit grey scaled to 8 bits."""
-    if image.mode.startswith(("I;16", "I")):
-        grey = np.asarray(image).astype(np.float64) / 257.0
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    return image.convert("RGB")
 
 
 def shown_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:

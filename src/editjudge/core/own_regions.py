@@ -35,8 +35,16 @@ def read(cells: Mapping[str, Any], load: Load, height: int, width: int) -> tuple
         raise RowError("boxes and masks", "a row has one or the other")
     if labels and len(labels) != len(boxes or masks):
         raise RowError("wrong type", f"labels: {len(labels)} for {len(boxes or masks)} regions")
-    found = [_boxed(each, height, width) for each in boxes]
-    found += [_masked(_mask(each, load, height, width)) for each in masks]
+    found: list[dict[str, Any]] = []
+    for given in boxes:
+        try:
+            found.append({"box": list(regions.clip_box(box(given, "boxes"), height, width)), "mask": None})
+        except ValueError as error:
+            raise error if isinstance(error, RowError) else RowError("empty box", str(error)) from error
+    for mask in (_mask(given, load, height, width) for given in masks):
+        if not mask.any():
+            raise RowError("empty mask")
+        found.append({"box": list(regions.mask_box(mask)), "mask": coded.mask_png(mask)})
     named = labels or [""] * len(found)
     return tuple({"label": str(label)} | region for label, region in zip(named, found, strict=True))
 
@@ -52,19 +60,6 @@ def _list(name: str, cell: Any) -> list[Any]:
         return []
     alone = not isinstance(cell, list) or (cell and all(isinstance(each, (int, float)) for each in cell))
     return [cell] if alone else list(cell)
-
-
-def _boxed(given: Any, height: int, width: int) -> dict[str, Any]:
-    try:
-        return {"box": list(regions.clip_box(box(given, "boxes"), height, width)), "mask": None}
-    except ValueError as error:
-        raise error if isinstance(error, RowError) else RowError("empty box", str(error)) from error
-
-
-def _masked(mask: np.ndarray) -> dict[str, Any]:
-    if not mask.any():
-        raise RowError("empty mask")
-    return {"box": list(regions.mask_box(mask)), "mask": coded.mask_png(mask)}
 
 
 def _mask(given: Any, load: Load, height: int, width: int) -> np.ndarray:

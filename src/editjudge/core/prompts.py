@@ -57,23 +57,21 @@ class Prompt:
         """The names of its images, in order."""
         return tuple(_IMAGE.findall(self.user))
 
-    def text(self, instruction: str, **texts: str) -> str:
-        return _filled(self.user, {"instruction": plain(instruction), **texts})
+    def text(self, instruction: str, turn: str = "", **texts: str) -> str:
+        """The turn, or a part of it, with its fields filled."""
+        known = {"instruction": plain(instruction), **texts}
+        return _FIELD.sub(lambda field: known.get(field[1], field[0]), turn or self.user)
 
     def messages(self, instruction: str, **texts: str) -> list[dict[str, Any]]:
         """The chat, with `{"type": "image"}` in the places of images."""
-        texts, content = {"instruction": plain(instruction), **texts}, list[dict[str, str]]()
+        content = list[dict[str, str]]()
         for n, part in enumerate(_IMAGE.split(self.user)):
             if n % 2:
                 content.append({"type": "image"})
             elif part:
-                content.append({"type": "text", "text": _filled(part, texts)})
+                content.append({"type": "text", "text": self.text(instruction, part, **texts)})
         system = [{"role": "system", "content": [{"type": "text", "text": self.system}]}] if self.system else []
         return [*system, {"role": "user", "content": content}]
-
-
-def _filled(text: str, texts: dict[str, str]) -> str:
-    return _FIELD.sub(lambda field: texts.get(field[1], field[0]), text)
 
 
 def plain(instruction: str) -> str:

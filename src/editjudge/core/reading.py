@@ -3,6 +3,7 @@
 A `Record` knows its file and its number there, so that an error can name the row.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,10 +94,9 @@ class Record:
 
     def __getitem__(self, field: str) -> Any:
         """The value of a field. Raises RowError where there is none."""
-        if field not in self.values:
-            raise RowError("missing field", f"{field}; the row has {', '.join(map(str, self.values))}")
-        if (value := self.values[field]) is None:
-            raise RowError("missing field", field)
+        if (value := self.values.get(field)) is None:
+            has = "" if field in self.values else f"; the row has {', '.join(map(str, self.values))}"
+            raise RowError("missing field", f"{field}{has}")
         return value
 
     def text(self, field: str) -> str:
@@ -133,17 +133,14 @@ def read(setting: Table, files: str | None = None) -> Iterator[Record]:
     """
     root = locate(setting)
     wanted = setting.files or (files if files and root.is_dir() and any(root.glob(files)) else None)
-    found = matching(root, wanted, READERS)
+    found, index = matching(root, wanted, READERS), itertools.count()
     kind = next(suffix for suffix in READERS if any(file.suffix == suffix for file in found))
-    index = 0
     for file in (file for file in found if file.suffix == kind):
-        images = Path(setting.images) if setting.images else file.parent
-        place = file.relative_to(root)
+        images, place = Path(setting.images) if setting.images else file.parent, file.relative_to(root)
         shown = Path(setting.hub or str(setting.path)) / place
         name = str((place if place.name else Path(file.name)).with_suffix(""))
         for number, values in enumerate(READERS[kind](file)):
-            yield Record(shown, number, values, images, name, index)
-            index += 1
+            yield Record(shown, number, values, images, name, next(index))
 
 
 def matching(root: Path, files: str | None, endings: Collection[str]) -> list[Path]:
@@ -159,23 +156,20 @@ def matching(root: Path, files: str | None, endings: Collection[str]) -> list[Pa
 
 def locate(setting: Table) -> Path:
     """The local file or folder; a hub id is downloaded first, into the hub's own cache. Raises TableError."""
-    if setting.hub is not None:
-        return _download(setting.hub, setting.revision, setting.files)
-    path = Path(str(setting.path))
-    if not path.exists():
-        raise TableError(f"{path} not found: no such file or folder")
-    return path
-
-
-def _download(hub: str, revision: str | None, files: str | None) -> Path:
-    """The dataset's snapshot; only `files` of it where images are inside them, and do not lie beside."""
+    if setting.hub is None:
+        path = Path(str(setting.path))
+        if not path.exists():
+            raise TableError(f"{path} not found: no such file or folder")
+        return path
     from huggingface_hub import snapshot_download
 
-    wanted = files if files and files.endswith((".parquet", ".arrow")) else None
+    # Of files that have their images inside, and not beside them, only those.
+    wanted = setting.files if setting.files and setting.files.endswith((".parquet", ".arrow")) else None
     try:
-        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=wanted))
+        folder = snapshot_download(setting.hub, repo_type="dataset", revision=setting.revision, allow_patterns=wanted)
+        return Path(folder)
     except (OSError, ValueError) as error:  # all that the hub's library raises, network included
-        raise TableError(f"{hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
+        raise TableError(f"{setting.hub} cannot be had from the hub: {str(error).partition(chr(10))[0]}") from error
 
 
 def text(value: Any, field: str) -> str:
@@ -199,11 +193,9 @@ def picture(value: Any, field: str) -> bytes | str:
     """An image: bytes, {bytes, path}, or a path or address. Raises RowError."""
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
-    if isinstance(value, bytes):
-        if not value:
-            raise RowError("empty field", field)
-        return value
-    return text(value, field)
+    if value == b"":
+        raise RowError("empty field", field)
+    return value if isinstance(value, bytes) else text(value, field)
 
 
 def number(value: Any, field: str) -> float:
@@ -226,9 +218,9 @@ def at_path(folder: Path, path: str, most: int = IMAGE_BYTES, links: bool = Fals
     Of an absolute path or an address, which is of another machine, the longest end that is there counts. links: whether
     symbolic links may lead out of the folder.
     """
-    parts = [part for part in path.split("://")[-1].split("/") if part]
     if not ("://" in path or path.startswith("/")):
         return local(path, folder, most, links)
+    parts = [part for part in path.split("://")[-1].split("/") if part]
     if len(parts) > DEEPEST:
         raise RowError("image missing", f"{len(parts)} folders deep")
     reasons = []

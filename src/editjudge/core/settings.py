@@ -156,27 +156,20 @@ def _lines(where: str, kind: Any, error: Any) -> tuple[str, ...]:
         return (f"{key} is unknown; {known(keys[-1], list(_fields(owners[0])))}",)
     if error["type"] == "missing":
         return (f"{key} is missing",)
-    if error["type"].startswith("union_tag"):
-        return (_untagged(key, kinds, error["input"], limits["discriminator"].strip("'")),)
-    return (f"{key} {_allowed(error)}, not {error['input']!r:.200}",)
-
-
-def _untagged(key: str, kinds: list[Any], given: Any, field: str) -> str:
-    """What is wrong with a mapping whose `field` chooses none of the kinds."""
-    names = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
-    return f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), names)}"
-
-
-def _allowed(error: Any) -> str:
-    kind, limits = error["type"], error.get("ctx", {})
-    if kind in MAPPINGS:
-        return "must have fields of its own"
-    if kind in WORDS:
-        return f"must be {WORDS[kind]}"
-    if kind == "literal_error":
-        return f"must be {limits['expected']}".replace("'", "")
-    bound = next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None)
-    return f"must be {bound}" if bound else re.sub(r"^\w+ should", "must", str(error["msg"]))
+    if error["type"].startswith("union_tag"):  # a mapping whose field chooses none of the kinds
+        field, given = limits["discriminator"].strip("'"), error["input"]
+        names = [name for each in kinds for name in get_args(_fields(each)[field].annotation)]
+        return (f"{key}.{field} is {given.get(field)!r:.200}; {known(given.get(field), names)}",)
+    must = re.sub(r"^\w+ should", "must", str(error["msg"]))
+    if error["type"] in MAPPINGS:
+        must = "must have fields of its own"
+    elif error["type"] in WORDS:
+        must = f"must be {WORDS[error['type']]}"
+    elif error["type"] == "literal_error":
+        must = f"must be {limits['expected']}".replace("'", "")
+    elif bound := next((f"{words} {limits[name]:g}" for name, words in BOUNDS.items() if name in limits), None):
+        must = f"must be {bound}"
+    return (f"{key} {must}, not {error['input']!r:.200}",)
 
 
 def _keys(kind: Any, place: tuple[str | int, ...]) -> tuple[list[str | int], list[Any], list[Any]]:
