@@ -12,7 +12,7 @@ from pictures import picture
 
 from editjudge.benchmarks.suites import forms as suites
 from editjudge.benchmarks.suites import gedit_v1, imgedit
-from editjudge.core import records, schemas
+from editjudge.core import records
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.core.tables import TableError
@@ -32,7 +32,7 @@ def test_the_public_files_load(tmp_path: Path) -> None:
             file.write_bytes(picture(1))
         rows = suite_files.load(form, folder, images=str(tmp_path / name))
         assert Counter(row["type"] for row in rows) == counts
-        schemas.check("suites", rows, "x")
+        records.check("suites", rows, "x")
     assert sum(COUNTS.values()) == 737
 
 
@@ -51,7 +51,7 @@ def test_the_json_of_gedit_loads(tmp_path: Path) -> None:
 
 def test_a_basic_case_has_its_type_photo_and_file(tmp_path: Path) -> None:
     rows = suite_files.load("imgedit_basic", suite_files.basic(tmp_path))
-    schemas.check("suites", rows, "x")
+    records.check("suites", rows, "x")
     assert [row["type"] for row in rows] == list(imgedit.TYPES)
     kept = {name: rows[2][name] for name in ("key", "file", "origin", "instruction", "suite", "dialogue")}
     assert kept == {"key": "3", "file": "3", "origin": "photos/1.jpg", "instruction": "edit 3", "suite": "x",
@@ -67,7 +67,7 @@ def test_a_dialogue_is_three_cases(tmp_path: Path) -> None:
 
 def test_gedit_has_both_languages_and_the_intersection(tmp_path: Path) -> None:
     rows = suite_files.load("gedit_v1", suite_files.gedit(tmp_path))
-    schemas.check("suites", rows, "x")
+    records.check("suites", rows, "x")
     assert Counter(row["language"] for row in rows) == {"en": 4, "cn": 4}
     assert sum(row["intersection"] for row in rows) == 4
     assert rows[0]["key"] == "ps_human0.en"
@@ -114,7 +114,7 @@ def test_a_wrong_setting_is_told(fields: dict) -> None:
 def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     pairs = scenes.make_pairs("color_alter", "benchmark", 3, 48, 0)
     turns: list[dict[str, Any]] = [{"dialogue": None, "turn": None}, *({"dialogue": "d", "turn": n} for n in (1, 2))]
-    kept = schemas.load("photo_edits")["properties"]
+    kept = records.schema_of("photo_edits")["properties"]
     rows = [
         {name: value for name, value in (pair | {"type": "adjust", "split": "test"} | turn).items() if name in kept}
         for pair, turn in zip(pairs, turns, strict=True)
@@ -122,7 +122,7 @@ def test_edits_of_photographs_are_cases(tmp_path: Path) -> None:
     other = rows[0] | {"key": "other", "split": "train"}
     records.write(tmp_path / "edits.parquet", [other, *rows], "photo_edits")
     cases = suite_files.load("photos", tmp_path / "edits.parquet")
-    schemas.check("suites", cases, "x")
+    records.check("suites", cases, "x")
     assert [(case["key"], case["type"], case["turn"]) for case in cases] == [
         (row["key"], "adjust", turn["turn"]) for row, turn in zip(rows, turns, strict=True)
     ]

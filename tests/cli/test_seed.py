@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from editjudge.cli import publish
-from editjudge.core import records, schemas
+from editjudge.core import records
 from editjudge.core.errors import UserError
 from editjudge.engine import resume
 from editjudge.sources.builtin import scenes
@@ -27,7 +27,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pairs = scenes.make_pairs(TASK, "train", 5, 48, 0)
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:4], "pools")
     prompt = pairs[4] | {"source_image": {"bytes": pairs[4]["image"], "path": None}}
-    row = {name: prompt[name] for name in schemas.load("gedit_bench")["properties"] if name in prompt}
+    row = {name: prompt[name] for name in records.schema_of("gedit_bench")["properties"] if name in prompt}
     records.write(folder / "data/gedit_bench.parquet", [row], "gedit_bench")
     monkeypatch.delenv("EDITJUDGE_WORK", raising=False)
     monkeypatch.chdir(folder)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from editjudge.core import images, masks, own_regions
+from editjudge.core import images, masks
 from editjudge.core.regions import mask_box
 from editjudge.core.tables import RowError
 from editjudge.measures.annotation import batch
@@ -33,7 +33,7 @@ def nothing(path: str) -> bytes:
 
 
 def read(**cells: Any) -> list[dict[str, Any]]:
-    return list(own_regions.read(cells, nothing, HEIGHT, WIDTH))
+    return list(masks.read_own(cells, nothing, HEIGHT, WIDTH))
 
 
 ALPHA = np.dstack([np.full((HEIGHT, WIDTH, 3), 9, np.uint8), SQUARE.astype(np.uint8) * 255])
@@ -68,7 +68,7 @@ def test_json_in_a_cell_of_text_and_paths_are_read() -> None:
     assert [r["label"] for r in read(boxes=[[1, 1, 4, 3]], labels=["cup"])] == ["cup"]
     rle = json.dumps({"size": [HEIGHT, WIDTH], "counts": [11, 3, 2, 3, 2, 3, 11]})
     assert read(masks=rle)[0]["box"] == [2, 1, 5, 4]
-    [region] = own_regions.read({"masks": "m.png"}, lambda path: png(SQUARE) if path == "m.png" else b"", HEIGHT, WIDTH)
+    [region] = masks.read_own({"masks": "m.png"}, lambda path: png(SQUARE) if path == "m.png" else b"", HEIGHT, WIDTH)
     assert region["box"] == [2, 1, 5, 4]
 
 

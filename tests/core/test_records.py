@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from editjudge.core import params, records, schemas
+from editjudge.core import params, records
 
 
 def pair(key: str = "color_alter-train-00001", **changes: object) -> dict:
@@ -43,7 +43,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 )
 def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dict, field: str) -> None:
     file = tmp_path / "pairs.parquet"
-    with pytest.raises(schemas.ContractError, match=rf"pairs\.parquet: row 1 .*field \(?{field}"):
+    with pytest.raises(records.ContractError, match=rf"pairs\.parquet: row 1 .*field \(?{field}"):
         records.write(file, [pair(), pair() | change], "raw_pairs")
     assert list(tmp_path.iterdir()) == [], "nothing half-written"
 
@@ -52,14 +52,14 @@ def test_a_broken_row_is_named_by_file_row_and_field(tmp_path: Path, change: dic
 def test_rows_written_as_they_come_are_the_table_written_at_once(tmp_path: Path, count: int) -> None:
     rows = [pair(str(number)) for number in range(count)]
     records.write(tmp_path / "a.parquet", iter(rows), "raw_pairs")
-    table = pa.Table.from_pylist(rows, schema=schemas.arrow_schema("raw_pairs"))
+    table = pa.Table.from_pylist(rows, schema=records.arrow_schema("raw_pairs"))
     pq.write_table(table, tmp_path / "b.parquet", row_group_size=64, compression="zstd", store_schema=False)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
 def test_a_row_that_breaks_the_contract_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"old")
-    with pytest.raises(schemas.ContractError, match="field key"):
+    with pytest.raises(records.ContractError, match="field key"):
         records.write(tmp_path / "a.parquet", [pair("a b")], "raw_pairs")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.parquet", b"old")]
 
@@ -101,33 +101,33 @@ def test_a_stored_image_may_be_missing_or_a_field(tmp_path: Path) -> None:
 
 
 def test_a_broken_row_is_found_on_reading_too(tmp_path: Path) -> None:
-    columns = schemas.arrow_schema("raw_pairs")
+    columns = records.arrow_schema("raw_pairs")
     rows = [pair(), pair("bad key with spaces")]
     pq.write_table(pa.Table.from_pylist(rows, schema=columns), tmp_path / "a.parquet")
-    with pytest.raises(schemas.ContractError, match=r"a\.parquet: row 1 .*field key"):
+    with pytest.raises(records.ContractError, match=r"a\.parquet: row 1 .*field key"):
         records.read(tmp_path / "a.parquet", "raw_pairs")
 
 
 def test_missing_files_columns_and_other_formats_are_named(tmp_path: Path) -> None:
-    with pytest.raises(schemas.ContractError, match="not found: run `dvc repro`"):
+    with pytest.raises(records.ContractError, match="not found: run `dvc repro`"):
         records.read(tmp_path / "none.parquet", "raw_pairs")
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
-    with pytest.raises(schemas.ContractError, match="no column edit, image"):
+    with pytest.raises(records.ContractError, match="no column edit, image"):
         records.read(tmp_path / "short.parquet", "raw_pairs")
     (tmp_path / "html.parquet").write_text("<html>")
-    with pytest.raises(schemas.ContractError, match="not readable as Parquet"):
+    with pytest.raises(records.ContractError, match="not readable as Parquet"):
         records.read(tmp_path / "html.parquet", "raw_pairs")
 
 
 @pytest.mark.parametrize("file", sorted(params.CONTRACTS.glob("*.schema.json")), ids=lambda file: file.name)
 def test_every_contract_is_a_valid_schema_with_sorted_columns(file: Path) -> None:
     name = file.name.removesuffix(".schema.json")
-    schemas._Validator.check_schema(schemas.load(name))
+    records._Validator.check_schema(records.schema_of(name))
     if name == "photo_records":  # lines of JSON, and no table
         return
-    names = schemas.arrow_schema(name).names
+    names = records.arrow_schema(name).names
     assert names == sorted(names)
-    assert set(schemas.load(name)["required"]) <= set(names)
+    assert set(records.schema_of(name)["required"]) <= set(names)
 
 
 def test_json_has_no_nan_and_six_decimals(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from editjudge.core import records, schemas
+from editjudge.core import records
 from editjudge.sources.builtin import scenes
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def write(folder: Path, editors: dict[str, Any], count: int, cache: Path | None 
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
     pairs = scenes.make_pairs(TASK, "train", count, 48, 0)
     records.write(folder / f"data/pools/{TASK}.parquet", pairs[:-1], "pools")
-    kept = schemas.load("gedit_bench")["properties"]
+    kept = records.schema_of("gedit_bench")["properties"]
     row = pairs[-1] | {"source_image": {"bytes": pairs[-1]["image"], "path": None}}
     arena = {name: value for name, value in row.items() if name in kept}
     records.write(folder / "data/gedit_bench.parquet", [arena], "gedit_bench")

@@ -9,7 +9,7 @@ import pytest
 from kept_images import KeptImages
 from tiny_towers import clip_folder
 
-from editjudge.core import images, records, schemas
+from editjudge.core import images, records
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.editors import procedural
@@ -117,7 +117,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[reco
 def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.Row]) -> None:
     to = KeptImages()
     rows = list(adiee.rows(read("scorer_data.x", AdieeSource, GIVEN | {"others": ["unedited"]}), to))
-    schemas.check("scorer_data", rows, "x")
+    records.check("scorer_data", rows, "x")
     by_rule = {rule: [row for row in rows if row["rule"].startswith(f"{rule}:")] for rule in adiee.RULES}
     assert [len(by_rule[rule]) for rule in ("truth", "input", "bad_editor")] == [4, 4, 4]
     assert {row["overall_a"] for row in by_rule["truth"]} == {1.0}
@@ -152,7 +152,7 @@ def test_sequences_are_scored_by_their_formula_and_broken_ones_counted(
     given = GIVEN | {"sequences": str(tmp_path / "turns.jsonl"), "draws": 3}
     to = KeptImages()
     rows = [row for row in adiee.rows(read("scorer_data.x", AdieeSource, given), to) if row["task"] == "multi_turn"]
-    schemas.check("scorer_data", rows, "x")
+    records.check("scorer_data", rows, "x")
     assert len(rows) == 3 * 4
     assert len(to.added) == 4
     for drawn in (rows[n : n + 4] for n in (0, 4, 8)):

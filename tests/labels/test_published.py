@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kept_images import KeptImages
 
-from editjudge.core import schemas
+from editjudge.core import records
 from editjudge.core.settings import read
 from editjudge.core.tables import RowError
 from editjudge.labels import published as data
@@ -89,18 +89,18 @@ def test_a_published_file_becomes_rows_of_the_contract(tmp_path: Path, png: Any)
     for name, seed in PICTURES.items():
         (tmp_path / name).write_bytes(png(seed))
     (tmp_path / "p/broken.png").write_bytes(b"none")
-    records = [record(), tie((4, 2), (3, 3)) | {"path2": "p/c.png"}, tie((4, 2), (4, 2))]
-    records += [
+    lines = [record(), tie((4, 2), (3, 3)) | {"path2": "p/c.png"}, tie((4, 2), (4, 2))]
+    lines += [
         record(path2="p/gone.png"),
         record(path2="p/broken.png"),
         record(path2="p/c.png", prompt="Another one."),
     ]
-    records += [record(prompt="Another one.", path1="p/c.png", path2="p/a.png")]
-    (tmp_path / "train.json").write_text(json.dumps(records))
+    lines += [record(prompt="Another one.", path1="p/c.png", path2="p/a.png")]
+    (tmp_path / "train.json").write_text(json.dumps(lines))
     setting = read("scorer_data.x", EditRewardSource, {"source": "editreward", "path": str(tmp_path / "train.json")})
     images = KeptImages()
     rows = list(data.preferences(setting, images))
-    schemas.check("scorer_data", rows, "x")
+    records.check("scorer_data", rows, "x")
     assert len(rows) == 3
     won, *tied = rows
     first = won["winner"] == "Image A"

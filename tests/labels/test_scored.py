@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from editjudge.core import schemas
+from editjudge.core import records
 from editjudge.labels import scored
 from editjudge.labels.tiers import AreaRule
 
@@ -32,7 +32,7 @@ def test_winners_and_dimensions_of_each_pair() -> None:
     ]
     dropped = Counter[str]()
     found = list(scored.rows("color_alter", annotations, PROMPTS, RULES, SETTING, 0.0, dropped))
-    schemas.check("scorer_data", found, "x")
+    records.check("scorer_data", found, "x")
     told = {(row["model_a"], row["model_b"]): (row["winner"], row["rule"]) for row in found}
     wins = "measures of the pipeline: elite over failure"
     idle = f"measures of the pipeline: {scored.UNEDITED}"

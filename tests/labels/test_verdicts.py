@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe
 
-from editjudge.core import params, schemas
+from editjudge.core import params, records
 from editjudge.editors import settings
 from editjudge.engine import resume
 from editjudge.judges import asking
@@ -148,7 +148,7 @@ def test_pairs_are_judged_end_to_end_where_requests_fail_and_replies_are_prose(t
         judges = {name: endpoint(server.url, model=name, timeout=1.0, tries=8) for name in ("one", "two")}
         rows, accounts = annotated(judges, 12, tmp_path / "c")
         log = server.log()
-    schemas.check("pair_verdicts", rows, "verdicts")
+    records.check("pair_verdicts", rows, "verdicts")
     assert len(rows) == 12 * 6
     assert [row["winner"] for row in rows] == [brighter(row) for row in rows]
     assert sum(log["answered"].values()) > 2 * 2 * len(rows), "prose was asked again"
@@ -192,7 +192,7 @@ def test_what_has_no_verdict_is_kept_with_its_reason_and_left_out_of_the_pairs(t
     edits[0]["image"] = b"<html>"
     with chat_server(replies={"q1": ["Hard to say."]}) as server:
         rows, accounts = annotated({"j": endpoint(server.url, reply_tries=2)}, 2, tmp_path / "c", edits)
-    schemas.check("pair_verdicts", rows, "verdicts")
+    records.check("pair_verdicts", rows, "verdicts")
     said = Counter((row["key"], row["status"]) for row in rows)
     assert said == {("k0", "unasked"): 3, ("k0", "done"): 3, ("k1", "failed"): 6}
     reasons = [row["reason"] for row in rows if row["status"] != "done"]
@@ -262,8 +262,8 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("EDITJUDGE_WORK", str(tmp_path))
         rows = verdicts.annotate_pairs(pool, edits, how, verdicts.open_judges(how, judges))
-    schemas.check("annotations", measured, "annotations")
-    schemas.check("pair_verdicts", rows, "verdicts")
+    records.check("annotations", measured, "annotations")
+    records.check("pair_verdicts", rows, "verdicts")
     assert len(rows) == 4 * 6
     assert all(row["status"] == "done" for row in rows), "the base has learnt the form of the answer"
     chosen, left_out = train_pairs.choose_judged(rows, measured, SETTING, task)
@@ -272,7 +272,7 @@ def test_a_small_task_is_judged_by_the_embedded_base_from_probe_to_training_pair
     instructions = {(task, row["key"]): row["instruction"] for row in pool}
     sums = {(task, row["key"], row["model"]): (row["source_sha256"], row["edit_sha256"]) for row in measured}
     pairs = train_pairs.to_rows(chosen, instructions, sums, 42)
-    schemas.check("train_pairs", pairs, "pairs")
+    records.check("train_pairs", pairs, "pairs")
     assert {(pair["tiers"], pair["margin"]) for pair in pairs} == {("judged", None)}
     assert train_pairs.share_right(train_pairs.truth(chosen)) > 0.5
 

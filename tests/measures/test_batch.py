@@ -22,7 +22,7 @@ from killing import alive, wait_until
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from editjudge.core import images, params, records, regions, schemas
+from editjudge.core import images, params, records, regions
 from editjudge.core.main import stage
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
@@ -371,7 +371,7 @@ def test_every_kind_of_image_ends_as_a_result_or_a_failed_record_with_its_reason
     candidates += [row | {"key": p["key"], "model": "sound", "image": given["sound"]} for p in prompts[1:]]
     with resume.RecordCache(tmp_path / "a") as cache:
         rows = annotate.annotate(prompts, candidates, recipe, cache)
-    schemas.check("annotations", rows, "annotations")
+    records.check("annotations", rows, "annotations")
     reasons = {(row["key"], row["model"]): row["reason"] for row in rows}
     assert len(reasons) == len(candidates)
     limit = "20000 x 20000 pixels, more than the limit of 64000000"

@@ -26,7 +26,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from editjudge.core import images, main, params, records, schemas, tables
+from editjudge.core import images, main, params, records, tables
 from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.reading import Record
 from editjudge.core.tables import RowError, TableError
@@ -82,7 +82,7 @@ class Imported:
         self.refused: list[dict] = []
         plan = importing.plan({"tasks": TASKS, "raw_pairs": PROBE | values}, task)
         self.report = importing.collect(plan, list, self.rows.append, self.refused.append, work)
-        schemas.check("raw_pairs", self.rows, "rows")
+        records.check("raw_pairs", self.rows, "rows")
         for counts in self.report["sources"]:
             unmapped = sum(entry["rows"] for entry in counts["unmapped"])
             assert counts["rows"] == counts["kept"] + counts["refused"] + counts["other_task"] + unmapped

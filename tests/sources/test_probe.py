@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from editjudge.core import images, regions, schemas
+from editjudge.core import images, records, regions
 from editjudge.sources.builtin import photos, scenes
 
 ROLES = ("train", "benchmark")
@@ -37,7 +37,7 @@ def test_regions_lie_in_their_photo_and_can_be_told_apart(photo: str) -> None:
 @pytest.mark.parametrize("task", scenes.EDITS)
 def test_pairs_fit_their_contract_and_show_their_object(task: str, role: str) -> None:
     pairs = scenes.make_pairs(task, role, 8, 96, seed=0)
-    schemas.check("raw_pairs", pairs, "pairs")
+    records.check("raw_pairs", pairs, "pairs")
     assert {pair["origin"] for pair in pairs} <= set(photos.ROLES[role])
     for pair in pairs:
         shape = images.decode(pair["image"]).shape

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from editjudge.core import records, schemas
+from editjudge.core import records
 from editjudge.editors import making, protocol, settings
 from editjudge.editors.protocol import Edited, EditFailed, Request
 from editjudge.engine import resume
@@ -82,7 +82,7 @@ def repository(tmp_path: Path, pairs: list[dict]) -> Path:
 def published(row: dict) -> dict:
     """A raw pair as a row of the arena."""
     image = {"source_image": {"bytes": row["image"], "path": None}}
-    kept = schemas.load("gedit_bench")["properties"]
+    kept = records.schema_of("gedit_bench")["properties"]
     return {name: value for name, value in (row | image).items() if name in kept}
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from sklearn.metrics import pairwise_distances
 
-from editjudge.core import params, records, schemas
+from editjudge.core import params, records
 from editjudge.core.main import stage
 from editjudge.core.settings import read
 from editjudge.sources.settings import FilterSetting
@@ -129,7 +129,7 @@ def test_settings_are_checked(change: dict, message: str) -> None:
 
 def test_embeddings_of_another_pool_are_refused(pool: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("data/embeddings/t.npy", np.ones((11, 4)))
-    with pytest.raises(schemas.ContractError, match=r"t.parquet has 12 rows, its embeddings 11"):
+    with pytest.raises(records.ContractError, match=r"t.parquet has 12 rows, its embeddings 11"):
         run(monkeypatch)
     np.save("data/embeddings/t.npy", np.vstack([np.ones((11, 4)), np.zeros((1, 4))]))
     with pytest.raises(ValueError, match=r"data/embeddings/t.npy: embedding of row 11 is a zero vector"):

@@ -14,7 +14,7 @@ from chat_client import chat_server, setting
 
 from editjudge.benchmarks import report
 from editjudge.benchmarks.preferences.item import Item
-from editjudge.core import images, records, schemas
+from editjudge.core import images, records
 from editjudge.core.main import stage
 from editjudge.judges.protocol import BothOrders, Verdict
 from editjudge.measures.annotation.slot_settings import SlotSetting
@@ -49,7 +49,7 @@ def reported(items: list[Item], winners: list[str | None]) -> dict:
 def test_verdicts_stand_in_the_benchmarks_order_and_keep_peoples_label() -> None:
     items = [item("k"), item("g", verdict="Both bad")]
     rows = judge_benchmark.to_verdicts("j", items, [answer("k", A, B, 0.7), answer("g", A, A)])
-    schemas.check("verdicts", rows, "verdicts")
+    records.check("verdicts", rows, "verdicts")
     assert (rows[0]["forward"], rows[0]["backward"], rows[0]["p_a"]) == (A, A, 0.7)
     assert (rows[1]["truth"], rows[1]["label"], rows[1]["winner"]) == (TIE, "Both bad", TIE)
 
@@ -304,7 +304,7 @@ def test_a_pair_of_two_is_tied_up_to_epsilon_and_a_larger_tuple_is_not() -> None
     items = [item("two", group="two", verdict=TIE), *tuple_items()[:3]]
     answers = [scored_answer(i.key, 6.0, 5.5) for i in items]
     rows = judge_benchmark.to_verdicts("j", items, answers)
-    schemas.check("verdicts", rows, "verdicts")
+    records.check("verdicts", rows, "verdicts")
     strict, loose = (report.tuples(items, rows, epsilon) for epsilon in (0.0, 0.5))
     assert [row["correct"] for row in strict["per_size"]] == [0, 1]
     assert [row["correct"] for row in loose["per_size"]] == [1, 1]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from editjudge.core import images, params, records, schemas
+from editjudge.core import images, params, records
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.editors import settings
@@ -53,7 +53,7 @@ def test_candidates_keep_the_order_and_a_failed_edit_is_a_record_with_its_reason
     with resume.RecordCache(tmp_path / "c") as cache:
         made = edit_all([*prompts, *broken], "m", {"kind": "leaky", "amount": 2.0, "seed": 1}, cache)
         rows = list(candidates.rows(made, "m", cache.data))
-    schemas.check("candidates", rows, "candidates")
+    records.check("candidates", rows, "candidates")
     assert [row["key"] for row in rows] == [*(p["key"] for p in prompts), "html", "none"]
     assert [row["status"] for row in rows[-2:]] == ["failed", "failed"]
     counted = candidates.counts(made)
@@ -72,7 +72,7 @@ def test_annotations_of_a_new_model_leave_the_others_in_the_cache(
     _, first = run(["precise", "leaky"])
     rows, second = run(["precise", "leaky", "shifted"])
     assert (first, second) == ({"computed": 6, "reused": 0}, {"computed": 3, "reused": 6})
-    schemas.check("annotations", rows, "annotations")
+    records.check("annotations", rows, "annotations")
     assert [row["model"] for row in rows[:3]] == ["leaky", "precise", "shifted"]
     values = {row["model"]: row["measures"][0]["value"] for row in rows[:3]}
     assert values["precise"] > values["leaky"] > values["shifted"]
@@ -86,7 +86,7 @@ def test_annotations_of_failed_and_broken_candidates_are_failed_records(prompts:
     tiny, edit = {"key": "k", "image": pixel, "regions": []}, broken | {"key": "k", "image": pixel}
     with resume.RecordCache(tmp_path / "a") as cache:
         rows = annotate.annotate([prompts[0], tiny], [failed, broken, edit], RECIPE, cache)
-    schemas.check("annotations", rows, "annotations")
+    records.check("annotations", rows, "annotations")
     reasons = ["candidate: out of memory", "not a PNG, JPEG or WebP image", "the record has no box"]
     assert [row["reason"] for row in rows] == reasons
     assert annotate.counts(rows, RECIPE, SlotSetting())["failed"] == 3
@@ -108,7 +108,7 @@ def test_tasks_without_probe_photos_are_left_out_of_the_benchmark(
 
 def test_benchmark_pairs_have_the_published_form_and_a_known_winner(prompts: list[dict]) -> None:
     rows = [probe_bench.make_pair(p, KINDS, 1.0, seed=1) for p in prompts]
-    schemas.check("vcreward_bench", rows, "bench")
+    records.check("vcreward_bench", rows, "bench")
     for row in rows:
         better = row["damages"][0] < row["damages"][1]
         assert row["winner"] == ("Image A" if better else "Image B")
@@ -148,7 +148,7 @@ def test_the_report_of_the_arena_counts_questions_and_measures_the_interval() ->
     gallery = {model: {f"p{n}": {"damage": None} for n in range(6)} for model in "abc"}
     asked, answers = compare_models.ask_within({"budget": 9, "rounds": 3, "seed": 0}, pairs, say)
     rows = compare_models.to_matches("j", asked, answers, gallery)
-    schemas.check("matches", rows, "matches")
+    records.check("matches", rows, "matches")
     found, name = compare_models.report(rows, len(pairs), 2, [], {}), "visual_consistency"
     assert (found["records"], found["questions"], found["questions_possible"]) == (9, {"j": {name: 9}}, 18)
     assert found["failed"] == sum(row["prompt"] == "p1" for row in rows)
@@ -180,7 +180,7 @@ def test_prompts_of_one_photo_stand_or_fall_together() -> None:
     ]
     gallery = {model: {f"p{n}": {"damage": 0.0} for n in range(64)} for model in "abc"}
     rows = compare_models.to_matches("j", pairs, say(pairs), gallery)
-    schemas.check("matches", rows, "matches")
+    records.check("matches", rows, "matches")
     lost = {f"p{n}" for n in range(0, 64, 4) if n % 3} | {f"p{n}" for n in range(64) if n % 21 == 1}
     taste = [row | {"winner": "Image B" if row["prompt"] in lost else "Image A"} for row in rows]
     few = leaderboard.rank(pd.DataFrame(taste), SETTING | {"idle": "a", "clean": "b"})

@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from editjudge.core import params, records, schemas
+from editjudge.core import params, records
 from editjudge.labels import tiers
 from editjudge.measures.annotation.recipe import Judging, Recipe
 from editjudge.stages import train_pairs
@@ -78,7 +78,7 @@ def joined(rows: list[dict]) -> tuple[dict, dict]:
 
 def test_rows_fit_their_contract_and_sides_are_drawn_for_each_pair_by_itself() -> None:
     few, many = rows_for(["p1", "p2"]), rows_for([f"p{n}" for n in range(1, 60)])
-    schemas.check("train_pairs", many, "pairs")
+    records.check("train_pairs", many, "pairs")
     assert few == many[: len(few)]
     share = sum(row["winner"] == "Image A" for row in many) / len(many)
     assert 0.35 < share < 0.65
@@ -93,7 +93,7 @@ def test_pairs_whose_names_are_longer_than_a_key_stay_apart() -> None:
     pairs = [tiers.TrainingPair(models[0], loser, "elite_over_failure", 1.0) for loser in models[1:]]
     chosen = [train_pairs.Chosen("p" * 120, "t", pair, dict.fromkeys(models)) for pair in pairs]
     rows = train_pairs.to_rows(chosen, *joined([{"task": "t", "key": "p" * 120, "model": m} for m in models]), seed=42)
-    schemas.check("train_pairs", rows, "pairs")
+    records.check("train_pairs", rows, "pairs")
     assert len({row["key"] for row in rows}) == len(pairs)
     assert all(row["key"].startswith("p" * 120 + "." + models[0]) for row in rows)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import training_pairs
 
-from editjudge.core.schemas import ContractError
+from editjudge.core.records import ContractError
 from editjudge.training import samples
 
 GROUPS, ROWS = 3, 64

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import replacing, write_bytes
-from editjudge.core.schemas import ContractError
+from editjudge.core.records import ContractError
 from editjudge.core.tables import RowError, TableError, jsonl, opened
 from editjudge.editors.galleries import pictures
 from editjudge.editors.protocol import out_of_five, with_score

@@ -8,11 +8,11 @@ import pandas as pd
 
 from editjudge import api
 from editjudge.cli.printing import Params, complain, table
-from editjudge.core import images, own_regions, reading
+from editjudge.core import images, reading
+from editjudge.core import masks as coded
 from editjudge.core import params as settings
 from editjudge.core.errors import UserError
 from editjudge.core.files import replacing, work
-from editjudge.core.masks import of_rows
 from editjudge.core.records import Row, in_groups
 from editjudge.core.tables import RowError, TableError
 from editjudge.editors.galleries import pictures
@@ -37,7 +37,7 @@ class EditRegions:
 
     def __init__(self, boxes: Path | None, masks: Path | None) -> None:
         rows = formats.by_key(boxes) if boxes else ()
-        self.cells = {key: own_regions.given(values.get) for key, values in rows}
+        self.cells = {key: coded.own_cells(values.get) for key, values in rows}
         self.folder = boxes.parent if boxes else Path()
         self.masks = Given(masks) if masks else None
 
@@ -50,7 +50,7 @@ class EditRegions:
                 raise RowError(f"mask: {found}")
             cells = {"masks": found}
         shape = images.decode(source).shape[:2] if cells else (0, 0)
-        return of_rows(own_regions.read(cells, lambda path: reading.at_path(self.folder, path), *shape))
+        return coded.of_rows(coded.read_own(cells, lambda path: reading.at_path(self.folder, path), *shape))
 
 
 def rows_of(

@@ -1,22 +1,27 @@
-"""Rows and their Parquet form. The same rows give the same bytes: sorted columns, no timestamps."""
+"""Rows, their contracts and their Parquet form. The same rows give the same bytes: sorted columns, no timestamps.
+
+A contract is a JSON Schema of an artifact in stages/, which also gives its Parquet columns.
+"""
 
 import csv
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
+import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from editjudge.core import schemas
+from editjudge.core.errors import UserError
 from editjudge.core.files import is_full, replacing
+from editjudge.core.params import CONTRACTS
 from editjudge.core.tables import RowError, TableError
 
 ROW_GROUP = 64
@@ -27,6 +32,76 @@ DETAIL = 200  # characters of what was wrong with a refused row
 KEPT_GROUPS = 32  # of stored images, in memory: so many files can be read side by side, prompt by prompt
 Row = dict[str, Any]
 T = TypeVar("T")
+ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+SHOWN = 80  # characters at each end of a long message
+
+
+class ContractError(UserError, ValueError):
+    """A row that breaks its contract; the message names the file, the row and the field."""
+
+
+@functools.cache
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema `stages/<name>.schema.json`, which describes one row."""
+    path = CONTRACTS / f"{name}.schema.json"
+    if not path.is_file():
+        raise ContractError(f"no contract {path}")
+    return json.loads(path.read_text())
+
+
+def _is_bytes(_validator: Any, encoding: str, value: Any, _schema: Any) -> Iterable[jsonschema.ValidationError]:
+    """`contentEncoding: binary` means non-empty bytes (null where the type allows it is seen to by `type`)."""
+    if value is not None and not (isinstance(value, bytes) and value):
+        yield jsonschema.ValidationError(f"non-empty bytes expected, got {type(value).__name__}")
+
+
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    {"contentEncoding": _is_bytes},
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "string", lambda _checker, value: isinstance(value, (str, bytes))
+    ),
+)
+
+
+_validator = functools.cache(lambda name: _Validator(schema_of(name)))
+
+
+def check(name: str, rows: Iterable[dict[str, Any]], where: str, first: int = 0) -> None:
+    """Raise ContractError for the first row that does not fit the contract.
+
+    where: the file that the rows are of; first: the number of the first of them there.
+    """
+    rule = _validator(name)
+    for number, row in enumerate(rows, first):
+        error = jsonschema.exceptions.best_match(rule.iter_errors(row))
+        if error is not None:
+            field = ".".join(str(part) for part in error.absolute_path) or "(the row)"
+            key = f" (key {row['key']!r})" if isinstance(row.get("key"), str) else ""
+            raise ContractError(f"{where}: row {number}{key}, field {field}: {_shorten(error.message)}")
+
+
+def _shorten(message: str) -> str:
+    return message if len(message) <= 2 * SHOWN else f"{message[:SHOWN]} ... {message[-SHOWN:]}"
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """The Parquet columns of the artifact `name`: sorted by name, nullable where the contract allows null."""
+    properties = schema_of(name)["properties"]
+    return pa.schema([pa.field(key, _arrow_type(properties[key])) for key in sorted(properties)])
+
+
+def _arrow_type(node: dict[str, Any]) -> pa.DataType:
+    if "contentEncoding" in node:
+        return pa.binary()
+    kinds = node.get("type", "string")
+    kind = next(k for k in ([kinds] if isinstance(kinds, str) else kinds) if k != "null")
+    if kind == "array":
+        return pa.list_(_arrow_type(node["items"]))
+    if kind == "object":
+        inner = node["properties"]
+        return pa.struct([pa.field(key, _arrow_type(inner[key])) for key in sorted(inner)])
+    return ARROW[kind]
 
 
 @dataclass(frozen=True)
@@ -52,7 +127,7 @@ class StoredImage:
 Image: TypeAlias = bytes | StoredImage
 
 
-@lru_cache(maxsize=KEPT_GROUPS)
+@functools.lru_cache(maxsize=KEPT_GROUPS)
 def _column(file: str, _written: int, group: int, column: str) -> Any:
     """A column of a row group, or a field of it."""
     name, _, field = column.partition(".")
@@ -73,7 +148,7 @@ class RowWriter:
         self._bytes = 0
 
     def __enter__(self) -> Self:
-        self._schema, self._open = schemas.arrow_schema(self.contract), self._opened()
+        self._schema, self._open = arrow_schema(self.contract), self._opened()
         self._file = self._open.__enter__()
         return self
 
@@ -87,7 +162,7 @@ class RowWriter:
 
     def add(self, row: Row) -> None:
         """Check one row and keep it for the next row group. Raises ContractError that names the row and the field."""
-        schemas.check(self.contract, [row], str(self.path), self.count)
+        check(self.contract, [row], str(self.path), self.count)
         self._rows.append(row)
         self._bytes += _size(row)
         self.count += 1
@@ -99,7 +174,7 @@ class RowWriter:
         try:
             self._file.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise schemas.ContractError(f"{self.path}: {error}") from error
+            raise ContractError(f"{self.path}: {error}") from error
         self._rows, self._bytes = [], 0
 
     def __exit__(self, *error: Any) -> None:
@@ -134,21 +209,21 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
     stored: a column of images that are left where they are, see StoredImage.
     """
     if not path.is_file():
-        raise schemas.ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
-    wanted = schemas.arrow_schema(contract).names
+        raise ContractError(f"{path} not found: run `dvc repro` or `dvc pull`")
+    wanted = arrow_schema(contract).names
     try:
         file = pq.ParquetFile(path)
-        required = schemas.load(contract)["required"]
+        required = schema_of(contract)["required"]
         missing = sorted(set(required) - set(file.schema_arrow.names))
         if missing:
-            raise schemas.ContractError(f"{path}: no column {', '.join(missing)} (contract {contract})")
+            raise ContractError(f"{path}: no column {', '.join(missing)} (contract {contract})")
         columns = [each for each in wanted if each in file.schema_arrow.names]
         place, (name, _, field) = (str(path.absolute()), path.stat().st_mtime_ns), stored.partition(".")
         for group in range(file.num_row_groups):
             first = 0
             for batch in file.iter_batches(batch_size=ROW_GROUP, row_groups=[group], columns=columns):
                 rows = batch.to_pylist()
-                schemas.check(contract, rows, str(path))
+                check(contract, rows, str(path))
                 for n, row in enumerate(rows if stored else (), first):
                     holder = row[name] if field else row
                     if holder[field or name] is not None:
@@ -156,7 +231,7 @@ def iterate(path: Path, contract: str, stored: str = "") -> Iterator[Row]:
                 first += len(rows)
                 yield from rows
     except (pa.ArrowInvalid, OSError) as error:
-        raise schemas.ContractError(f"{path}: not readable as Parquet: {error}") from error
+        raise ContractError(f"{path}: not readable as Parquet: {error}") from error
 
 
 def write_json(path: Path, value: Any) -> None:

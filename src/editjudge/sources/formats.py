@@ -12,7 +12,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from editjudge.core import own_regions, params, tables
+from editjudge.core import masks, params, tables
 from editjudge.core.reading import Record, matching, picture
 from editjudge.core.tables import RowError, TableError
 from editjudge.sources import photo_records
@@ -55,7 +55,7 @@ class Draft:
     """A pair before its image is fetched.
 
     image: bytes, a path in the source's image folder, or an http(s) address. regions: {label, box}, the box in shares
-    of the image's width and height. own: cells of a user's own regions, see `own_regions`. edit: what the embedded
+    of the image's width and height. own: cells of a user's own regions, see `masks`. edit: what the embedded
     editors carry out, JSON. origin: where the image came from, if not from `image` or the row."""
 
     key: str
@@ -158,7 +158,7 @@ def _plain(record: Record, source: SourceSetting, _task: str) -> Draft:
 
     A data set without keys has its rows' numbers if no field is named."""
     image = picture(record.get(source.image or "image"), source.image or "image")
-    instruction, own = record.text(source.instruction or "instruction"), own_regions.given(record.get)
+    instruction, own = record.text(source.instruction or "instruction"), masks.own_cells(record.get)
     keyless = source.format == "datasets" and source.key is None and record.get("key") is None
     key = f"{record.index:08d}" if keyless else record.identifier(source.key or "key")
     return Draft(key, instruction, image, own=own)

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from editjudge.core import images, own_regions, regions
+from editjudge.core import images, masks, regions
 from editjudge.core.downloads import FAILED, Downloads
 from editjudge.core.keys import plain
 from editjudge.core.params import ParamsError
@@ -204,7 +204,7 @@ def checked_image(draft: Draft, folder: Path, downloads: Downloads, filters: Fil
         if long > filters.aspect_most * short:
             raise RowError("aspect", f"{width} x {height} pixels")
         hashed = perceptual_hash(rgb)
-    own = own_regions.read(draft.own, lambda path: local(path, folder, downloads.most), height, width)
+    own = masks.read_own(draft.own, lambda path: local(path, folder, downloads.most), height, width)
     return CheckedImage(data, hashed, [*(_in_pixels(region, height, width) for region in draft.regions), *own])
 
 

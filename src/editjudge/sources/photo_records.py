@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from editjudge.core import images, masks, regions, schemas
+from editjudge.core import images, masks, records, regions
 from editjudge.core.files import replacing
 from editjudge.core.keys import plain
 from editjudge.core.reading import Record, box, number, text
@@ -165,6 +165,6 @@ def write(path: Path, photos: Iterable[Photo]) -> int:
     number = 0
     with replacing(path) as own, own.open("w", encoding="utf-8") as file:
         for number, photo in enumerate(photos, 1):
-            schemas.check(CONTRACT, [row := photo.row()], str(path), number - 1)
+            records.check(CONTRACT, [row := photo.row()], str(path), number - 1)
             file.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
     return number

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from editjudge.core import params, records, schemas
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.main import stage
 from editjudge.core.settings import section
@@ -70,7 +70,7 @@ def sources_of(path: Path, rows: int) -> list[str | None] | None:
     next(records.iterate(path, "raw_pairs"), None)
     file = pq.ParquetFile(path)
     if file.metadata.num_rows != rows:
-        raise schemas.ContractError(f"{path} has {file.metadata.num_rows} rows, its embeddings {rows}")
+        raise records.ContractError(f"{path} has {file.metadata.num_rows} rows, its embeddings {rows}")
     if "source" not in file.schema_arrow.names:
         return None
     sources = file.read(columns=["source"])["source"].to_pylist()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from editjudge.core import images, own_regions, params, reading, records
+from editjudge.core import images, masks, params, reading, records
 from editjudge.core.keys import FILE_NAME
 from editjudge.core.main import stage
 from editjudge.core.settings import section
@@ -40,7 +40,7 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
 def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     """The published prompts in order; of a row that is none, REFUSED's columns. TableError: no such file, field.
 
-    Rows of one's own may say regions, see sources.own_regions.
+    Rows of one's own may say regions, see `core.masks`.
     """
     seen: set[str] = set()
     for record in reading.read(setting):
@@ -61,7 +61,7 @@ def _prompt(record: reading.Record, seen: set[str]) -> records.Row:
         raise RowError(f"key {key} stands already in an earlier row")
     [data] = record.pictures(record[image])
     height, width = images.decode(data).shape[:2]
-    own = own_regions.read(own_regions.given(record.get), record.file_bytes, height, width)
+    own = masks.read_own(masks.own_cells(record.get), record.file_bytes, height, width)
     row: records.Row = {"key": key, "task": record.text(task), "instruction": record.text(instruction)}
     seen.add(key)
     row |= {"source_image": {"bytes": data, "path": None}, "origin": f"{record.file}: row {record.number}"}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from editjudge.core import params, records, schemas
+from editjudge.core import params, records
 from editjudge.core.errors import FileError
 from editjudge.core.files import write_bytes
 from editjudge.core.main import stage
@@ -85,7 +85,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
     warnings = board.warnings + unrated(table, found)
     for sentence in warnings:
         print(f"leaderboard: {sentence}", file=sys.stderr)
-    schemas.check("leaderboard", board.models, "leaderboard")
+    records.check("leaderboard", board.models, "leaderboard")
     damage = known_damage(table).to_dict()
     shown = {model: round(value, 4) for model, value in damage.items()}
     rated = {row["model"]: row["rating"] for row in board.models if row["model"] in damage}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from editjudge.core import images, records
-from editjudge.core.schemas import ContractError
+from editjudge.core.records import ContractError
 from editjudge.engine.workers import spread
 
 SIDES = ("source", "a", "b")  # fields with image names, in the order in which they are shown
