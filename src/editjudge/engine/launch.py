@@ -28,8 +28,7 @@ def start(launch: LaunchSetting, command: Sequence[str]) -> None:
     """Runs `python command` in every process until all are done; TrainingError, with all stopped, if one fails.
 
     torchrun: called on each node, with its number, 0.., in PET_NODE_RANK; they meet at address and port of node 0.
-    deepspeed: called once; it reaches the nodes of `hostfile` by ssh.
-    """
+    deepspeed: called once; it reaches the nodes of `hostfile` by ssh."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // launch.processes)))
     if device(launch.processes) == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -92,8 +91,7 @@ def first() -> bool:
 
 def worker(train: Callable[[], None]) -> None:
     """Runs `train` as one of the processes that `start` started: its error reaches the launcher, and the launcher's
-    death it (on Linux), so that no training goes on unseen.
-    """
+    death it (on Linux), so that no training goes on unseen."""
     end_with_parent()
     record(train)()
     if torch.distributed.is_initialized():  # gloo's threads, alive when Python ends, abort it now and then

@@ -1,8 +1,7 @@
 """Worker processes that load something once and then answer tasks one at a time; one that dies is replaced at once.
 
 A task whose worker died is tried once more by another worker, then it has failed with the reason. Only the parent
-keeps answers, and workers end with it, however it ends.
-"""
+keeps answers, and workers end with it, however it ends."""
 
 import os
 import signal
@@ -220,8 +219,7 @@ def run(
     `requests` gives each request a name and is read only as workers come free. `keep` is called with each name once,
     in this process, as soon as its answer is there. `timeout`: seconds of one request, after which its worker is ended;
     loading may take as long as it needs. Raises WorkerBroken where no worker can load, or where worker after worker
-    dies.
-    """
+    dies."""
     shift = _Shift(load, places, requests, keep, fail, timeout)
     try:
         while shift.unfinished():

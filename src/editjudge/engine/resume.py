@@ -3,8 +3,7 @@ stage computes only what is missing. One SQLite file an item; a record is found 
 and has a hash of its own: a damaged one is made anew.
 
 Runs on one machine may use a file at the same time, by SQLite's own locks. Two may compute the same record: the first
-one that is kept stays, and none is lost.
-"""
+one that is kept stays, and none is lost."""
 
 import hashlib
 import json
@@ -159,8 +158,7 @@ class Job:
     """Records that are computed together, such as all candidates of a prompt, which share its decoded source.
 
     `shared` is what they have in common; each record has the fingerprint of all that its result depends on and its own
-    payload.
-    """
+    payload."""
 
     shared: Any
     records: tuple[tuple[str, Any], ...]
@@ -182,8 +180,7 @@ def run(
     `compute(shared, payloads)` is a module-level function that returns one result a payload; it is given only the
     records that are missing. A job's results are in the cache as soon as they are known. `start(most)` gives other
     processes than those, such as one on each GPU, of which at most `most` are of use. What is not
-    `lasting`, by its JSON part, is computed again by the next run.
-    """
+    `lasting`, by its JSON part, is computed again by the next run."""
     found = {name: known for job in jobs for name, _ in job.records if (known := cache.get(name)) is not None}
     seen, wanted = set(found), list[tuple[Any, dict[str, Any]]]()
     for job in jobs:  # a record that stands twice is computed where it stands first

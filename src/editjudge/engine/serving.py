@@ -78,8 +78,7 @@ def decoded_size(encoded: Iterable[bytes]) -> int:
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     """Rejected: more than `limit` bytes, of which no more are read (413); not here after BODY_SECONDS (408); the client
-    has hung up (499).
-    """
+    has hung up (499)."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):

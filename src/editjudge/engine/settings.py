@@ -14,8 +14,7 @@ class LaunchSetting:
 
     launcher: torchrun is started on each of several nodes, which share the repository's folder, with the node's number
     in PET_NODE_RANK, 0 being that of `address`; deepspeed once, with DeepSpeed's `hostfile` of the nodes. processes: on
-    each node; 0: one for each GPU, or one; on the CPU where there are fewer GPUs.
-    """
+    each node; 0: one for each GPU, or one; on the CPU where there are fewer GPUs."""
 
     launcher: Literal["torchrun", "deepspeed"] = "torchrun"
     nodes: Annotated[Positive, Field(le=4096)] = 1

@@ -20,8 +20,7 @@ class Unfinished(UserError, RuntimeError):
 
 class Gap(NamedTuple):
     """What another run may bring. what: of `total` wanted, such as "edits of m"; kinds: how many are missing, by kind;
-    budget: the key that ends the asking.
-    """
+    budget: the key that ends the asking."""
 
     what: str
     kinds: Counter[str]
@@ -36,8 +35,7 @@ class Gap(NamedTuple):
 def check(values: Mapping[str, Any], stage: Stage, item: str, gaps: Sequence[Gap]) -> None:
     """Says what is missing, and how to go on. Raises Unfinished where it is more than the stage's share.
 
-    values: all parameters. item: the stage as DVC names it, such as annotate@color_alter.
-    """
+    values: all parameters. item: the stage as DVC names it, such as annotate@color_alter."""
     shares = read("unfinished", Shares, values.get("unfinished") or {})
     share = shares.get(stage, shares.get("default", DEFAULT))
     gaps = [gap for gap in gaps if gap.kinds.total()]

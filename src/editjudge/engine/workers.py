@@ -29,8 +29,7 @@ def cores() -> int:
 class OwnProcess(ForkServerProcess):
     """A worker process. imports_program: whether it imports the program that starts it, as multiprocessing does.
 
-    The public API sets it to False: its processes call our functions only, so a user's script needs no main guard.
-    """
+    The public API sets it to False: its processes call our functions only, so a user's script needs no main guard."""
 
     imports_program = True
 
@@ -53,8 +52,7 @@ class OwnContext(ForkServerContext):
 def fork_server(*modules: str) -> ForkServerContext:
     """Processes that start in milliseconds: a server imports once what this process has of ours, and `modules`.
 
-    Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children.
-    """
+    Not forks of this process itself: one with threads (torch, OpenMP) deadlocks in its forked children."""
     context = OwnContext()
     context.set_forkserver_preload([*(name for name in sys.modules if name.startswith("editjudge.")), *modules])
     return context
@@ -63,8 +61,7 @@ def fork_server(*modules: str) -> ForkServerContext:
 def import_ahead(*modules: str) -> None:
     """The server of `fork_server` starts now and imports these beside this process: its processes have them at once.
 
-    Of torch and transformers that is seconds, and in each process 0.4 GB, which they share so.
-    """
+    Of torch and transformers that is seconds, and in each process 0.4 GB, which they share so."""
     fork_server(*modules)
     forkserver.ensure_running()
 
@@ -92,8 +89,7 @@ def _begin_on(queue: Any, begin: Callable[..., None], given: Sequence[Any]) -> N
 def spread(compute: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:
     """`compute` of every item, in order, on all cores, with a progress bar named `what`.
 
-    `compute` and what it is given and returns must be picklable; an error in a process is raised here.
-    """
+    `compute` and what it is given and returns must be picklable; an error in a process is raised here."""
     with processes(len(items)) as pool:
         return list(progress(pool.map(compute, items), len(items), what))
 
@@ -107,8 +103,7 @@ def _begin() -> None:
 def end_with_parent(number: int = signal.SIGKILL) -> None:
     """On Linux this process gets the signal when the one that started it ends, however that ends: a killed stage leaves
     no process behind. A process of `fork_server` hears of it by the pipe that its parent holds, since it is forked by
-    the server, which lives on; a program that a stage starts, by the kernel's own signal.
-    """
+    the server, which lives on; a program that a stage starts, by the kernel's own signal."""
     parent = parent_process()
     if sys.platform != "linux":
         return

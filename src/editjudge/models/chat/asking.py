@@ -1,6 +1,5 @@
 """Questions to a chat model: what is wanted, the names of records, what is kept and read of a reply; and an
-OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...) that is asked many at a time.
-"""
+OpenAI-compatible endpoint (vLLM, OpenAI, Gemini, ...) that is asked many at a time."""
 
 import asyncio
 import functools
@@ -57,8 +56,7 @@ class ChatTask:
 def sampling(setting: ChatModelSetting, form: ChatForm, number: int, tried: int = 0) -> dict[str, Any]:
     """What a request says beside model and chat, in pass `number`, after `tried` replies that could not be read.
 
-    Only sampling takes a seed. A question that is asked again is sampled: greedy decoding would say the same words.
-    """
+    Only sampling takes a seed. A question that is asked again is sampled: greedy decoding would say the same words."""
     temperature = setting.temperature if tried == 0 else max(setting.temperature, WARMTH)
     chosen: dict[str, Any] = {"temperature": temperature, "max_tokens": form.max_new_tokens}
     if temperature > 0:
@@ -140,8 +138,7 @@ class EndpointModel:
 
     A reply that the form cannot read is asked for again, with sampling, up to `reply_tries` replies and as long as the
     budget surely allows. A question that the endpoint does not answer, or that the budget leaves unasked, has no answer
-    and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model.
-    """
+    and a reason, and is counted in the account. EndpointError where the endpoint refuses the key or the model."""
 
     def __init__(self, asking: ChatAsking, base_url: str, key: str | None) -> None:
         assert isinstance(asking.setting, HttpSetting)
@@ -223,8 +220,7 @@ class EndpointModel:
     async def _ask(self, task: ChatTask) -> CallAnswer[Completion]:
         """The reply to the task's next request, without the options that the endpoint has been found to refuse.
 
-        An endpoint refuses an option if it answers the same request without it; other errors may name it by chance.
-        """
+        An endpoint refuses an option if it answers the same request without it; other errors may name it by chance."""
         left_out, refused = set(self.account.left_out), 0
         while True:
             chosen = {"model": self.setting.model}
@@ -252,8 +248,7 @@ class EndpointModel:
 
     async def _body(self, question: ChatQuestion, chosen: dict[str, Any]) -> bytes:
         """The JSON of a request. The images' URLs are put into it as they are: to escape megabytes of base64 anew for
-        each call takes longer than all else. Raises ImageError.
-        """
+        each call takes longer than all else. Raises ImageError."""
         urls = []
         for name in self.form.images:
             try:

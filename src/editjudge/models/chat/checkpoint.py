@@ -1,7 +1,6 @@
 """A Qwen3-VL checkpoint in a local folder: the model, its processor, and which images it can be shown.
 
-Safetensors only, no remote code, nothing fetched.
-"""
+Safetensors only, no remote code, nothing fetched."""
 
 import json
 from importlib.util import find_spec
@@ -29,8 +28,7 @@ def load_model(
     """In eval mode. attention: transformers' attn_implementation.
 
     FileError: no such checkpoint, none in safetensors, another architecture, weights that `checkpoints.load` refuses,
-    or an attention that cannot run here.
-    """
+    or an attention that cannot run here."""
     folder = Path(model_dir)
     check_kind(folder)
     try:
@@ -54,8 +52,7 @@ def check_kind(folder: Path) -> None:
 
 class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
     """transformers' processor less the video part, which needs torchvision. It keeps the name, which is what a
-    checkpoint records.
-    """
+    checkpoint records."""
 
     def __init__(
         self, image_processor: BaseImageProcessor, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None
@@ -67,8 +64,7 @@ def load_processor(model_dir: str | Path) -> transformers.Qwen3VLProcessor:
     """The processor of a local Qwen3-VL checkpoint, without torchvision that for images alone.
 
     FileError: no processor there, or another kind of one (AutoProcessor answers an unknown class with a bare tokenizer
-    and says nothing).
-    """
+    and says nothing)."""
     loader = AutoProcessor if find_spec("torchvision") else Qwen3VLProcessor
     try:
         processor: ProcessorMixin = loader.from_pretrained(

@@ -2,8 +2,7 @@
 judge's confidence, from the probabilities of its tokens where "Image A" and "Image B" part.
 
 Tokens may split the words in any way ("A", " A", "Image A", 'Image A"'): the reply's bytes say which token holds the
-letter, and each token that could have stood there counts for the side whose letter it would have written.
-"""
+letter, and each token that could have stood there counts for the side whose letter it would have written."""
 
 import math
 import re
@@ -28,8 +27,7 @@ class RawReply:
     """A model's reply before it is read. This is what the record store keeps.
 
     tokens: as far as a confidence is read from them; empty where the model gave none. usage: what the reply cost; None
-    if unknown. asked: the day (UTC, ISO 8601) on which an endpoint replied; None for a model on this machine.
-    """
+    if unknown. asked: the day (UTC, ISO 8601) on which an endpoint replied; None for a model on this machine."""
 
     text: str
     tokens: Tokens = ()
@@ -53,8 +51,7 @@ class ChatForm(Protocol):
 
     images: names of the question's images, in the order of the chat's `{"type": "image"}` placeholders.
     messages: the chat for an instruction. max_new_tokens: limit of a reply. schema: JSON Schema of the reply's object.
-    watched: two replies whose probabilities are wanted where they first differ in a token; or none.
-    """
+    watched: two replies whose probabilities are wanted where they first differ in a token; or none."""
 
     @property
     def images(self) -> tuple[str, ...]: ...
@@ -69,8 +66,7 @@ class ChatForm(Protocol):
     def answer(self, question: Any, reply: RawReply | str) -> Any:
         """The answer in a reply, with its cost; a text instead of a reply is the reason why there is no answer.
 
-        Every answer has `key`, `usage` and `reason`, which is None where the reply could be read.
-        """
+        Every answer has `key`, `usage` and `reason`, which is None where the reply could be read."""
         ...
 
 
@@ -79,8 +75,7 @@ class Inquiry:
     """One question to a model that is no judge, such as a parser of instructions or a captioner.
 
     key: of the record. instruction: the text of the turn, after the images (none or one). read: returns the value in a
-    reply, or None and the reason.
-    """
+    reply, or None and the reason."""
 
     key: str
     instruction: str
@@ -122,8 +117,7 @@ class InquiryForm:
 def essential(tokens: Tokens) -> Tokens:
     """What `p_a` needs of the tokens, to be kept: the likeliest ones only where a side's letter stands.
 
-    Of a reply of 24 tokens that is 3 KB instead of 30. None of them where they are not of the form that `p_a` reads.
-    """
+    Of a reply of 24 tokens that is 3 KB instead of 30. None of them where they are not of the form that `p_a` reads."""
     try:
         return [
             token if LETTER.search(_bytes(token)) else {"token": token["token"], "bytes": token.get("bytes")}
@@ -138,8 +132,7 @@ def p_a(tokens: Tokens) -> float | None:
 
     P(A) / (P(A) + P(B)) over the `top_logprobs` of the token with the letter. None where it is not to be had: the
     reply names no side (a Tie) or more than one; there are no likeliest tokens; or more than 1 % of the probability
-    may belong to either side: tokens that end before the letter, or a side that is not among the likeliest tokens.
-    """
+    may belong to either side: tokens that end before the letter, or a side that is not among the likeliest tokens."""
     try:
         pieces = [_bytes(token) for token in tokens]
         decisions = list(DECISION.finditer(b"".join(pieces)))

@@ -4,8 +4,7 @@ in common.
 Each distinct image goes through the vision tower once, and each distinct beginning of chats (up to one of their images)
 through the language model once: its keys and values are then handed to all chats that begin so. For a question in both
 orders that is 3 images instead of 6, and instruction and source once instead of twice; for all pairs of many edits of
-one source, each image once and little more than a third of the tokens.
-"""
+one source, each image once and little more than a third of the tokens."""
 
 import copy
 import re
@@ -50,8 +49,7 @@ class Chat:
 
     temperature: 0 takes the likeliest token each time; above 0 tokens are drawn, from the smallest set of tokens that
     has `top_p` of the probability, with random numbers that depend on `seed` (at least 0) and the chat, not on the
-    batch.
-    """
+    batch."""
 
     text: str
     images: tuple[bytes, ...]
@@ -72,8 +70,7 @@ class Reply:
     logprobs (T,), top (T, TOP) of the tokens top_ids (T, TOP), watched (T, W): natural logarithms of the model's own
     probabilities (temperature 1, all tokens), float32.
     tokens_in, tokens_out: the chat's tokens, images included; those written, the end of the turn included.
-    finished: whether the model ended its turn; if not, the limit did.
-    """
+    finished: whether the model ended its turn; if not, the limit did."""
 
     text: str
     tokens: tuple[int, ...]
@@ -99,8 +96,7 @@ class Layout(NamedTuple):
 
     ids, mask: (N, L). positions: (4, N, L), of text, time, height and width.
     spans: which columns each has, and which of each chat's images lie there.
-    beginnings: for each span but the last, what each chat is up to its end, as something to compare.
-    """
+    beginnings: for each span but the last, what each chat is up to its end, as something to compare."""
 
     ids: torch.Tensor
     mask: torch.Tensor
@@ -131,8 +127,7 @@ class ChatModel:
 
     def piece(self, token: int) -> bytes:
         """What a token writes; it may hold part of a character. Ids that only the model has, and no tokenizer, write
-        nothing.
-        """
+        nothing."""
         tokenizer = self.processor.tokenizer
         if token in tokenizer.added_tokens_decoder:
             return tokenizer.decode([token]).encode()
@@ -150,8 +145,7 @@ class ChatModel:
     ) -> list[Reply]:
         """One reply a chat, in the same order.
 
-        pixels: the images as RGB, uint8, (H, W, 3). watch: W tokens whose probability is wanted at every place.
-        """
+        pixels: the images as RGB, uint8, (H, W, 3). watch: W tokens whose probability is wanted at every place."""
         self._see({image: pixels[image] for chat in chats for image in chat.images})
         replies: dict[int, Reply] = {}
         for count in sorted({len(chat.images) for chat in chats}):
@@ -333,8 +327,7 @@ def load(
     """A local checkpoint, with a LoRA adapter (peft's) if one is given. device: None takes a GPU where there is one.
 
     Images are then shown as the adapter's processor says, where one lies beside it. Raises what load_model and
-    load_processor raise; FileError: an adapter that is broken, lacks a part or does not fit.
-    """
+    load_processor raise; FileError: an adapter that is broken, lacks a part or does not fit."""
     model = load_model(model_dir, dtype, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if adapter is None:
         return ChatModel(model, load_processor(model_dir))
@@ -359,8 +352,7 @@ class LocalModel:
     """Answers questions in the form `form`, in batches.
 
     temperature: above 0 replies are drawn, with random numbers that depend on the seed, the question's content and the
-    pass, not on the batch.
-    """
+    pass, not on the batch."""
 
     def __init__(
         self,
@@ -379,8 +371,7 @@ class LocalModel:
     def ask_many(self, questions: Sequence[ChatQuestion], passes: Sequence[int]) -> list[RawReply | str]:
         """The replies as they come, or the words that say why a question could not be asked.
 
-        Out of memory: half the batch, from then on; a question that does not fit by itself could not be asked.
-        """
+        Out of memory: half the batch, from then on; a question that does not fit by itself could not be asked."""
         replies: list[RawReply | str] = []
         while len(replies) < len(questions):
             try:
@@ -412,8 +403,7 @@ class LocalModel:
     def _said(self, reply: Reply) -> RawReply:
         """Its tokens, if the form watches any: a watched token that was written has the probabilities of all watched
         ones, the model's own at temperature 1. No seconds in the usage: the same question shall give the same record,
-        and a batch has no time for each.
-        """
+        and a batch has no time for each."""
         tokens: list[dict[str, Any]] = []
         places = zip(reply.tokens, reply.watched.tolist(), strict=True)
         for token, watched in places if self.watched else ():

@@ -5,8 +5,7 @@ the model, the chat, the images and the sampling. Replies are read when they are
 margin asks nothing again. How an endpoint was reached (address, key, waits, tries) is not part of the name. A model in
 a folder is identified by its weights and precision, in this process also by all code that computes; if it is served, by
 the engine, its arguments and how it resizes images. A model behind an endpoint is identified by its name and the code
-that prepares images: other weights behind the same name need an entry of their own in params.yaml.
-"""
+that prepares images: other weights behind the same name need an entry of their own in params.yaml."""
 
 import functools
 import time
@@ -58,8 +57,7 @@ def at_hand(where: str, setting: Setting) -> Setting:
 def open_account(where: str, setting: ChatModelSetting) -> Account:
     """An account for the model at `where`, by its last name, after its folders were checked. ParamsError.
 
-    The modules that processes with the model need begin to be imported.
-    """
+    The modules that processes with the model need begin to be imported."""
     if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
         raise params.ParamsError(f"{where}.model: no model in {setting.model}")
     if isinstance(setting, LocalSetting) and setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
@@ -73,8 +71,7 @@ class Model:
     """A model of params.yaml as long as it is asked; a context manager.
 
     A server, or processes with the model, start with the first question that has no kept reply, and end with the block.
-    Costs are added to the account.
-    """
+    Costs are added to the account."""
 
     def __init__(self, setting: ChatModelSetting, cache: resume.RecordCache, account: Account) -> None:
         self.setting, self.cache, self.account = setting, cache, account

@@ -1,7 +1,6 @@
 """Settings of chat models: which model, where it runs, how it samples, what it may cost.
 
-Judges, raters, parsers, grounders and captioners have a model. docs/judges.md has a table of the fields.
-"""
+Judges, raters, parsers, grounders and captioners have a model. docs/judges.md has a table of the fields."""
 
 import os
 from collections.abc import Mapping
@@ -68,8 +67,7 @@ class ChatModelSetting:
     temperature: above 0 replies are sampled. passes: replies to each question, of which the majority decides; more than
     one need a temperature. reply_tries: replies to a question until one can be read; the second and later ones are
     sampled. seed: of the first pass; the next ones count on. min_pixels, max_pixels: images are resized to between
-    these; 0: the checkpoint's, or no limit for what is sent over HTTP.
-    """
+    these; 0: the checkpoint's, or no limit for what is sent over HTTP."""
 
     model: Text
     temperature: Annotated[Real, Field(ge=0, le=2)] = 0.0
@@ -95,8 +93,7 @@ class LocalSetting(ChatModelSetting):
     """A model on this machine. model: its folder or hub id. adapter: the folder of its LoRA adapter, or none.
 
     workers: processes that run the model by transformers, on the GPUs in turn; 0: one on each GPU, or without GPUs one
-    on each core. A served model ignores it, so that an entry can change its backend alone.
-    """
+    on each core. A served model ignores it, so that an entry can change its backend alone."""
 
     model: ModelName
     adapter: FileName = NONE
@@ -123,8 +120,7 @@ class HttpSetting(ChatModelSetting):
 
     logprobs: how many likeliest tokens are asked for, where confidence is read; 0: none. max_new_tokens: that a reply
     may take, thinking included; 0: what the prompt needs. max_in_flight: requests at a time. per_minute: requests; 0:
-    no limit. timeout: seconds of one try, until the whole reply has come. tries: of a question that is not answered.
-    """
+    no limit. timeout: seconds of one try, until the whole reply has come. tries: of a question that is not answered."""
 
     logprobs: Annotated[Count, Field(le=20)] = 20
     max_new_tokens: Count = 0
@@ -220,8 +216,7 @@ def read_with_model(where: str, owner: type, given: Mapping[str, Any], defaults:
     """An entry of params.yaml whose owner has a model: `owner` is a class of settings with a field `model`.
 
     In the file the owner's fields and the model's stand side by side. defaults: of the model's fields.
-    Raises ParamsError that names the field.
-    """
+    Raises ParamsError that names the field."""
     own_names = {each.name for each in fields(owner)} - {"model"}
     of_model = {name: value for name, value in given.items() if name not in own_names}
     backend = given.get("backend")

@@ -3,8 +3,7 @@
 Plain aiohttp instead of the openai client: a call with three small images and the probabilities of its tokens takes
 that one 2.6 to 3.1 ms of the one core that it can use, so 320 to 380 calls a second; this takes 0.6 ms. 64 in flight at
 an endpoint that answers in 50 ms, 1,280 calls a second, would go at less than a third of their pace
-(benchmarks/test_asking.py compares the two). What is sent is what the openai client sends, which a test holds.
-"""
+(benchmarks/test_asking.py compares the two). What is sent is what the openai client sends, which a test holds."""
 
 import asyncio
 import base64
@@ -147,8 +146,7 @@ class Endpoint:
         TryFailed) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
         `max_in_flight` places meanwhile. CallFailed: no try left. Refused: the endpoint refuses this request (400 and
         other 4xx). EndpointError: it refuses the key (401), the model or the path (404), or has no quota left.
-        failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised.
-        """
+        failed: gets the kind of each try that failed, at once, the last one's too. What `write` raises is raised."""
         start, tries = time.monotonic(), 0
         url = f"{self.line.base_url.rstrip('/')}/{path}"
         while True:
@@ -207,8 +205,7 @@ def masked(raw: bytes, key: str) -> bytes:
     """Text or JSON without the key, however its characters are escaped: as they are, by backslashes, as `\\u0073`.
     A list of their codes, which is how the bytes of tokens are told, is taken out, too.
 
-    Escapes of escapes count, too: JSON in a JSON text. So does base64, of the key or of a text around it.
-    """
+    Escapes of escapes count, too: JSON in a JSON text. So does base64, of the key or of a text around it."""
     raw = _codes(key).sub(b"0", raw)
     for each in _base64(key) if len(key) >= REAL else ():
         raw = raw.replace(each, HIDDEN.encode())

@@ -39,8 +39,7 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
 
     The bytes as they are stored if they are a PNG, JPEG or WebP image inside the limits that every reader shows alike:
     upright, opaque, 8 bits. Otherwise resized and laid on white, as PNG, which adds no artefacts of its
-    own. Raises images.ImageError for an image that cannot be decoded whole.
-    """
+    own. Raises images.ImageError for an image that cannot be decoded whole."""
     rgb = images.decode(data)
     with Image.open(io.BytesIO(data), formats=images.FORMATS) as stored:
         kind = str(stored.format).lower()
@@ -57,8 +56,7 @@ def data_url(data: bytes, limits: PixelLimits) -> bytes:
 
 class DataUrls:
     """The data URLs of images, each made once as long as it is among those used last, `kept` bytes of them (and those
-    that are being made).
-    """
+    that are being made)."""
 
     def __init__(self, limits: PixelLimits, kept: int = KEPT) -> None:
         self.limits, self.kept, self.encoded = limits, kept, 0

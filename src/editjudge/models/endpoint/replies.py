@@ -18,8 +18,7 @@ def read_object(text: str, schema: Mapping[str, Any], key: str, value: str) -> t
     after it are not, since they may take it back; code fences are. Valid JSON is read as it stands. Slips that
     json_repair mends are believed only where the decision cannot have come out of a sentence: `key` occurs once, with a
     complete value that the regular expression `value` describes (quotes apart), first or last in an object without
-    nesting.
-    """
+    nesting."""
     from jsonschema import Draft202012Validator
 
     body = text.rpartition(END_OF_THINKING)[2]

@@ -1,8 +1,7 @@
 """What a judge's answers cost, and a budget that ends the asking.
 
 `cost` counts the answers that a stage used, whoever asked for them and when: the same answers give the same figures.
-`this_run` counts what one run did, which depends on what was kept before and on the weather of the network.
-"""
+`this_run` counts what one run did, which depends on what was kept before and on the weather of the network."""
 
 import sys
 from collections import Counter
@@ -60,8 +59,7 @@ class Price:
 class Budget:
     """The most that the answers a stage uses may cost, those kept before included; 0: no limit.
 
-    questions: one order of a pair, or one edit to be scored, in one pass. money: in the currency of the price.
-    """
+    questions: one order of a pair, or one edit to be scored, in one pass. money: in the currency of the price."""
 
     questions: Count = 0
     tokens: Count = 0
@@ -75,8 +73,7 @@ class Account:
     used: the cost of each answer that is used, by its name in the cache; None where the judge does not know it.
     asked, reused: answers that came in this run, and that had been kept. unread: answers among those used without a
     verdict in them. unasked: questions that the budget left unasked. failures: questions without an answer, by kind.
-    retries: tries that were repeated, by kind. left_out: options that the endpoint refused.
-    """
+    retries: tries that were repeated, by kind. left_out: options that the endpoint refused."""
 
     judge: str = "judge"
     price: Price = field(default_factory=Price)
@@ -115,8 +112,7 @@ class Account:
     def affordable(self) -> int:
         """How many more replies the budgets of tokens and money allow, each as dear as the dearest answer so far.
 
-        One as long as no cost is known; none where the endpoint does not say its tokens.
-        """
+        One as long as no cost is known; none where the endpoint does not say its tokens."""
         paid, budget = self._total, self.budget
         tokens = (budget.tokens, paid.tokens_in + paid.tokens_out, self._most_tokens)
         money = (budget.money, self.price.of(paid), self._most_money)
@@ -135,8 +131,7 @@ class Account:
     def gap(self, where: str) -> Gap:
         """The questions without an answer that another run may bring; not those whose image cannot be used.
 
-        where: the judge's key in params.yaml.
-        """
+        where: the judge's key in params.yaml."""
         missing = Counter({kind: n for kind, n in self.failures.items() if kind != "image"})
         missing += Counter(budget=self.unasked)
         total = self.asked + self.reused + self.failures.total() + self.unasked

@@ -42,8 +42,7 @@ class ServingError(UserError, RuntimeError):
 @dataclass(frozen=True)
 class Checkpoint:
     """What is served. model: a folder. batch_size: requests that the embedded server answers together. adapter: the
-    folder of a LoRA adapter of it, which is served in its place.
-    """
+    folder of a LoRA adapter of it, which is served in its place."""
 
     model: str
     dtype: str
@@ -61,8 +60,7 @@ class Serving:
     those that the stage sees; none: all. gpu_memory_utilization: share of each GPU's memory that vLLM takes at most.
     max_model_len: tokens of a chat and its reply; max_num_seqs: chats at a time. images: of a request, at most.
     min_pixels, max_pixels: vLLM resizes images to between these; 0: the checkpoint's. start_seconds: until it must be
-    healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine.
-    """
+    healthy; stop_seconds: between SIGTERM and SIGKILL. arguments: more flags for the engine."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     program: Text = ".vllm/bin/vllm"
@@ -109,8 +107,7 @@ def running(checkpoint: Checkpoint, how: Serving) -> Iterator[Running]:
     The server is stopped when the block ends, however it does, SIGTERM included (so this needs the main thread). Where
     this process is killed, Linux tells the server to end, which would hold its GPUs and its port.
     FileNotFoundError: no such folder. ServingError: no vLLM is there, the port is taken, or the server ends, or is
-    not healthy after `start_seconds`, with the last lines of its log.
-    """
+    not healthy after `start_seconds`, with the last lines of its log."""
     if not Path(checkpoint.model, "config.json").is_file():
         raise FileNotFoundError(f"no checkpoint in {checkpoint.model}")
     port = free_port(how.host, how.port)
@@ -145,8 +142,7 @@ def environment(how: Serving) -> dict[str, str]:
     """What the server is told beside its flags: nothing is fetched or reported, and which GPUs it may use.
 
     `devices` counts among those that this process may use. vLLM has its own packages, and looks for its tools (ninja)
-    on the PATH.
-    """
+    on the PATH."""
     told = os.environ | ENVIRONMENT
     if how.engine == "transformers":
         told = portable.environment() | told
@@ -170,8 +166,7 @@ def command(checkpoint: Checkpoint, how: Serving, port: int) -> list[str]:
     """`vllm serve` with the reference's flags, or the embedded server in an interpreter of its own.
 
     A checkpoint's own sampling defaults are left aside by vLLM: what a request does not say is then what the API says.
-    The embedded server takes the image sizes of the checkpoint.
-    """
+    The embedded server takes the image sizes of the checkpoint."""
     flags: dict[str, Any] = {"host": how.host, "port": port, "dtype": checkpoint.dtype}
     flags["max-model-len"] = how.max_model_len
     adapter = checkpoint.adapter

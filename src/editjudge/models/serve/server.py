@@ -2,8 +2,7 @@
 
 `python -m editjudge.models.serve.server --model DIR --port P`; `launch.running` starts and stops it. Requests that come
 together are answered in one batch, which shares what they have in common (see chat_model). It fetches nothing, and
-refuses what it does not know.
-"""
+refuses what it does not know."""
 
 import argparse
 import base64
@@ -85,8 +84,7 @@ class Body(BaseModel, extra="forbid"):
 
 def read_request(body: bytes, most_images: int) -> tuple[Body, list[dict[str, Any]], tuple[bytes, ...]]:
     """The fields of a request in JSON; its messages as a chat template takes them, with `{"type": "image"}` in the
-    places of the images; the images, encoded, which come as data URLs. Rejected names what is wrong.
-    """
+    places of the images; the images, encoded, which come as data URLs. Rejected names what is wrong."""
     try:
         given = Body.model_validate_json(body)
     except ValidationError as error:
@@ -116,8 +114,7 @@ def read_request(body: bytes, most_images: int) -> tuple[Body, list[dict[str, An
 
 class Server:
     """The endpoints. name: what requests call the model. batch_size: requests that are answered together.
-    max_model_len: tokens of a chat and its reply. images: of a request, at most.
-    """
+    max_model_len: tokens of a chat and its reply. images: of a request, at most."""
 
     def __init__(self, model: ChatModel, name: str, batch_size: int, max_model_len: int, images: int) -> None:
         self.model, self.name, self.batch_size, self.images = model, name, batch_size, images

@@ -57,8 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def image_sizes(folder: Path) -> Any:
     """The sizes of images that an adapter was trained with, by the processor beside it; None without one. FileError: a
-    processor that says none.
-    """
+    processor that says none."""
     path = folder / PROCESSOR
     try:
         return read_json(path)["image_processor"]["size"] if path.is_file() else None
@@ -68,8 +67,7 @@ def image_sizes(folder: Path) -> Any:
 
 def check_patterns(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """FileError: target_modules or exclude_modules is no regular expression, or one that is not matched with all of
-    the names in SECONDS. peft would go on for ever, and nothing but the end of a process ends `re`.
-    """
+    the names in SECONDS. peft would go on for ever, and nothing but the end of a process ends `re`."""
     joined, words = list(names), [sys.executable, "-c", MATCH]
     for field in ("target_modules", "exclude_modules"):
         if isinstance(pattern := config.get(field), str):

@@ -6,8 +6,7 @@ float32, a block of rows at a time. So memory does not grow with the model. The 
 bytes.
 
 safetensors' own writer wants all tensors of a file in memory. The form is simple: eight bytes with the length of a JSON
-header (little endian), the header (padded with spaces to a multiple of eight), and the tensors without gaps.
-"""
+header (little endian), the header (padded with spaces to a multiple of eight), and the tensors without gaps."""
 
 import errno
 import json
@@ -142,8 +141,7 @@ def merge_adapter(base_dir: Path, adapter_dir: Path, out_dir: Path, dtype: Dtype
     An out_dir that exists is replaced; the new one appears whole, or not at all. Raises before anything is written:
     FileNotFoundError and FileError where base and adapter cannot be merged (`read_base`, `changes`); FileExistsError:
     out_dir is something else than an old result; OSError: the disk is too small. While it writes: FileError where a
-    weight of the base is not finite.
-    """
+    weight of the base is not finite."""
     base, config = read_base(base_dir), read_config(adapter_dir)
     made = changes(adapter_dir, config, base)
     files = sorted({path for pattern in COPIED for path in base_dir.glob(pattern) if path.name not in MADE})
@@ -183,8 +181,7 @@ def read_base(folder: Path) -> Base:
     """The checkpoint in a folder, without its tensors.
 
     FileNotFoundError: no weights or processor there. FileError: another architecture, quantised, tensors that its
-    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together.
-    """
+    configuration asks for are missing (transformers would fill them by chance), or its files do not fit together."""
     from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 
     config = read_json(folder / "config.json")
@@ -253,8 +250,7 @@ def changes(folder: Path, config: Mapping[str, Any], base: Base) -> dict[str, Ch
     """What becomes of the base's tensors by the adapter in a folder, whose settings are `config`.
 
     FileNotFoundError: it is not in safetensors. FileError: neither LoRA or rsLoRA of linear layers nor modules that
-    were saved whole; values that are not finite; an adapter that does not fit the base.
-    """
+    were saved whole; values that are not finite; an adapter that does not fit the base."""
     if not (folder / WEIGHTS).is_file():
         raise FileNotFoundError(f"{folder / WEIGHTS} is missing: adapters are read from safetensors only")
     if config.get("peft_type") != "LORA":
@@ -314,8 +310,7 @@ def _check_targets(
 ) -> None:
     """The adapter has what its settings say of this base: every target, and every module that was saved whole.
 
-    Which layers settings that leave some out mean follows rules of their own: those targets are not checked.
-    """
+    Which layers settings that leave some out mean follows rules of their own: those targets are not checked."""
     saved = config.get("modules_to_save") or []
     for part in saved:
         if not any(f".{part}." in f".{name}." for name, change in made.items() if isinstance(change, StoredTensor)):
@@ -356,8 +351,7 @@ def _check_place(out_dir: Path, needed: int, *sources: Path) -> None:
 @dataclass(frozen=True)
 class Piece:
     """`count` rows of a base's tensor, called `name`, from `first` on, to be written at byte `at` of the new file in
-    safetensors' `dtype`. change: what becomes of the whole tensor; None: nothing.
-    """
+    safetensors' `dtype`. change: what becomes of the whole tensor; None: nothing."""
 
     name: str
     tensor: StoredTensor
