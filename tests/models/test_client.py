@@ -67,7 +67,7 @@ def ask(url: str, read: Callable[[bytes], Any] = bytes, **answer: Any) -> Any:
 
     async def once() -> Any:
         async with Endpoint(Connection(url, KEY, tries=1), Counter()) as endpoint:
-            return (await endpoint.post("chat/completions", body, read)).value
+            return (await endpoint.post("chat/completions", body, read))[0]
 
     return asyncio.run(once())
 

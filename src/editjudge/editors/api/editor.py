@@ -120,12 +120,12 @@ class ApiEditor:
             return body
 
         try:
-            answer = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
+            answer, _, _ = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
         except CallFailed as failure:
             raise self._failure(failure) from None
         self.purse.done()
         self.answered, self.failed_in_a_row = True, 0
-        edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer.value)
+        edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
         return attempt(lambda _: edited, request)
 
     def _failure(self, failure: CallFailed) -> EditFailed:

@@ -19,7 +19,6 @@ from editjudge.engine.resume import RecordCache, fingerprint
 from editjudge.models.chat.forms import ChatForm, ChatQuestion, RawReply, essential
 from editjudge.models.chat.settings import ChatModelSetting, EndpointSetting, HttpSetting
 from editjudge.models.endpoint.client import (
-    CallAnswer,
     CallFailed,
     Completion,
     Connection,
@@ -199,7 +198,7 @@ class EndpointModel:
             if task.said and self.account.affordable() < self.under_way:
                 break
             try:
-                came = await self._ask(task)
+                reply, requests, seconds = await self._ask(task)
             except images.ImageError as error:
                 return self.asking.failed(task, "image", str(error))
             except CallFailed as failure:
@@ -208,17 +207,18 @@ class EndpointModel:
                 self.failed_in_a_row += not (isinstance(failure, Refused) and self.account.used)
                 return self.asking.failed(task, failure.kind, failure.reason)
             self.failed_in_a_row = 0
-            self.account.requests += came.requests
-            reply, usage = came.value, None
+            self.account.requests += requests
+            usage = None
             if reply.tokens_in is not None and reply.tokens_out is not None:
-                usage = Usage(came.requests, reply.tokens_in, reply.tokens_out, len(self.form.images), came.seconds)
+                usage = Usage(requests, reply.tokens_in, reply.tokens_out, len(self.form.images), seconds)
             today = datetime.now(UTC).date().isoformat() if isinstance(self.setting, EndpointSetting) else None
             task = self.asking.taken(task, RawReply(reply.text, essential(reply.tokens), usage, today))
         self.account.asked += 1
         return task
 
-    async def _ask(self, task: ChatTask) -> CallAnswer[Completion]:
-        """The reply to the task's next request, without the options that the endpoint has been found to refuse.
+    async def _ask(self, task: ChatTask) -> tuple[Completion, int, float]:
+        """The reply to the task's next request, without the options that the endpoint has been found to refuse; with
+        the requests and seconds that it took.
 
         An endpoint refuses an option if it answers the same request without it; other errors may name it by chance."""
         left_out, refused = set(self.account.left_out), 0
@@ -230,7 +230,7 @@ class EndpointModel:
                 chosen |= {} if instead is None else {instead: value}
             try:
                 body = functools.partial(self._body, task.question, chosen)
-                came = await self.endpoint.post("chat/completions", body, read_completion)
+                reply, requests, seconds = await self.endpoint.post("chat/completions", body, read_completion)
             except Refused as refusal:
                 if not self.account.used and refusal.everyones():
                     raise EndpointError(refusal.reason) from None
@@ -244,7 +244,7 @@ class EndpointModel:
             else:
                 self.account.left_out |= left_out
                 self.structured |= STRUCTURE in chosen
-                return replace(came, requests=came.requests + refused)
+                return reply, requests + refused, seconds
 
     async def _body(self, question: ChatQuestion, chosen: dict[str, Any]) -> bytes:
         """The JSON of a request. The images' URLs are put into it as they are: to escape megabytes of base64 anew for

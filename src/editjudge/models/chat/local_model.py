@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from editjudge.core import images
@@ -113,12 +113,8 @@ class ChatModel:
         self.features: OrderedDict[bytes, Features] = OrderedDict()
         ends = model.generation_config.eos_token_id
         self.ends = [ends] if isinstance(ends, int) else list(ends or [])
-        self.generation = GenerationConfig(
-            do_sample=False,  # the Chooser draws
-            repetition_penalty=1.0,
-            eos_token_id=self.ends,
-            pad_token_id=processor.tokenizer.pad_token_id,
-        )
+        how = {"eos_token_id": self.ends, "pad_token_id": processor.tokenizer.pad_token_id, "repetition_penalty": 1.0}
+        self.generation = GenerationConfig(do_sample=False, **how)  # the Chooser draws
         self.merged = processor.image_processor.merge_size**2  # patches that become one token
 
     def render(self, messages: list[dict]) -> str:
@@ -147,7 +143,7 @@ class ChatModel:
 
         pixels: the images as RGB, uint8, (H, W, 3). watch: W tokens whose probability is wanted at every place."""
         self._see({image: pixels[image] for chat in chats for image in chat.images})
-        replies: dict[int, Reply] = {}
+        replies = dict[int, Reply]()
         for count in sorted({len(chat.images) for chat in chats}):
             rows = [row for row, chat in enumerate(chats) if len(chat.images) == count]
             replies.update(zip(rows, self._reply([chats[row] for row in rows], watch), strict=True))
@@ -198,9 +194,9 @@ class ChatModel:
             mm_encoder_outputs=self._encoded(chats, layout.spans[-1][1]),
             generation_config=generation,
             logits_processor=LogitsProcessorList([chooser]),
-            stopping_criteria=StoppingCriteriaList([OwnLimits(limits, width)]),
         )
-        replies, places = [], chooser.places()
+        places = [torch.stack(each, dim=1).cpu().numpy() for each in zip(*chooser.kept, strict=True)]  # (N, T, ...)
+        replies = []
         for n, (row, tokens_in) in enumerate(zip(sequences.tolist(), layout.mask.sum(dim=1).tolist(), strict=True)):
             written = row[width : width + limits[n]]
             length = next((place for place, token in enumerate(written) if token in self.ends), len(written))
@@ -306,20 +302,6 @@ class Chooser(LogitsProcessor):
         place = (upto <= self.drawn[:, len(self.kept), None] * upto[:, -1:]).sum(dim=1, keepdim=True)
         return ids.gather(1, place)
 
-    def places(self) -> list[np.ndarray]:
-        """What was kept, each (N, T, ...)."""
-        return [torch.stack(each, dim=1).cpu().numpy() for each in zip(*self.kept, strict=True)]
-
-
-class OwnLimits(StoppingCriteria):
-    """Ends each chat at its own limit of new tokens."""
-
-    def __init__(self, limits: Sequence[int], width: int) -> None:
-        self.limits, self.width = torch.tensor(limits), width
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return (self.limits <= input_ids.shape[1] - self.width).to(input_ids.device)
-
 
 def load(
     model_dir: str | Path, dtype: Precision = "float32", adapter: str | Path | None = None, device: str | None = None
@@ -421,17 +403,16 @@ def local_model(setting: TransformersSetting, form: ChatForm, temperature: float
     """The setting's model on the device, which is loaded once."""
     if setting.workers != 1:
         torch.set_num_threads(1)
-    bounds = setting.min_pixels, setting.max_pixels
-    loaded = _loaded(setting.model, setting.dtype, setting.lora, device, *bounds)
+    loaded = _loaded(setting, device)
     return LocalModel(loaded.model, loaded.processor, form, setting.batch_size, temperature, seed)
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str, dtype: Precision, adapter: str | None, device: str, least: int, most: int) -> ChatModel:
-    """The model, which shows images at `least` to `most` pixels; 0: as its processor has it."""
-    loaded = load(model, dtype, adapter, device)
+def _loaded(setting: TransformersSetting, device: str) -> ChatModel:
+    """The model, which shows images in the setting's bounds on pixels; where they are 0, in those of its processor."""
+    loaded = load(setting.model, setting.dtype, setting.lora, device)
     images = loaded.processor.image_processor
-    longest = most or images.size["longest_edge"]
-    shortest = min(least or images.size["shortest_edge"], longest)
+    longest = setting.max_pixels or images.size["longest_edge"]
+    shortest = min(setting.min_pixels or images.size["shortest_edge"], longest)
     images.size = type(images.size)(shortest_edge=shortest, longest_edge=longest)
     return loaded

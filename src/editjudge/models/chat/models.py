@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from editjudge.core import hub, params
 from editjudge.core.code import identity
@@ -42,8 +42,6 @@ from editjudge.vision.folders import OUT_OF_MEMORY
 CHUNK, ROUND = 128, 2048  # questions to a model on this machine, between writes to the cache and looks at the budget
 HASH = 12  # characters of a model's weights in its name
 LOCAL = "editjudge.models.chat.local_model"
-
-
 Setting = TypeVar("Setting", bound=ChatModelSetting)
 
 
@@ -58,30 +56,25 @@ def open_account(where: str, setting: ChatModelSetting) -> Account:
     """An account for the model at `where`, by its last name, after its folders were checked. ParamsError.
 
     The modules that processes with the model need begin to be imported."""
-    if isinstance(setting, LocalSetting) and not _files(Path(setting.model)):
-        raise params.ParamsError(f"{where}.model: no model in {setting.model}")
-    if isinstance(setting, LocalSetting) and setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
-        raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
+    if isinstance(setting, LocalSetting):
+        if not _files(Path(setting.model)):
+            raise params.ParamsError(f"{where}.model: no model in {setting.model}")
+        if setting.lora and not Path(setting.lora, "adapter_config.json").is_file():
+            raise params.ParamsError(f"{where}.adapter: no adapter in {setting.lora}")
     if isinstance(setting, TransformersSetting):
         import_ahead(LOCAL)
     return Account(where.rpartition(".")[2], setting.price, setting.budget)
 
 
-class Model:
+class Model(ExitStack):
     """A model of params.yaml as long as it is asked; a context manager.
 
     A server, or processes with the model, start with the first question that has no kept reply, and end with the block.
     Costs are added to the account."""
 
     def __init__(self, setting: ChatModelSetting, cache: resume.RecordCache, account: Account) -> None:
+        super().__init__()
         self.setting, self.cache, self.account = setting, cache, account
-        self._started = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._started.__exit__(*error)
 
     def answers(self, form: ChatForm, questions: Sequence[ChatQuestion]) -> list[list[Any]]:
         """The answers to each question, one a pass: in kept replies, or asked for. Equal requests are sent once."""
@@ -103,14 +96,14 @@ class Model:
     def _server(self) -> Running:
         setting = cast(ServedSetting, self.setting)
         checkpoint = Checkpoint(setting.model, setting.dtype, setting.batch_size, setting.lora)
-        return self._started.enter_context(running(checkpoint, section(params.load(), "serve", Serving)))
+        return self.enter_context(running(checkpoint, section(params.load(), "serve", Serving)))
 
     @functools.cached_property
     def _pool(self) -> ProcessPoolExecutor:
         with processes(1, LOCAL) as first:  # which loads torch for those that follow; this process needs none
             gpus = first.submit(_gpus).result()
         workers = cast(TransformersSetting, self.setting).workers
-        return self._started.enter_context(on_devices(places(workers, gpus), _begin))
+        return self.enter_context(on_devices(places(workers, gpus), _begin))
 
     def _ask_all(self, asking: ChatAsking, tasks: Sequence[ChatTask]) -> list[ChatTask]:
         if isinstance(self.setting, TransformersSetting):
@@ -202,8 +195,8 @@ def _replies(setting: TransformersSetting, form: ChatForm, tasks: Sequence[ChatT
 
 def name_of(setting: ChatModelSetting) -> str:
     """A model's name in records: its folder with its weights' hash, or its name behind an endpoint."""
-    local = isinstance(setting, LocalSetting)
-    return f"{setting.model}@{weights_hash(Path(setting.model))[:HASH]}" if local else setting.model
+    hashed = isinstance(setting, LocalSetting) and f"@{weights_hash(Path(setting.model))[:HASH]}"
+    return setting.model + (hashed or "")
 
 
 def weights_hash(model_dir: Path) -> str:

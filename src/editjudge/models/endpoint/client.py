@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -87,15 +87,6 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class CallAnswer(Generic[T]):
-    """What an answer was read as. requests: tries that it took; seconds: from the first one, waits included."""
-
-    value: T
-    requests: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Connection:
     """How an endpoint is reached. timeouts: seconds of one try. per_minute, 0: no limit. most_bytes: of a reply."""
 
@@ -118,15 +109,16 @@ class Endpoint:
         self._pace = AsyncLimiter(1, 60 / line.per_minute) if line.per_minute else None
 
     async def __aenter__(self) -> Self:
-        headers = {"Accept": "application/json"}
+        headers, url = {"Accept": "application/json"}, urlsplit(self.line.base_url)
         if self.line.key is not None:
             headers["Authorization"] = f"Bearer {self.line.key}"
+        direct = url.hostname in LOOPBACK or proxy_bypass(url.netloc)
         self._session = aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self.line.timeout, sock_connect=self.line.connect_timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=proxy_of(self.line.base_url),
+            proxy=None if direct else getproxies().get(url.scheme),  # of HTTPS_PROXY; looked up once, not each call
         )
         return self
 
@@ -139,8 +131,9 @@ class Endpoint:
         write: Callable[[], Awaitable[Body]],
         read: Callable[[bytes], T],
         failed: Callable[[str], None] = lambda kind: None,
-    ) -> CallAnswer[T]:
-        """What `read` makes of the answer to a request, whose body `write` gives anew for each try.
+    ) -> tuple[T, int, float]:
+        """What `read` makes of the answer to a request, whose body `write` gives anew for each try; the tries that it
+        took; the seconds from the first one, waits included.
 
         A failure that may pass (408, 409, 425, 429, 5xx, a cut connection, a timeout, an answer for which `read` raises
         TryFailed) is tried again after a random wait that doubles, or after Retry-After, without holding one of the
@@ -156,7 +149,7 @@ class Endpoint:
                 body = await write()
                 tries += 1
                 try:
-                    return CallAnswer(read(await self._send(url, body)), tries, time.monotonic() - start)
+                    return read(await self._send(url, body)), tries, time.monotonic() - start
                 except CallFailed as failure:
                     failed(failure.kind)
                     failure.requests = tries
@@ -234,13 +227,6 @@ def _spellings(key: str) -> re.Pattern[bytes]:
     """A key's characters are printable ASCII: it is part of an HTTP header."""
     spelled = (rf"(?:\\{{0,8}}{re.escape(each)}|\\{{1,8}}u00(?i:{ord(each):02x}))" for each in key)
     return re.compile("".join(spelled).encode())
-
-
-def proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address (HTTPS_PROXY, NO_PROXY); looked up once, not each call."""
-    parts = urlsplit(url)
-    direct = parts.hostname in LOOPBACK or proxy_bypass(parts.netloc)
-    return None if direct else getproxies().get(parts.scheme)
 
 
 def retry_after(header: str | None) -> float:

@@ -122,18 +122,19 @@ class Account:
         return min((int(left / most + SLIP) if most else int(left > 0) for left, most in rest), default=sys.maxsize)
 
     def closed(self) -> str:
-        if (self.budget.tokens or self.budget.money) and self._unknown:
-            why = "the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
-            return f"budget spent: {why}"
-        parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
-        return f"budget spent: one more question might go beyond {' or '.join(parts)}"
+        """Why no more is asked."""
+        why = "the endpoint does not say its tokens, so that no budget of tokens or money can be kept"
+        if not (self._unknown and (self.budget.tokens or self.budget.money)):
+            parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
+            why = f"one more question might go beyond {' or '.join(parts)}"
+        return f"budget spent: {why}"
 
     def gap(self, where: str) -> Gap:
         """The questions without an answer that another run may bring; not those whose image cannot be used.
 
         where: the judge's key in params.yaml."""
-        missing = Counter({kind: n for kind, n in self.failures.items() if kind != "image"})
-        missing += Counter(budget=self.unasked)
+        missing = self.failures + Counter(budget=self.unasked)  # without those that are 0
+        del missing["image"]
         total = self.asked + self.reused + self.failures.total() + self.unasked
         return Gap(f"answers of {where}", missing, total, f"{where}.budget")
 
@@ -157,7 +158,7 @@ class Account:
             "asked": self.asked,
             "reused": self.reused,
             "unasked": self.unasked,
-            "failed": sum(self.failures.values()),
+            "failed": self.failures.total(),
             "failures": dict(sorted(self.failures.items())),
             "requests": self.requests,
             "retries": dict(sorted(self.retries.items())),
