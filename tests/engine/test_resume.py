@@ -95,37 +95,6 @@ def test_after_an_error_nothing_more_is_begun(tmp_path: Path) -> None:
     assert began in ([0], [0, 1])
 
 
-SLOW = """
-import sys, time
-from pathlib import Path
-from editjudge.engine import resume
-
-def slow(shared, payloads):
-    time.sleep(0.05)
-    return [({"value": p}, None) for p in payloads]
-
-if __name__ == "__main__":
-  with resume.RecordCache(Path(sys.argv[1])) as cache:
-    resume.run([resume.Job(None, ((str(n), n),)) for n in range(200)], slow, cache, "slow")
-    print(cache.counts())
-"""
-
-
-def test_sigkill_loses_no_finished_record(tmp_path: Path) -> None:
-    script, file = tmp_path / "slow.py", tmp_path / "c.sqlite"
-    script.write_text(SLOW)
-    process = subprocess.Popen([sys.executable, script, file], start_new_session=True, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
-    while count(file) < 20 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    finished = count(file)
-    assert 20 <= finished < 200
-    rest = subprocess.run([sys.executable, script, file], capture_output=True, text=True, check=True)
-    assert rest.stdout.strip() == str({"computed": 200 - finished, "reused": finished})
-
-
 def count(file: Path) -> int:
     if not file.exists():
         return 0

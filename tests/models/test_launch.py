@@ -76,10 +76,13 @@ def arguments(log: Path) -> list[str]:
 
 def test_vllm_gets_the_flags_of_params(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
     vllm()
+    handler = signal.getsignal(signal.SIGTERM)
     paper = replace(how, min_pixels=262_144, max_pixels=1_310_720, arguments=["--enforce-eager"])
     with running(checkpoint, paper) as server:
         port = server.url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
         program, model, *flags = arguments(server.log)
+        assert signal.getsignal(signal.SIGTERM) is not handler
+    assert signal.getsignal(signal.SIGTERM) is handler, "it is put back"
     assert (program, model) == ("serve", checkpoint.model)
     assert flags.pop() == "--enforce-eager"
     assert dict(zip(flags[::2], flags[1::2], strict=True)) == {
@@ -225,56 +228,37 @@ def test_an_error_of_the_stage_stops_the_server_and_its_children_whatever_they_i
 
 
 STAGE = """
-import sys
+import signal, sys
 from editjudge.models.serve.launch import Checkpoint, Serving, running
-how = Serving(engine="vllm", program="vllm", host="127.0.0.1", port=0, dtype="bfloat16", tensor_parallel=1,
-    data_parallel=1, devices=[], gpu_memory_utilization=0.9, max_model_len=100,
-    max_num_seqs=1, images=3, min_pixels=0, max_pixels=0, arguments=[], start_seconds=20.0, stop_seconds=5.0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+how = Serving(engine="vllm", program="vllm", port=0, start_seconds=20.0, stop_seconds=5.0)
 with running(Checkpoint(sys.argv[1], "float32", 1), how) as server:
     print(server.process.pid, flush=True)
     server.process.wait()
 """
 
 
-def test_sigterm_to_the_stage_stops_the_server(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
-    vllm()
-    words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    stage = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours)
-    assert stage.stdout is not None
-    server = psutil.Process(int(stage.stdout.readline()))
-    assert server.is_running()
-    stage.send_signal(signal.SIGTERM)
-    assert stage.wait(10) == 128 + signal.SIGTERM
-    stage.stdout.close()
-    assert not server.is_running()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells children of their parent's death")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])  # a lack of memory, a lost terminal
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGHUP, -signal.SIGHUP)],
+)  # a lack of memory, a lost terminal
 def test_a_killed_stage_leaves_no_server_on_the_gpus(
-    number: signal.Signals, vllm: Install, how: Serving, checkpoint: Checkpoint
+    number: signal.Signals, code: int, vllm: Install, how: Serving, checkpoint: Checkpoint
 ) -> None:
     vllm()
-    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + STAGE  # nohup ignores it
-    words, ours = [sys.executable, "-c", code, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    words, ours = [sys.executable, "-c", STAGE, checkpoint.model], os.environ | {"PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ours) as stage:
         assert stage.stdout is not None
         server = psutil.Process(int(stage.stdout.readline()))
+        assert server.is_running()
         stage.send_signal(number)
-        assert stage.wait(10) == -number
+        assert stage.wait(10) == code
     psutil.wait_procs([server], timeout=10, callback=None)
     left = server.is_running() and server.status() != psutil.STATUS_ZOMBIE
     if left:
         server.kill()
     assert not left
-
-
-def test_the_signal_handler_is_put_back(vllm: Install, how: Serving, checkpoint: Checkpoint) -> None:
-    vllm()
-    before = signal.getsignal(signal.SIGTERM)
-    with running(checkpoint, how):
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_cannot_be_served_is_said(monkeypatch: pytest.MonkeyPatch, how: Serving, checkpoint: Checkpoint) -> None:

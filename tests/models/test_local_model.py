@@ -97,37 +97,27 @@ def test_replies_and_probabilities(judge: LocalModel, questions: list[Question],
     assert verdicts[1].p_a == pytest.approx(probability(judge, questions[1], completion("Image A")), abs=1e-5)
 
 
-def test_a_probability_is_read_where_the_winner_is_written(
+def test_a_probability_is_read_where_the_winner_is_written_and_nowhere_else(
     judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ):
+    """None where two places name a winner, or where other tokens do."""
     replies = [
         '{"reason": "Image B lost \u00e9clat", "winner": "Image A"}',
         '{"winner": "Image B", "reason": "Image A is dim"}',
+        '{"reason": "winner: Image B at first", "winner": "Image A"}',
+        '{"winner": "Image  A"}',
     ]
-    monkeypatch.setattr(Style, "read", lambda _, text: read_any(text))
+    monkeypatch.setattr(
+        Style, "read", lambda _, text: ("Image B" if '"winner": "Image B"' in text else "Image A", None)
+    )
     monkeypatch.setattr(judge, "form", replace(style("pvc"), max_new_tokens=80))
     say(judge, replies, monkeypatch)
-    first, last = compare(judge, questions[:2])
+    first, last, *others = compare(judge, questions[:4])
     assert (first.winner, last.winner) == ("Image A", "Image B")
     assert first.p_a == pytest.approx(probability(judge, questions[0], replies[0]), abs=1e-5)
     other = replies[1][: replies[1].index("B")] + "A"
     assert last.p_a == pytest.approx(probability(judge, questions[1], other + '"}'), abs=1e-5)
-
-
-def test_no_probability_where_two_places_name_a_winner_or_other_tokens_do(
-    judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch
-):
-    replies = ['{"reason": "winner: Image B at first", "winner": "Image A"}', '{"winner": "Image  A"}']
-    monkeypatch.setattr(Style, "read", lambda *_: ("Image A", None))
-    monkeypatch.setattr(judge, "form", replace(style("pvc"), max_new_tokens=80))
-    say(judge, replies, monkeypatch)
-    verdicts = compare(judge, questions[:2])
-    assert [(v.winner, v.p_a) for v in verdicts] == [("Image A", None)] * 2
-
-
-def read_any(text: str) -> tuple:
-    """The winner in a reply that also gives a reason."""
-    return ("Image A" if '"winner": "Image A"' in text else "Image B"), None
+    assert [(v.winner, v.p_a) for v in others] == [("Image A", None)] * 2
 
 
 def probability(judge: LocalModel, question: Question, reply: str) -> float:
@@ -161,18 +151,15 @@ def test_a_broken_image_fails_alone(judge: LocalModel, png: Callable[..., bytes]
     assert compare(judge, []) == []
 
 
-def test_any_size_and_shape_of_image(judge: LocalModel, png: Callable[..., bytes]):
-    shapes = [(3, 40), (40, 3), (1, 1), (300, 200), (1, 3)]
-    asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
-    faults = [v.reason for v in compare(judge, asked) if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
-    assert faults == [], "an untrained model says what it will, but every image is shown to it"
-
-
-def test_an_image_three_pixels_high_is_read_row_by_row(judge: LocalModel, png: Callable[..., bytes]):
+def test_any_size_and_shape_of_image(judge: LocalModel, base_dir: Path, png: Callable[..., bytes]):
     """Height 3 looks like three colour channels to transformers, which would shuffle the image."""
-    data = png(0, 3, 9)
-    compare(judge, [Question("k", "x", data, data, data)])
-    _, height, width = judge.chat_model.features[data].grid
+    shapes = [(40, 3), (1, 1), (300, 200), (1, 3), (3, 40)]
+    asked = [Question(str(shape), "x", png(0, *shape), png(1, *shape), png(2)) for shape in shapes]
+    for model in (judge, LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), SHORT, 2)):
+        verdicts = compare(model, asked)
+        faults = [v.reason for v in verdicts if v.reason and v.reason.startswith(("source:", "a:", "b:"))]
+        assert faults == [], "an untrained model says what it will, but every image is shown to it"
+    _, height, width = judge.chat_model.features[asked[-1].source].grid
     assert width > height
 
 
@@ -185,11 +172,6 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(FileError, match="bert"):
         load_model(tmp_path)
-
-
-def test_bfloat16(base_dir: Path, questions: list[Question]):
-    judge = LocalModel(load_model(base_dir, "bfloat16"), load_processor(base_dir), SHORT)
-    assert len(compare(judge, questions[:2])) == 2
 
 
 def test_usage(judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
