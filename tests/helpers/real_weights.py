@@ -58,7 +58,7 @@ def said(own: SlotSetting, device: str) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     own = setting(Path(os.environ["EDITJUDGE_WEIGHTS"]))
-    found = said(own, slots.devices(["clip"], own, 1)[0])
+    found = said(own, slots.devices_of("measures.device", own.device)[0])
     print(f"{', '.join(found) or 'nothing'} said what they see in {COUNT} photos")
     if "--write" in sys.argv[1:]:
         VALUES.write_text(json.dumps(found, indent=1) + "\n")

@@ -219,16 +219,6 @@ def test_measures_without_their_models_are_left_out_and_named(photo: np.ndarray,
     assert slot_settings.unconfigured(SlotSetting())["lpips"] == "measures.lpips is none"
 
 
-def test_a_missing_weight_is_one_error_before_any_work(photo: np.ndarray, tmp_path: Path) -> None:
-    prompt = batch.Original(images.encode_png(photo), (BOX,), EMBEDDED, (batch.Altered(images.encode_png(photo)),))
-    with resume.RecordCache(tmp_path / "a") as cache:
-        with pytest.raises(ParamsError, match=r"measures\.lpips: no file nowhere"):
-            batch.measure_all([prompt], SlotSetting(lpips="nowhere"), cache, "t")
-        with pytest.raises(ParamsError, match=r"measures\.depth: no folder"):
-            batch.measure_all([prompt], SlotSetting(depth="./nowhere"), cache, "t")
-        assert cache.counts() == {"computed": 0, "reused": 0}
-
-
 def test_weights_that_do_not_fit_end_the_work_and_are_no_reason_of_a_record(photo: np.ndarray, tmp_path: Path) -> None:
     """Only the class that loads them sees it."""
     folder = tiny_models.save(tiny_models.dinov3(), tmp_path / "dinov3", tiny_models.DINO_PROCESSOR)
@@ -636,15 +626,3 @@ def test_a_large_source_is_shrunk_and_its_boxes_with_it(photo: np.ndarray) -> No
     assert values["ssim"] == pytest.approx(
         pixel.ssim(pixel.Moments(half[0].astype(np.float64)), half[1], ~inside), abs=1e-5
     )
-
-
-def test_prompts_that_go_through_the_models_together_have_the_values_that_they_have_alone(
-    tiny: SlotSetting, photo: np.ndarray, edits: list[np.ndarray]
-) -> None:
-    models = Models(tiny)
-    both = ((photo, edits[1]), (edits[0][:, ::-1].copy(), edits[2]))
-    prompts = [prompt_of(rgb, (BOX,), EVERYTHING, [edit]) for rgb, edit in both]
-    together = batch.measure_group(prompts, models)
-    alone = [batch.measure_group([prompt], models)[0] for prompt in prompts]
-    for one, other in zip(together, alone, strict=True):
-        assert [m["value"] for m in one["measures"]] == pytest.approx([m["value"] for m in other["measures"]], abs=1e-5)

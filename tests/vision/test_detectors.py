@@ -1,17 +1,15 @@
-"""Grounding DINO from a tiny random checkpoint, against transformers' own processing of its boxes."""
+"""Grounding DINO and OWLv2 from tiny random checkpoints, against transformers' own processing of their boxes."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
+from tiny_towers import owlv2_folder
 from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
-from editjudge.core.params import ParamsError
-from editjudge.vision import folders, loading
-from editjudge.vision.detectors import GroundingDino, by_name, kept
+from editjudge.vision.detectors import GroundingDino, Owlv2, by_name, kept
 
 WHERE = "grounding.grounder.model"
 NAMES = [("Red square", "blue cup"), ("the main person",), ("cup.", "green?", "yellow object")]
@@ -52,17 +50,6 @@ def test_boxes_and_names_are_those_that_transformers_finds(folder: Path, rgbs: l
     assert compared >= 5
 
 
-def test_a_batch_gives_what_each_image_gives_alone(folder: Path, rgbs: list[np.ndarray]) -> None:
-    many = GroundingDino(WHERE, str(folder), batch_size=8)
-    together = many.detect(rgbs, NAMES, 0.2, 0.8)
-    for rgb, names, found in zip(rgbs, NAMES, together, strict=True):
-        [alone] = many.detect([rgb], [names], 0.2, 0.8)
-        assert not isinstance(alone, ValueError)
-        assert not isinstance(found, ValueError)
-        assert [(each.label, pytest.approx(each.box, abs=1e-4)) for each in alone] == [(e.label, e.box) for e in found]
-        assert [pytest.approx(each.score, abs=1e-4) for each in alone] == [each.score for each in found]
-
-
 def test_a_name_has_its_tokens_surest_boxes_above_the_threshold() -> None:
     """[CLS] red square . cup . [SEP]: four queries, of which one fits the stop best, and two overlap."""
     ids = np.array([101, 1030, 1034, 1012, 1035, 1012, 102, 0])
@@ -92,33 +79,32 @@ def test_names_that_are_too_long_and_images_too_slender_fail_by_themselves(folde
     assert found[2] == []
 
 
-def test_another_model_and_a_broken_folder_are_named(folder: Path, tmp_path: Path) -> None:
-    clip = tiny_models.save(tiny_models.clip(), tmp_path / "clip", tiny_models.CLIP_PROCESSOR)
-    with pytest.raises(ParamsError, match="holds a model of type 'clip_vision_model', not grounding-dino"):
-        folders.find(WHERE, str(clip), folders.GROUNDING_DINO)
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for file in folder.iterdir():
-        (broken / file.name).symlink_to(file)
-    (broken / "preprocessor_config.json").unlink()
-    (broken / "preprocessor_config.json").write_text(json.dumps({"size": 800}))
-    with pytest.raises(ParamsError, match="size must have shortest_edge and longest_edge, not 800"):
-        folders.find(WHERE, str(broken), folders.GROUNDING_DINO)
+def test_owls_boxes_are_those_of_the_model_in_the_images_own_shares(tmp_path: Path, rng: np.random.Generator) -> None:
+    model = Owlv2("w", str(owlv2_folder(tmp_path / "owl")))
+    square = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    wide = np.concatenate([square[:32], np.full((32, 64, 3), 128, np.uint8)])  # what padding makes of its upper half
+    names = ["cup", "red square"]
+    [whole], [cut] = model.detect([wide], [names], 0.0, 1.0), model.detect([square[:32]], [names], 0.0, 1.0)
+    assert len(cut) >= 6
+    for other in cut:
+        [one] = [each for each in whole if (each.label, each.score) == (other.label, other.score)]
+        scaled = [one.box[0], min(1, 2 * one.box[1]), one.box[2], min(1, 2 * one.box[3])]
+        assert other.box == pytest.approx(scaled, abs=2e-6)
+    read = model.tokenizer([f"a photo of a {n}" for n in names], padding="max_length", max_length=16, truncation=True)
+    pixels = model.scaling.apply(torch.from_numpy(square[None]).permute(0, 3, 1, 2).float() / 255)
+    with torch.no_grad():
+        said = model.model(input_ids=torch.tensor(read["input_ids"]), pixel_values=pixels)
+    scores = said.logits[0].sigmoid().max(1).values.sort(descending=True).values
+    [found] = model.detect([square], [names], 0.0, 1.0)
+    assert sorted((each.score for each in found), reverse=True) == pytest.approx(scores.tolist(), abs=1e-4)
+    assert len(found) == 16
 
 
-def test_without_memory_batches_are_halved_down_to_one_and_then_it_is_said() -> None:
-    class Small:
-        batch_size = 8
-        fits = 2
-
-        def ask(self) -> int:
-            if self.batch_size > self.fits:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return self.batch_size
-
-    model = Small()
-    assert loading.within_memory(model, model.ask) == 2
-    assert model.batch_size == 2, "the next call begins with what fits"
-    model.fits = 0
-    with pytest.raises(ValueError, match="out of memory, even for one at a time"):
-        loading.within_memory(model, model.ask)
+def test_owls_overlap_and_threshold_leave_boxes_out(tmp_path: Path, rng: np.random.Generator) -> None:
+    model = Owlv2("w", str(owlv2_folder(tmp_path / "owl")))
+    rgb = rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    [every] = model.detect([rgb], [["cup"]], 0.0, 1.0)
+    [apart] = model.detect([rgb], [["cup"]], 0.0, 0.1)
+    assert 0 < len(apart) < len(every)
+    assert max(apart, key=lambda each: each.score) == max(every, key=lambda each: each.score)
+    assert model.detect([rgb], [["cup"]], 1.0, 0.5) == [[]]

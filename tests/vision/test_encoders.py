@@ -1,19 +1,22 @@
 """Encoders: HOG, and CLIP and DINOv3 from tiny random checkpoints, against the models called by hand."""
 
+import json
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import tiny_models
+import tiny_towers
 import torch
+import transformers as hf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.feature import hog as skimage_hog
-from transformers import CLIPImageProcessorPil, CLIPModel, CLIPVisionModelWithProjection, DINOv3ViTModel
+from transformers import CLIPImageProcessorPil, CLIPVisionModelWithProjection, DINOv3ViTModel
 
 from editjudge.measures.annotation.picture import cubic
-from editjudge.vision.encoders import ClipEncoder, DinoEncoder, Grid, hog
+from editjudge.vision.encoders import ClipEncoder, ClipTowers, DinoEncoder, Dinov2, Grid, dino, hog
 
 SHAPES = [(72, 96), (40, 17), (1, 1), (200, 3), (64, 64)]
 
@@ -73,19 +76,6 @@ def test_dinov3_is_the_model_called_by_hand(dino_folder: Path, pictures: list[np
         np.testing.assert_allclose(found.patches, wanted[-16:], atol=2e-5)
 
 
-def test_a_batch_gives_what_each_image_gives_alone(
-    clip_folder: Path, dino_folder: Path, pictures: list[np.ndarray]
-) -> None:
-    for kind, folder in ((ClipEncoder, clip_folder), (DinoEncoder, dino_folder)):
-        many, single = kind("where", str(folder), batch_size=16), kind("where", str(folder), batch_size=1)
-        for first, second in zip(many.encode(pictures), single.encode(pictures), strict=True):
-            np.testing.assert_allclose(first.cls, second.cls, atol=1e-5)
-            np.testing.assert_allclose(first.patches, second.patches, atol=1e-5)
-        again = many.encode(pictures)
-        assert all(np.array_equal(a.patches, b.patches) for a, b in zip(again, many.encode(pictures), strict=True))
-        assert many.encode([]) == []
-
-
 def test_half_precision_is_near(clip_folder: Path, dino_folder: Path, photo: np.ndarray) -> None:
     for kind, folder in ((ClipEncoder, clip_folder), (DinoEncoder, dino_folder)):
         [exact], [half] = (
@@ -98,13 +88,9 @@ def test_half_precision_is_near(clip_folder: Path, dino_folder: Path, photo: np.
 
 
 def test_clip_with_its_text_tower_loads_as_well(tmp_path: Path, clip_folder: Path, photo: np.ndarray) -> None:
-    from transformers import CLIPConfig, CLIPTextConfig
-
     vision = CLIPVisionModelWithProjection.from_pretrained(clip_folder)
-    text = CLIPTextConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, vocab_size=50
-    )
-    whole = CLIPModel(CLIPConfig(text_config=text, vision_config=vision.config, projection_dim=24))
+    text = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+    whole = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision.config, projection_dim=24))
     whole.vision_model.load_state_dict(vision.vision_model.state_dict())
     whole.visual_projection.load_state_dict(vision.visual_projection.state_dict())
     whole.save_pretrained(tmp_path)
@@ -150,3 +136,47 @@ def test_objects_grow_by_the_cubic_of_opencv(side: int, rng: np.random.Generator
     found = cubic(square, 224)
     assert np.abs(found - wanted).max() <= 0.51
     assert side < 224 or np.array_equal(found, square)
+
+
+# Whole images and texts.
+
+PHOTO = np.random.default_rng(3).integers(0, 256, (40, 70, 3), np.uint8)
+OTHER = np.random.default_rng(4).integers(0, 256, (64, 64, 3), np.uint8)
+
+
+def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
+    folder, texts = tiny_towers.clip_folder(tmp_path), ["a red cup", "blue"]
+    found = ClipTowers("scorers.c.model", str(folder), batch_size=1)
+    model = hf.CLIPModel.from_pretrained(folder).eval()
+    given = hf.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    pixels = found.fed([PHOTO, OTHER], 64, 64)
+    with torch.inference_mode():
+        wanted = model(**given, pixel_values=pixels)
+    for own, embeds in ((found.images([PHOTO, OTHER]), wanted.image_embeds), (found.texts(texts), wanted.text_embeds)):
+        assert own.dtype == np.float32
+        unit = own / np.linalg.norm(own, axis=1, keepdims=True)
+        np.testing.assert_allclose(unit, embeds.numpy(), atol=1e-5)
+
+
+def test_a_text_longer_than_the_model_takes_is_cut(tmp_path: Path) -> None:
+    found = ClipTowers("scorers.c.model", str(tiny_towers.clip_folder(tmp_path)))
+    assert found.texts(["cup " * 200]).shape == (1, 24)
+
+
+def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Path) -> None:
+    folder = tiny_towers.dinov2_folder(tmp_path)
+    found = dino("scorers.d.model", str(folder))
+    assert isinstance(found, Dinov2)
+    pixels = found.fed([PHOTO], 56, 56)
+    with torch.inference_mode():
+        wanted = hf.Dinov2Model.from_pretrained(folder).eval()(pixels).last_hidden_state[:, 0]
+    np.testing.assert_allclose(found.images([PHOTO]), wanted.numpy(), atol=1e-5)
+
+
+def test_dinov3_is_told_by_its_config(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tiny_models.dinov3().save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(tiny_models.DINO_PROCESSOR))
+    found = dino("scorers.d.model", str(tmp_path))
+    assert isinstance(found, DinoEncoder)
+    assert found.images([PHOTO, OTHER]).shape == (2, 32)

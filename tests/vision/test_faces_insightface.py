@@ -117,17 +117,6 @@ def test_landmarks_are_read_from_the_box_with_a_margin(folder: Path, crowd: np.n
     assert face.landmarks == pytest.approx([left, top] + (points + 1) / 2 * side, abs=1e-3)
 
 
-def test_a_model_of_five_strides_and_a_fixed_size_is_read(tmp_path: Path, folder: Path, crowd: np.ndarray) -> None:
-    write_detector(tmp_path / "det.onnx", (8, 16, 32, 64, 128), 1, 128)
-    for name in ("w600k_r50.onnx", "2d106det.onnx"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    [found] = InsightFaces("measures.faces", setting(tmp_path, detector="det.onnx")).find([crowd])
-    # 128 x 128 holds the image as it is: a square fills a cell of stride 16, and four of stride 8.
-    boxes = {tuple(round(value) for value in face.box) for face in found}
-    assert (16 - 8, 32 - 16, 16 + 24, 32 + 32) in boxes
-    assert (16 - 4, 32 - 8, 16 + 12, 32 + 16) in boxes
-
-
 def plain_decode(outputs: list[np.ndarray], side: int, threshold: float) -> list[tuple]:
     """SCRFD's outputs read cell by cell, anchor by anchor."""
     found = []

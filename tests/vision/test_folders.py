@@ -1,24 +1,55 @@
 """The folders of the measures' models: all that can be wrong is an error that names the params field."""
 
+import functools
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import tiny_models
+import tiny_people
+import tiny_towers
 from safetensors.torch import load_file, save_file
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import folders
 from editjudge.vision.encoders import ClipEncoder
+from editjudge.vision.segmenters import FaceParser
 
 WHERE = "measures.clip.model"
+CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
+MADE: dict[str, tuple[Callable[[Path], Path], folders.Architecture]] = {
+    "clip": (lambda at: tiny_models.save(tiny_models.clip(), at, tiny_models.CLIP_PROCESSOR), folders.CLIP),
+    "depth": (
+        lambda at: tiny_models.save(tiny_models.depth(), at, tiny_models.DEPTH_PROCESSOR),
+        folders.DEPTH_ANYTHING,
+    ),
+    "parser": (tiny_people.write_parser, folders.SEGFORMER),
+    "pose": (lambda at: tiny_people.write_pose(at, 1), folders.VITPOSE),
+    "detector": (tiny_models.save_detector, folders.GROUNDING_DINO),
+    "towers": (tiny_towers.clip_folder, folders.CLIP_TOWERS),
+    "dinov2": (tiny_towers.dinov2_folder, folders.DINOV2),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    return functools.cache(lambda kind: MADE[kind][0](tmp_path_factory.mktemp(kind)))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tiny_models.save(tiny_models.clip(), tmp_path / "clip", tiny_models.CLIP_PROCESSOR)
+def own(sound: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A folder of a kind, of which the test may change what it likes."""
+    return lambda kind: Path(shutil.copytree(sound(kind), tmp_path / kind))
+
+
+@pytest.fixture
+def folder(own: Callable[[str], Path]) -> Path:
+    return own("clip")
 
 
 def rewritten(name: str, **values: object) -> Callable[[Path], None]:
@@ -47,6 +78,14 @@ def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
 def without_a_weight(name: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
@@ -62,62 +101,82 @@ def with_a_smaller_weight(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no_config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    "broken_config": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-    "config_of_another_coding": (lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe{}"), "is not JSON"),
-    "config_no_object": (lambda folder: (folder / "config.json").write_text("[1]"), "holds no JSON object"),
-    "another_model": (rewritten("config.json", model_type="dinov2"), "type 'dinov2', not clip or clip_vision_model"),
-    "no_processor": (lambda folder: (folder / "preprocessor_config.json").unlink(), "has no preprocessor_config.json"),
-    "no_projection": (without_a_weight("visual_projection.weight"), "hold no visual_projection.weight"),
-    "pickled": (
-        pickled,
-        "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs",
-    ),
-    "broken_weights": (
-        lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99),
-        "not readable as safetens",
-    ),
-    "empty_weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "not readable as safetensors"),
-    "mean_missing": (rewritten("preprocessor_config.json", image_mean=None), "image_mean must be three numbers"),
-    "std_of_0": (rewritten("preprocessor_config.json", image_std=[0.2, 0, 0.2]), "image_std must be above 0"),
-    "resample_unknown": (rewritten("preprocessor_config.json", resample=77), "resample is 77"),
-    "a_shard_missing": (sharded("model-00001-of-00002.safetensors"), "no file .*model-00001"),
-    "a_shard_elsewhere": (sharded("../secret.safetensors"), "no weight_map of file names"),
-    "no_weight_map": (
-        lambda f: (sharded()(f), rewritten("model.safetensors.index.json", weight_map=3)(f)),
-        "weight_map",
-    ),
-}
+def unnamed(folder: Path) -> None:
+    names = json.loads((folder / CONFIG).read_text())["id2label"]
+    rewritten(CONFIG, id2label={n: f"LABEL_{n}" for n in names})(folder)
 
 
-@pytest.mark.parametrize("wrong", sorted(WRONG))
-def test_a_wrong_folder_is_an_error_that_names_the_field(wrong: str, folder: Path) -> None:
-    change, words = WRONG[wrong]
-    assert folders.find(WHERE, str(folder), folders.CLIP) == folder
+WRONG: list[tuple[str, Callable[[Path], object], str]] = [
+    ("clip", without(CONFIG), "has no config.json"),
+    ("clip", written(CONFIG, b"{"), "config.json is not JSON"),
+    ("clip", written(CONFIG, b"\xff\xfe{}"), "is not JSON"),
+    ("clip", written(CONFIG, b"[1]"), "holds no JSON object"),
+    ("clip", rewritten(CONFIG, model_type="dinov2"), "type 'dinov2', not clip or clip_vision_model"),
+    ("clip", without(PROCESSOR), "has no preprocessor_config.json"),
+    ("clip", without_a_weight("visual_projection.weight"), "hold no visual_projection.weight"),
+    ("clip", pickled, "has no model.safetensors; .* name a revision of the hub that has them, as in owner/name@refs"),
+    ("clip", written("model.safetensors", b"x" * 99), "not readable as safetensors"),
+    ("clip", written("model.safetensors", b""), "not readable as safetensors"),
+    ("clip", rewritten(PROCESSOR, image_mean=None), "image_mean must be three numbers"),
+    ("clip", rewritten(PROCESSOR, image_std=[0.2, 0, 0.2]), "image_std must be above 0"),
+    ("clip", rewritten(PROCESSOR, resample=77), "resample is 77"),
+    ("clip", sharded("model-00001-of-00002.safetensors"), "no file .*model-00001"),
+    ("clip", sharded("../secret.safetensors"), "no weight_map of file names"),
+    ("clip", lambda f: (sharded()(f), rewritten("model.safetensors.index.json", weight_map=3)(f)), "weight_map"),
+    ("depth", rewritten(PROCESSOR, keep_aspect_ratio=False), "must have keep_aspect_ratio: true"),
+    ("depth", rewritten(PROCESSOR, ensure_multiple_of=None), "ensure_multiple_of None"),
+    ("depth", rewritten(PROCESSOR, size={"height": 70, "width": 84}), "has size"),
+    ("depth", rewritten(PROCESSOR, size=None), "has size None"),
+    ("parser", rewritten(CONFIG, model_type="vitpose"), "holds a model of type 'vitpose', not segformer"),
+    ("parser", unnamed, "has no class hair: not a face-parsing model"),
+    ("parser", rewritten(CONFIG, id2label=None), "has no id2label"),
+    ("parser", rewritten(PROCESSOR, size={"shortest_edge": 64}), "size must have a height and a width"),
+    ("pose", unnamed, "has no keypoint L_Shoulder, R_Shoulder, L_Elbow"),
+    ("detector", rewritten(CONFIG, model_type="clip"), "holds a model of type 'clip', not grounding-dino"),
+    ("detector", rewritten(PROCESSOR, size=800), "size must have shortest_edge and longest_edge, not 800"),
+    ("detector", without("tokenizer.json"), "has no tokenizer.json"),
+    ("towers", rewritten(CONFIG, model_type="dinov2"), "type 'dinov2', not clip"),
+    ("dinov2", rewritten(PROCESSOR, crop_size=None), "crop_size must be a side, not None"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "words"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_wrong_folder_is_an_error_that_names_the_field(
+    kind: str, change: Callable[[Path], object], words: str, own: Callable[[str], Path]
+) -> None:
+    folder = own(kind)
+    assert folders.find(WHERE, str(folder), MADE[kind][1]) == folder
     change(folder)
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: .*{words}"):
-        folders.find(WHERE, str(folder), folders.CLIP)
+        folders.find(WHERE, str(folder), MADE[kind][1])
 
 
-LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a_weight_missing": (without_a_weight("vision_model.post_layernorm.bias"), "post_layernorm.bias"),
-    "a_weight_of_another_shape": (with_a_smaller_weight, "visual_projection.weight"),
-    "size_no_number": (rewritten("config.json", hidden_size="wide"), "config.json: .*hidden_size"),
-    "heads_do_not_divide": (
-        rewritten("config.json", num_attention_heads=5),
-        "not a multiple of the number of attention heads",
-    ),
-    "size_not_square": (rewritten("config.json", image_size=[64, 32]), "image_size"),
-}
+LOADED: list[tuple[str, Callable[[Path], object], str]] = [
+    ("clip", without_a_weight("vision_model.post_layernorm.bias"), "post_layernorm.bias"),
+    ("clip", with_a_smaller_weight, "visual_projection.weight"),
+    ("clip", rewritten(CONFIG, hidden_size="wide"), "config.json: .*hidden_size"),
+    ("clip", rewritten(CONFIG, num_attention_heads=5), "not a multiple of the number of attention heads"),
+    ("clip", rewritten(CONFIG, image_size=[64, 32]), "image_size"),
+    ("parser", rewritten(CONFIG, depths=[2, 1, 1, 1]), "lacks [0-9]+ weights"),
+]
 
 
-@pytest.mark.parametrize("wrong", sorted(LOADED))
-def test_wrong_weights_are_an_error_not_filled_by_chance(wrong: str, folder: Path) -> None:
-    change, words = LOADED[wrong]
-    change(folder)
+@pytest.mark.parametrize(("kind", "change", "words"), LOADED, ids=lambda value: value if isinstance(value, str) else "")
+def test_wrong_weights_are_an_error_not_filled_by_chance(
+    kind: str, change: Callable[[Path], object], words: str, own: Callable[[str], Path]
+) -> None:
+    change(folder := own(kind))
     with pytest.raises(ParamsError, match=rf"^measures\.clip\.model: .*{words}"):
-        ClipEncoder(WHERE, str(folder))
+        (ClipEncoder if kind == "clip" else FaceParser)(WHERE, str(folder))
+
+
+def test_stages_look_into_folders_without_torch(sound: Callable[[str], Path]) -> None:
+    code = (
+        "import sys; from editjudge.stages import annotate, measure_response; from editjudge.vision import folders;"
+        "[folders.find('a', f, k) for f, k in zip(sys.argv[1:], (folders.SEGFORMER, folders.VITPOSE), strict=True)];"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, sound("parser"), sound("pose")], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,6 @@ def test_identical_images_are_at_0_and_it_is_symmetric(model: Lpips, photo: np.n
     assert 0 < away < far
 
 
-def test_a_batch_gives_what_each_gives_alone(file: Path, photo: np.ndarray, rng: np.random.Generator) -> None:
-    others = [rng.integers(0, 256, photo.shape, dtype=np.uint8) for _ in range(5)]
-    single, many = Lpips(WHERE, str(file), batch_size=1), Lpips(WHERE, str(file), batch_size=8)
-    assert single.distances(photo, others) == pytest.approx(many.distances(photo, others), abs=1e-6)
-    assert many.distances(photo, []) == []
-
-
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (30, 200), (200, 30)])
 def test_an_image_too_small_for_alexnet_is_refused(height: int, width: int, model: Lpips) -> None:
     small = np.zeros((height, width, 3), np.uint8)

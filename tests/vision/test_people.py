@@ -115,15 +115,6 @@ def test_an_edit_without_faces_is_unscored_with_a_reason_and_the_rest_is_measure
     assert kept["face_ID_sim"] == (1.0, None)
 
 
-@pytest.mark.parametrize("attribute", list(ATTRIBUTES))
-def test_measures_of_an_attribute_that_is_to_change_are_left_out(
-    models: Models, source: np.ndarray, attribute: str
-) -> None:
-    [values] = take(models, source, [source], (attribute,))
-    left = set(OF_ATTRIBUTES) - set(ATTRIBUTES[attribute])
-    assert set(values) == left | {"bg_faceID_sim", "max_match_face_ID_sim"}
-
-
 def test_a_person_in_a_photograph_is_the_less_itself_the_more_it_is_damaged() -> None:
     rgb = np.ascontiguousarray(data.astronaut()[:230, 110:350])
     rng = np.random.default_rng(0)

@@ -8,7 +8,6 @@ import tiny_models
 import torch
 from transformers import Sam2Model
 
-from editjudge.core.params import ParamsError
 from editjudge.core.regions import Box
 from editjudge.measures.pixel import iou
 from editjudge.vision.segmenters import GrabCut, Sam2Segmenter
@@ -66,17 +65,6 @@ def test_sam2_is_the_model_called_by_hand(folder: Path, pictures: list[np.ndarra
     assert any(0.02 < share < 0.98 for share in covered)  # else nothing was compared
 
 
-def test_sam2_gives_each_image_its_own_masks_in_any_batch(folder: Path, pictures: list[np.ndarray]) -> None:
-    many = Sam2Segmenter(WHERE, str(folder), batch_size=8).masks(pictures, BOXES)
-    single = Sam2Segmenter(WHERE, str(folder), batch_size=1)
-    for rgb, boxes, found in zip(pictures, BOXES, many, strict=True):
-        [alone] = single.masks([rgb], [boxes])
-        assert len(alone) == len(found)
-        assert all((a == b).mean() > 0.995 for a, b in zip(alone, found, strict=True))
-    assert single.masks([], []) == []
-    assert single.masks(pictures[:1], [[]]) == [[]]
-
-
 def test_boxes_keep_their_precision_in_bfloat16(folder: Path) -> None:
     """As sines by hand of the model's own frequencies; in bfloat16 throughout they are off by 0.06."""
     segmenter = Sam2Segmenter(WHERE, str(folder), dtype="bfloat16")
@@ -125,12 +113,6 @@ def test_a_box_outside_the_image_is_refused_by_name(name: str, folder: Path, pho
     segmenter = GrabCut() if name == "grabcut" else Sam2Segmenter(WHERE, str(folder))
     with pytest.raises(ValueError, match=r"box \[200, 0, 210, 9\] has no area inside the image of 96 x 72"):
         segmenter.masks([photo], [[(0, 0, 9, 9), (200, 0, 210, 9)]])
-
-
-def test_another_model_is_refused(tmp_path: Path) -> None:
-    folder = tiny_models.save(tiny_models.dinov3(), tmp_path, tiny_models.DINO_PROCESSOR)
-    with pytest.raises(ParamsError, match=r"measures\.sam2\.model: .* type 'dinov3_vit', not sam2 or sam2_video"):
-        Sam2Segmenter(WHERE, str(folder))
 
 
 def test_iou_of_masks() -> None:

@@ -34,7 +34,7 @@ def agree(first: list[list[float]], second: list[list[float]]) -> bool:
 def test_the_models_say_what_was_written() -> None:
     own = real_weights.setting(Path(os.environ["EDITJUDGE_WEIGHTS"]))
     written = json.loads(real_weights.VALUES.read_text())
-    found = real_weights.said(own, slots.devices(["clip"], own, 1)[0])
+    found = real_weights.said(own, slots.devices_of("measures.device", own.device)[0])
     same = [slot for slot in found if slot in written and written[slot]["version"] == found[slot]["version"]]
     assert same, f"none of {', '.join(found)} is a model that was written"
     assert [slot for slot in same if not agree(written[slot]["values"], found[slot]["values"])] == []
