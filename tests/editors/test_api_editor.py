@@ -1,6 +1,5 @@
 """The editor behind an API, against a real HTTP server in a process of its own."""
 
-import asyncio
 import hashlib
 import io
 import time
@@ -17,9 +16,9 @@ from editjudge.core import images
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.editors.api import reply
-from editjudge.editors.api.editor import DOWN, ApiEditor, Purse
-from editjudge.editors.protocol import EditFailed, Outcome, Request
-from editjudge.editors.settings import ApiSetting, ImageBudget
+from editjudge.editors.api.editor import DOWN, ApiEditor
+from editjudge.editors.protocol import Outcome, Request
+from editjudge.editors.settings import ApiSetting
 from editjudge.models.endpoint.client import EndpointError, Refused, TryFailed
 
 KEY = "sk-secret-0123456789"
@@ -251,28 +250,6 @@ def test_an_endpoint_that_is_down_is_given_up() -> None:
     assert counts["connection"] + counts["not_asked"] == 200
     assert DOWN <= counts["connection"] <= DOWN + 8
     assert "no connection" in kept[0].reason
-
-
-def test_a_purse_lets_those_wait_that_may_still_be_served() -> None:
-    async def take_two() -> list[str]:
-        purse, order = Purse(ImageBudget(images=1), 0.0), []
-        await purse.take()
-
-        async def second() -> None:
-            await purse.take()
-            order.append("second")
-
-        waiting = asyncio.create_task(second())
-        await asyncio.sleep(0)
-        order.append("failed")
-        purse.failed("429")
-        await waiting
-        purse.done()
-        with pytest.raises(EditFailed, match="budget of 1 images is spent"):
-            await purse.take()
-        return order
-
-    assert asyncio.run(take_two()) == ["failed", "second"]
 
 
 @pytest.mark.parametrize(

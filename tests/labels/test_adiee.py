@@ -78,22 +78,6 @@ def test_instructions_are_joined_as_sentences() -> None:
     assert adiee.joined(["Add a cup", "make it red!", "remove the dog. "]) == "Add a cup. make it red! remove the dog. "
 
 
-def test_agreement_counts_what_the_labels_get_right() -> None:
-    known = [
-        ("good_editor", 1.0, 1.0, 1.0),  # right
-        ("good_editor", 1.0, 1.0, 5.0),  # damaged
-        ("clip_d_negative", 0.0, 0.0, 0.0),  # right: not carried out
-        ("good_editor_unsure", 0.5, 1.0, 0.0),
-    ]
-    found = {row["rule"]: row for row in adiee.agreement(known, 2.3)}
-    assert list(found) == ["clip_d_negative", "good_editor_unsure", "good_editor"]
-    assert found["good_editor"]["agreed"] == 0.5
-    assert found["good_editor"]["damage"] == 3.0
-    assert found["clip_d_negative"]["agreed"] == 1.0
-    assert "agreed" not in found["good_editor_unsure"]
-    assert found["good_editor_unsure"]["good"] == 1.0
-
-
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: Any) -> list[records.Row]:
     """Four prompts of the probe with the edits of four editors, one of which failed once."""
@@ -127,10 +111,6 @@ def test_each_image_has_the_label_of_its_rule_or_is_counted(pool: list[records.R
     dropped = {each["reason"]: each["edits"] for each in to.report["dropped"]}
     assert dropped["the edit failed"] == 1
     assert len(rows) + dropped.get("no rule fits", 0) == 4 * 5 - 1
-    agreed = {each["rule"]: each for each in to.report["agreement"]}
-    assert agreed["truth"]["agreed"] == 1.0
-    assert agreed["bad_editor"]["damage"] > 2.3
-    assert "input" not in agreed
     named = by_rule["bad_editor"][0]["edit_a"]
     assert named.startswith("data/candidates/shifted/tone_transfer.parquet/tone_transfer-train-")
 

@@ -218,7 +218,7 @@ def read_suite(
         check_free(out, overwrite)
         records.write(out, rows, "candidates")
         with records.TableWriter(out.with_suffix(".csv"), ("kind", "name", "reason")) as written:
-            for row in report.rows():
+            for row in report.rows:
                 written.add(row)
     _tell(f"{model}: {line}" for line in report.lines())
 

@@ -201,7 +201,7 @@ def _galleries(
             pictures.check_name(model, "model")
             records.write(file, suite_gallery.read(gallery, cases, model, report), "candidates")
             edits[model] = {row["key"]: row for row in records.iterate(file, "candidates", "image")}
-            for row in report.rows():
+            for row in report.rows:
                 lacking.add({"model": model, **row})
             for line in report.lines():
                 complain("suite", f"{model}: {line}")

@@ -4,7 +4,7 @@ The rules are asked in the order of RULES, and the first that fits decides. Wher
 makes scorer data of them: of the pipeline's pools and candidates, and of multi-turn sequences.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from editjudge.core import images, reading, records
+from editjudge.core import reading, records
 from editjudge.core.keys import plain
 from editjudge.core.tables import RowError
 from editjudge.judges.protocol import Edit, Score
@@ -95,44 +95,22 @@ def joined(instructions: Sequence[str]) -> str:
     return " ".join(text if text.rstrip()[-1:] in ".!?" else f"{text.rstrip()}." for text in instructions)
 
 
-def agreement(labelled: Iterable[tuple[str, float, float, float]], worst: float) -> Iterator[dict[str, float | str]]:
-    """For each rule, how well its labels fit known truth.
-
-    labelled: rule, label, 1 or 0 for whether the edit was carried out, and its damage (mean ΔE). An edit is truly good
-    where it was carried out with damage below `worst`. agreed: of labels 0 those of edits that are not, of labels 1
-    those of edits that are; 0.5 says neither, so its share of good edits stands alone. Rules in the order of RULES.
-    """
-    groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    for rule, label, done, damage in labelled:
-        groups[rule].append((label, done, damage))
-    for rule in (rule for rule in RULES if rule in groups):
-        labels, done, damage = np.array(groups[rule]).T
-        good = (done == 1) & (damage < worst)
-        told: dict[str, float | str] = {"rule": rule, "edits": len(labels), "label": float(labels.mean())}
-        told |= {"carried_out": float(done.mean()), "damage": float(damage.mean()), "good": float(good.mean())}
-        sure = labels != 0.5
-        if sure.any():
-            told["agreed"] = float((good == (labels == 1))[sure].mean())
-        yield told
-
-
 @dataclass(frozen=True)
 class FeaturedEdit:
-    """An image of a prompt, where it stands (name), and its features. damage: known truth; None: not known."""
+    """An image of a prompt, where it stands (name), and its features."""
 
     prompt: records.Row
     name: str
-    damage: float | None
     edit: Edit
     sample: EditFeatures
 
 
 def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
-    """Rows of single edits; `to.report` says what was left out and why, and how well each rule fits known truth.
+    """Rows of single edits; `to.report` says what was left out and why.
 
     Raises ContractError, ParamsError and TableError.
     """
-    dropped, known = Counter[str](), list[tuple[str, float, float, float]]()
+    dropped = Counter[str]()
     found = list(_found(setting, dropped))
     below = thresholds((each.sample for each in found), setting.percentile)
     for each in found:
@@ -141,8 +119,6 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
             dropped["no rule fits"] += 1
             continue
         (label, told), editor = RULES[rule], each.sample.editor
-        if each.damage is not None:
-            known.append((rule, label, float(_edited(each.edit)), each.damage))
         shown = LabelledEdit(each.name, _sum(each.edit.edited), editor, {DIMENSION: label}, label)
         source = (f"data/pools/{task}.parquet/{key}", _sum(each.edit.source))
         more: dict[str, Any] = {"origin": each.prompt["origin"], "part": part_of(key, setting.test_share)}
@@ -153,7 +129,6 @@ def rows(setting: AdieeSource, to: ImageSink) -> Iterator[records.Row]:
     to.report |= {
         "thresholds": [{"clip_i": below[0], "dino_i": below[1], "percentile": setting.percentile}],
         "dropped": [{"reason": reason, "edits": count} for reason, count in sorted(dropped.items())],
-        "agreement": list(agreement(known, setting.worst_damage)),
     }
 
 
@@ -183,14 +158,14 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit
                 made = {editor: edits[key] for editor, edits in candidates.items() if key in edits}
                 truth = made[setting.truth]["image"] if setting.truth in made else None
                 own = Edit(asked, source, source, truth)
-                shown.append(FeaturedEdit(prompt, f"{pool}/{key}", None, own, EditFeatures("input", None)))
+                shown.append(FeaturedEdit(prompt, f"{pool}/{key}", own, EditFeatures("input", None)))
                 for editor, candidate in made.items():
                     if (image := candidate["image"]) is None:
                         dropped["the edit failed"] += 1
                         continue
                     sample = EditFeatures("truth" if editor == setting.truth else "edit", editor)
                     edit, name = Edit(asked, source, image, truth), f"{paths[editor]}/{key}"
-                    shown.append(FeaturedEdit(prompt, name, candidate["damage"], edit, sample))
+                    shown.append(FeaturedEdit(prompt, name, edit, sample))
             answers = {kind: scorer.score([each.edit for each in shown]) for kind, scorer in scorers.items()}
             for n, each in enumerate(shown):
                 said = ((kind, all_[n]) for kind, all_ in answers.items())
@@ -200,13 +175,6 @@ def _found(setting: AdieeSource, dropped: Counter[str]) -> Iterator[FeaturedEdit
 
 def _sum(image: records.Image) -> str:
     return sha256(bytes(image)).hexdigest()
-
-
-def _edited(edit: Edit) -> bool:
-    """Whether any pixel is another one than the source's; an edit that should change none is made, too."""
-    shown = [edit.source, edit.edited, edit.edited if edit.truth is None else edit.truth]
-    source, edited, truth = (images.decode(bytes(image)) for image in shown)
-    return not np.array_equal(source, edited) or np.array_equal(source, truth)
 
 
 def sequences(setting: AdieeSource, to: ImageSink, dropped: Counter[str]) -> Iterator[records.Row]:

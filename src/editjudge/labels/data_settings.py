@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core.settings import FORBID, Amount, Count, FileName, Positive, Real, Share, Text, Wrong
+from editjudge.core.settings import FORBID, Count, FileName, Positive, Real, Share, Text, Wrong
 
 
 @dataclass(frozen=True, kw_only=True, config=FORBID)
@@ -66,7 +66,6 @@ class AdieeSource:
     truth: the editor whose edits are the true ones. bad: editors all of whose edits are 0; good: those whose edits are
     0.5 or 1; others: those that only the other rules label. percentile: of the sources' likeness to the truth, 0..100.
     least_clip_d: below it a good editor's edit is 0.5. clip, dino: a folder or a hub id; dino may be `embedded`.
-    worst_damage: where damage (mean colour difference) is known, a good edit is below; for the figures alone.
     sequences: a table of multi-turn edits, with images and instructions, of each of which two images are drawn `draws`
     times.
     """
@@ -84,7 +83,6 @@ class AdieeSource:
     dtype: Literal["float32", "bfloat16"] = "float32"
     batch_size: Positive = 16
     device: Text = "auto"
-    worst_damage: Amount = 2.3
     test_share: Share = 0.1
     sequences: FileName | None = None
     sequence_images: FileName | None = None

@@ -42,7 +42,7 @@ def run(model: str) -> None:
             counts.update([row["reason"]] if row["reason"] is not None else [])
     reasons = [{"reason": reason, "records": number} for reason, number in counts.most_common(REASONS)]
     report: dict[str, Any] = {"records": out.count, "failed": counts.total(), "reasons": reasons}
-    report |= {"lacking": [*found.rows()]} if setting.suite else {}
+    report |= {"lacking": found.rows} if setting.suite else {}
     records.write_details(Path(f"metrics/gallery/{model}.json"), report)
 
 

@@ -18,7 +18,7 @@ from editjudge.core.downloads import DownloadLimits, Downloads
 from editjudge.core.tables import RowError
 from editjudge.editors.api import reply
 from editjudge.editors.protocol import Edited, EditFailed, Keep, Outcome, Request, Requests, attempt
-from editjudge.editors.settings import ApiSetting, ImageBudget
+from editjudge.editors.settings import ApiSetting
 from editjudge.models.endpoint.client import TOO_LARGE, CallFailed, Connection, Endpoint, EndpointError, Refused
 
 WAITING = 4  # edits under way for each place in flight: one that waits before its next try holds no place
@@ -47,12 +47,13 @@ class ApiEditor:
             most_bytes=int(setting.megabytes * 1e6 * BASE64) + FRAME,
             **{field: getattr(setting, field) for field in OF_THE_LINE},
         )
-        self.purse = Purse(setting.budget, setting.price)
+        self.most = setting.budget.images or sys.maxsize  # requests that may be paid for
+        if setting.budget.money:
+            self.most = min(self.most, int(setting.budget.money / setting.price + SLIP))
         self.retries, self.outcomes = Counter[str](), Counter[str]()
-        self.requests = 0
+        self.requests = self.spent = self.failed_in_a_row = 0
         self.seconds = 0.0
         self.answered = False
-        self.failed_in_a_row = 0
         self.closed: EndpointError | None = None
 
     def edit_many(self, requests: Requests, keep: Keep) -> None:
@@ -76,7 +77,7 @@ class ApiEditor:
             "left": self.outcomes["budget"],
             "requests": self.requests,
             "retries": dict(sorted(self.retries.items())),
-            "money": round(self.purse.spent * self.setting.price, 6),
+            "money": round(self.spent * self.setting.price, 6),
             "seconds": round(self.seconds, 3),
         }
 
@@ -106,7 +107,7 @@ class ApiEditor:
         """Raises EditFailed, and EndpointError where the endpoint's first answer says that no other can be."""
         if self.failed_in_a_row >= DOWN:
             raise EditFailed("not_asked", f"not asked: the {DOWN} edits before had no answer")
-        self.purse.check()
+        self._check_budget()
         arguments = dict(getattr(self.setting, request.use))
         if self.setting.send_seed:
             arguments["seed"] = request.seed % SEEDS
@@ -115,18 +116,26 @@ class ApiEditor:
             if self.closed is not None:
                 raise self.closed
             body = reply.multipart(request.image, request.instruction, self.setting.model, arguments)
-            await self.purse.take()
-            self.requests += 1
+            self._check_budget()
+            self.requests, self.spent = self.requests + 1, self.spent + 1
             return body
 
+        def failed(kind: str) -> None:  # its status where the try was answered by an error, which costs nothing
+            self.spent -= kind.isdigit() and kind != "200"
+
         try:
-            answer, _, _ = await self.endpoint.post("images/edits", write, reply.read, self.purse.failed)
+            answer, _, _ = await self.endpoint.post("images/edits", write, reply.read, failed)
         except CallFailed as failure:
             raise self._failure(failure) from None
-        self.purse.done()
         self.answered, self.failed_in_a_row = True, 0
         edited = await asyncio.get_running_loop().run_in_executor(self.pool, self._made, answer)
         return attempt(lambda _: edited, request)
+
+    def _check_budget(self) -> None:
+        """Raises EditFailed where nothing is left. One that hung or was cut may have been worked on: it is paid."""
+        if self.spent >= self.most:
+            parts = [f"{most:g} {name}" for name, most in vars(self.setting.budget).items() if most]
+            raise EditFailed("budget", f"not asked for: the run's budget of {' or '.join(parts)} is spent")
 
     def _failure(self, failure: CallFailed) -> EditFailed:
         if failure.kind == TOO_LARGE:
@@ -171,42 +180,3 @@ def _place(url: str) -> tuple[str, str, int]:
     """Scheme, host and port. Raises ValueError."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-
-
-class Purse:
-    """What one run may still spend. A request is paid for when it is sent; answered by an error, it costs nothing.
-
-    One without an answer (a timeout, a cut connection) may have been worked on, and has been paid for.
-    """
-
-    def __init__(self, budget: ImageBudget, price: float) -> None:
-        self.budget = budget
-        self.spent = self._under_way = 0  # requests; those under way are spent, too
-        self._most = budget.images or sys.maxsize
-        if budget.money:
-            self._most = min(self._most, int(budget.money / price + SLIP))
-        self._changed = asyncio.Event()
-
-    async def take(self) -> None:
-        """Pays for a request. Waits while one under way may turn out free; raises EditFailed (budget) if none can."""
-        while self.spent >= self._most:
-            self.check()
-            await self._changed.wait()
-        self.spent += 1
-        self._under_way += 1
-
-    def check(self) -> None:
-        """Raises EditFailed (budget) where nothing is left, and nothing under way may turn out free."""
-        if self.spent >= self._most and not self._under_way:
-            parts = [f"{most:g} {name}" for name, most in vars(self.budget).items() if most]
-            raise EditFailed("budget", f"not asked for: the run's budget of {' or '.join(parts)} is spent")
-
-    def done(self) -> None:
-        self._under_way -= 1
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def failed(self, kind: str) -> None:
-        """A request under way failed; `kind` is its status where it was answered by an error."""
-        self.spent -= kind.isdigit() and kind != "200"
-        self.done()

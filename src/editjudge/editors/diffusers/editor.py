@@ -30,14 +30,6 @@ from editjudge.editors.settings import AS_PUBLISHED, DiffusersSetting, Resolutio
 INDEX = "model_index.json"
 LISTED = ("GlmImagePipeline",)  # these take a list of pictures only; all others take one
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-STEP1X = "Step1X-Edit"
-STEP1X_CLASS = "Step1XEditPipelineV1P2"
-STEP1X_ADVICE = (
-    f"Its authors keep {STEP1X_CLASS} in a fork (github.com/Peyton-Chen/diffusers, branch step1xedit_v1p2) that needs"
-    " an older transformers. Install that in an environment of its own, serve the model there behind an"
-    " OpenAI-compatible images/edits endpoint and enter it as `kind: api`, or make its images there and import them"
-    " into the gallery"
-)
 
 
 def check(where: str, setting: DiffusersSetting) -> None:
@@ -48,17 +40,15 @@ def check(where: str, setting: DiffusersSetting) -> None:
     local folder is there.
     """
     automatic = setting.pipeline == AS_PUBLISHED
-    name: Any = STEP1X_CLASS  # known without the hub, so that the advice comes first
-    if not (automatic and STEP1X in setting.model and not os.path.isdir(setting.model)):
-        published = _read_index(f"{where}.model", setting.model).get("_class_name")
-        name = published if automatic else setting.pipeline
+    published = _read_index(f"{where}.model", setting.model).get("_class_name")
+    name = published if automatic else setting.pipeline
     if not isinstance(name, str):
         raise ParamsError(f"{where}.model: {setting.model} names code of its own as its pipeline, which is never run")
     found = getattr(diffusers, name) if name in dir(diffusers) else None
     if not (inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)):
         field = "model" if automatic else "pipeline"
-        advice = STEP1X_ADVICE if name.startswith("Step1X") else "Install the version that has it"
         missing = f"needs the pipeline class {name}, which diffusers {diffusers.__version__} does not have"
+        advice = "Install the version that has it, or serve the model where it is installed and enter it as `kind: api`"
         raise ParamsError(f"{where}.{field}: {setting.model} {missing}. {advice}")
     known = call_arguments(name)
     for use in ("data", "benchmark"):

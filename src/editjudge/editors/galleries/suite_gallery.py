@@ -13,33 +13,25 @@ from editjudge.core.records import Row
 from editjudge.editors.galleries import pictures
 
 SHOWN = 20  # names of each kind in a line
+WORDS = {"missing": "missing", "broken": "broken", "extra": "of no case"}
 
 
 @dataclass
 class GalleryReport:
-    """What a gallery has and lacks. missing: keys; broken: keys with the reason; extra: files of no case."""
+    """What a gallery has and lacks. done: images; rows: kind (of WORDS), name (a key, or a file of no case), reason."""
 
     done: int = 0
-    missing: list[str] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)
-    extra: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """For people; every name stands in what is written."""
-        found = [f"{self.done} images of {self.done + len(self.missing) + len(self.broken)} cases"]
-        broken = [f"{key} ({reason})" for key, reason in self.broken.items()]
-        for word, names in (("missing", self.missing), ("broken", broken), ("of no case", self.extra)):
-            if names:
-                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-                found.append(f"{len(names)} {word}: {', '.join(names[:SHOWN])}{more}")
+        """For people; every name stands in `rows`."""
+        found = [f"{self.done} images of {self.done + sum(row['kind'] != 'extra' for row in self.rows)} cases"]
+        for kind, word in WORDS.items():
+            own = [row for row in self.rows if row["kind"] == kind]
+            names = [row["name"] + (f" ({row['reason']})" if kind == "broken" else "") for row in own]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            found += [f"{len(names)} {word}: {', '.join(names[:SHOWN])}{more}"] if names else []
         return found
-
-    def rows(self) -> list[Row]:
-        """All names: kind, name and reason."""
-        found = [("missing", key, pictures.NO_IMAGE) for key in self.missing]
-        found += [("broken", key, reason) for key, reason in self.broken.items()]
-        found += [("extra", name, "of no case") for name in self.extra]
-        return [dict(zip(("kind", "name", "reason"), each, strict=True)) for each in found]
 
 
 def read(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) -> Iterator[Row]:
@@ -57,18 +49,16 @@ def read(path: Path, cases: Iterable[Row], model: str, report: GalleryReport) ->
         row = pictures.candidate(case["key"], case["task"], model, found)
         if row["status"] == "done":
             report.done += 1
-        elif row["reason"] == pictures.NO_IMAGE:
-            report.missing.append(case["key"])
         else:
-            report.broken[case["key"]] = row["reason"]
+            kind = "missing" if row["reason"] == pictures.NO_IMAGE else "broken"
+            report.rows.append({"kind": kind, "name": case["key"], "reason": row["reason"]})
         yield row
-    if folder is None:
-        report.extra += sorted(set(given.listed()) - known)
-        return
-    files |= known
-    others = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    own = {name + ending for name in files for ending in pictures.ENDINGS}
-    report.extra += sorted({file.as_posix() for file in others} - own)
+    extra = set(given.listed()) - known
+    if folder is not None:
+        own = {name + ending for name in files | known for ending in pictures.ENDINGS}
+        extra = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - own
+    report.rows.sort(key=lambda row: row["kind"] != "missing")
+    report.rows += [{"kind": "extra", "name": name, "reason": WORDS["extra"]} for name in sorted(extra)]
 
 
 def write(rows: Iterable[Row], files: dict[str, str], folder: Path) -> int:
