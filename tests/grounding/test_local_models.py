@@ -16,7 +16,7 @@ from editjudge.core import images, records
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import read
 from editjudge.engine import resume
-from editjudge.grounding import detecting
+from editjudge.grounding import grounding
 from editjudge.grounding.grounding import Grounded, Grounding, ground
 from editjudge.grounding.settings import DetectorSetting, GroundingSetting
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
@@ -178,9 +178,9 @@ def test_a_detector_works_on_all_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "config.json").write_text("{}")
     started: list[list[str]] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(detecting, "on_devices", lambda devices, begin: devices)
+    monkeypatch.setattr(grounding, "on_devices", lambda devices, begin: devices)
     monkeypatch.setattr(resume, "run", lambda *given: started.append(given[4](9)) or [])
     how = DetectorSetting(model=str(tmp_path))
     with resume.RecordCache(tmp_path / "cache") as cache:
-        assert detecting.find([], how, False, cache, "grounder") == []
+        assert grounding.detect([], how, False, cache, "grounder") == []
     assert started == [["cuda:0", "cuda:1", "cuda:2"]]

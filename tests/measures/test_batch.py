@@ -30,7 +30,7 @@ from editjudge.engine import resume
 from editjudge.engine.unfinished import Unfinished
 from editjudge.grounding.grounding import Grounded
 from editjudge.measures import patches, pixel
-from editjudge.measures.annotation import batch, features, slot_settings, slots
+from editjudge.measures.annotation import batch, slot_settings, slots
 from editjudge.measures.annotation.recipe import Recipe, load_recipe
 from editjudge.measures.annotation.slot_settings import OwnSetting, SlotSetting
 from editjudge.measures.annotation.slots import Models
@@ -82,7 +82,7 @@ def edits(photo: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
 def models_of(setting: SlotSetting, folder: Path) -> Models:
     """Models that keep features in a folder."""
     versions = {slot: slot for slot in slot_settings.SLOTS}
-    return Models(setting, versions=versions, store=features.FeatureStore(folder, 1e8))
+    return Models(setting, versions=versions, store=slots.FeatureStore(folder, 1e8))
 
 
 def prompt_of(photo: np.ndarray, boxes: batch.Boxes, recipe: Recipe, edits: list[np.ndarray]) -> batch.Original:
@@ -141,11 +141,11 @@ def test_features_are_kept_and_give_the_same_values(
 def test_equal_images_are_asked_about_once_and_kept_ones_not_at_all(
     photo: np.ndarray, edits: list[np.ndarray], tmp_path: Path
 ) -> None:
-    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
+    store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
     rgbs, sources = [photo, photo.copy(), edits[0]], [True, False, False]
-    assert features.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
-    assert features.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
-    assert features.said(store, "other", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert slots.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert slots.said(store, "m", rgbs, sources, _count(asked)) == [[3.0]] * 3
+    assert slots.said(store, "other", rgbs, sources, _count(asked)) == [[3.0]] * 3
     assert asked == [2, 1, 2], "of edits nothing is kept"
 
 
@@ -158,14 +158,14 @@ def _count(asked: list[int]) -> Callable[[list[np.ndarray]], list[list[np.ndarra
 
 
 def test_the_store_stays_within_its_bytes(tmp_path: Path) -> None:
-    store = features.FeatureStore(tmp_path, 3000.0)
+    store = slots.FeatureStore(tmp_path, 3000.0)
     for n in range(5):
         store.put(f"{n:02d}", [np.zeros(100)])  # 800 bytes each
     assert sorted(file.stem for file in tmp_path.glob("*/*.npz")) == ["00", "01", "02"]
     (tmp_path / "00/00.npz").write_bytes(b"broken")
     assert store.get("00") is None
-    assert features.trim(tmp_path, 10_000.0) > 7_000
-    assert features.trim(tmp_path, 1_500.0) >= 0
+    assert slots.trim(tmp_path, 10_000.0) > 7_000
+    assert slots.trim(tmp_path, 1_500.0) >= 0
     assert len(list(tmp_path.glob("*/*.npz"))) <= 1
 
 
@@ -286,13 +286,13 @@ def test_faces_without_landmarks_have_no_geometry() -> None:
 
 @pytest.mark.parametrize("size", [0, 40, -40], ids=["empty", "short", "cut"])
 def test_a_broken_file_of_the_store_is_made_anew(photo: np.ndarray, tmp_path: Path, size: int) -> None:
-    store, asked = features.FeatureStore(tmp_path, 1e8), list[int]()
-    features.said(store, "m", [photo], [True], _count(asked))
+    store, asked = slots.FeatureStore(tmp_path, 1e8), list[int]()
+    slots.said(store, "m", [photo], [True], _count(asked))
     [file] = tmp_path.glob("*/*.npz")
     file.write_bytes(file.read_bytes()[:size])
-    assert features.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
+    assert slots.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
     file.write_bytes(b"".join(bytes([byte ^ (60 < n < 90)]) for n, byte in enumerate(file.read_bytes())))
-    assert features.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
+    assert slots.said(store, "m", [photo], [True], _count(asked)) == [[3.0]]
     assert asked == [1, 1, 1]
 
 

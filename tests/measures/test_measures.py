@@ -11,7 +11,7 @@ from skimage.metrics import structural_similarity
 
 from editjudge.core import images, regions
 from editjudge.measures import patches, pixel
-from editjudge.measures.annotation import batch, looking, picture, recipe, table
+from editjudge.measures.annotation import batch, picture, recipe, table
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
 from editjudge.measures.names import AREAS, DIRECTIONS, KINDS
@@ -62,7 +62,7 @@ def a_pair(first: np.ndarray, second: np.ndarray, boxes: tuple = (INSIDE,)) -> p
     """The pair, after the embedded models have looked at it."""
     source, other = picture.SeenImage(first, boxes), picture.SeenImage(second, boxes)
     pair = picture.SeenPair(source, other, picture.Areas(source, other.boxes))
-    looking.look([pair], {"masks", "source_boxes"}, MODELS)
+    table.look([pair], {"masks", "source_boxes"}, MODELS)
     return pair
 
 
@@ -256,7 +256,7 @@ def test_every_measure_is_known_by_name_with_its_direction_areas_and_needs() -> 
     for name, kind in KINDS.items():
         assert kind.direction in (1, -1)
         assert set() < set(kind.areas) <= set(AREAS)
-        assert table.needs(name, everything) <= {*looking.LOOKS, "person_dinov3"}
+        assert table.needs(name, everything) <= {*table.LOOKS, "person_dinov3"}
     assert table.needs("emd", everything) == {"clip"}
     assert table.needs("emd_both_sides", SlotSetting()) == set()
     assert table.needs("iou", everything) == {"source_boxes"}

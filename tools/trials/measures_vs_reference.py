@@ -22,10 +22,10 @@ from PIL import Image
 
 from editjudge.core import regions
 from editjudge.measures import patches, people, pixel
-from editjudge.measures.annotation import looking, picture
+from editjudge.measures.annotation import picture
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
-from editjudge.measures.annotation.table import TABLE
+from editjudge.measures.annotation.table import TABLE, look_at_pairs
 from editjudge.vision import depth, encoders, faces, lpips
 
 # The published measure: how ours is taken of a Case. Adapt this dict, and nothing else, when our functions move.
@@ -303,7 +303,7 @@ def lpips_model(seed: int) -> Models:
 
 def region_lpips(c: Case) -> float:
     models = lpips_model(c.measure["weights"]["seed"])
-    looking.look_at_pairs([c.pair], c.measure["area"], models)
+    look_at_pairs([c.pair], c.measure["area"], models)
     return TABLE["lpips"](c.pair, c.measure["area"], models)
 
 

@@ -9,19 +9,24 @@ import io
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
 from PIL import Image
 
 from editjudge.core import images, records, regions
+from editjudge.core.code import identity
 from editjudge.core.masks import of_rows
 from editjudge.engine import resume
-from editjudge.grounding import detecting, instructions, settings
+from editjudge.engine.workers import cores, on_devices
+from editjudge.grounding import instructions, settings
 from editjudge.grounding.instructions import Named
 from editjudge.grounding.prompts import (
     BOXES_SCHEMA,
+    MOST_BOXES,
     SCHEMAS,
     Coordinates,
     FractionBox,
@@ -33,13 +38,18 @@ from editjudge.grounding.prompts import (
     read_named,
 )
 from editjudge.grounding.settings import DetectorSetting, Grounder, GrounderSetting, GroundingSetting, Parser
+from editjudge.measures.annotation import slots
 from editjudge.measures.annotation.recipe import Recipe, Sought
 from editjudge.models.chat.forms import Finding, Inquiry, InquiryForm
 from editjudge.models.chat.models import Model
 from editjudge.models.chat.settings import EmbeddedSetting
 from editjudge.models.endpoint.pictures import ORIENTATION, PixelLimits
 from editjudge.models.endpoint.spending import Account
+from editjudge.vision import detectors
+from editjudge.vision.folders import OUT_OF_MEMORY
+from editjudge.vision.loading import answers, within_memory
 
+GROUNDER = "grounding.grounder"
 DIGITS = 6  # of pixels, so that 0.29 x 100 does not lie below 29
 ORIENTED = re.compile(rb"eXIf|Raw profile type|com\.adobe\.xmp")  # in a PNG that may say an orientation
 QUOTED = 300  # characters of a reason
@@ -47,6 +57,7 @@ NOTHING = "nothing is named that could be found in the images"
 TURNED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 Rows = Sequence[records.Row]
 Size = tuple[int, int]
+Wanted = tuple[records.Image, tuple[str, ...]]  # an image (encoded), and the names of what is to be found in it
 Which = Literal["source", "edited"]
 
 
@@ -198,7 +209,7 @@ class _Run:
                 found[name] = ()
         if isinstance(how, DetectorSetting):
             wanted = [(asked[name][2], labels) for name, (_, labels) in sought.items()]
-            return found | dict(zip(sought, detecting.find(wanted, how, prompt.one, self.cache, place), strict=True))
+            return found | dict(zip(sought, detect(wanted, how, prompt.one, self.cache, place), strict=True))
         form: Coordinates = how.coordinates if isinstance(how, GrounderSetting) else "thousandths"
         limits, inquiries = PixelLimits(how.min_pixels, how.max_pixels), dict[Any, Inquiry]()
         for name, (size, labels) in sought.items():
@@ -258,3 +269,85 @@ def _pixels(box: Any, size: Any) -> regions.Box:
     near = [round(value) for value in exact]
     whole = near[0] < near[2] and near[1] < near[3]
     return regions.clip_box(near if whole else exact, size[1], size[0])
+
+
+# --- a Grounding DINO on this machine; its boxes are kept in work/ as a model's replies are
+
+
+def detect(
+    wanted: Sequence[Wanted], how: DetectorSetting, one: bool, cache: resume.RecordCache, place: str
+) -> list[tuple[FractionBox, ...] | Grounded]:
+    """The boxes in each image, in the order of the names: at least one of every name, and of `one` that is wanted the
+    surest; or why there are none, with `place` before the reason."""
+    model = [slots.weights_version(Path(how.model)), identity(detectors.__name__)]
+    asked = [*model, how.dtype, how.threshold, how.overlap]
+    named = [(resume.fingerprint(asked, names, bytes(image)), (image, names)) for image, names in wanted]
+    starts = range(0, len(named), how.batch_size)
+    jobs = [resume.Job(how, tuple(named[n : n + how.batch_size])) for n in starts]
+
+    def start(most: int) -> Executor:
+        devices = slots.devices_of(f"{GROUNDER}.device", how.device)
+        workers = how.workers or (cores() if devices == ["cpu"] else 1)
+        return on_devices((devices * workers)[:most], _begin)
+
+    results = resume.run(jobs, _detect, cache, "images, for boxes", start, lambda meta: meta["reason"] != OUT_OF_MEMORY)
+    metas = (meta for job in results for meta, _ in job)
+    return [_found(names, meta, one, place) for (_, names), meta in zip(wanted, metas, strict=True)]
+
+
+def _found(
+    names: tuple[str, ...], meta: Mapping[str, Any], one: bool, place: str
+) -> tuple[FractionBox, ...] | Grounded:
+    detected, kind, reason = meta["boxes"], "unusable", meta["reason"]
+    missing = [name for n, name in enumerate(names) if all(label != n for label, *_ in detected)]
+    if reason is None and missing:
+        kind, reason = "no box", f"no box of {', '.join(map(repr, missing))} above the threshold"
+    if one and detected:
+        detected = [max(detected, key=lambda box: box[1])]
+    if reason is None and len(detected) > MOST_BOXES:
+        kind, reason = "too many boxes", f"{len(detected)} boxes, more than {MOST_BOXES}"
+    if reason is not None:
+        return Grounded(kind=f"{place}: {kind}", reason=f"{place}: {reason}")
+    return tuple((x0, y0, x1, y1) for _, _, (x0, y0, x1, y1) in detected)
+
+
+class _DetectorProcess:
+    """Where a process of the pool has its model."""
+
+    device: str
+
+
+def _begin(device: str) -> None:
+    slots.one_thread()
+    _DetectorProcess.device = device
+
+
+@lru_cache(maxsize=1)
+def _loaded(how: DetectorSetting, device: str) -> detectors.GroundingDino:
+    """Not as a process begins: what is wrong then breaks the pool, and nobody hears of it."""
+    return detectors.GroundingDino(f"{GROUNDER}.model", how.model, device, how.dtype, how.batch_size)
+
+
+def _detect(how: DetectorSetting, payloads: list[Wanted]) -> list[resume.Result]:
+    """{boxes, reason}: label, score and box of each, or why there are none."""
+    found: dict[int, Any] = {}
+    shown: dict[int, Any] = {}
+    for n, (image, names) in enumerate(payloads):
+        try:
+            shown[n] = images.decode(bytes(image)), names
+        except images.ImageError as error:
+            found[n] = error
+    model = _loaded(how, _DetectorProcess.device)
+
+    def ask(items: list[Any]) -> Any:
+        rgbs, names = zip(*items, strict=True)
+        return within_memory(model, lambda: model.detect(rgbs, names, how.threshold, how.overlap))
+
+    found |= zip(shown, answers(ask, list(shown.values())), strict=True)
+    metas: list[dict[str, Any]] = []
+    for n in range(len(payloads)):
+        if isinstance(found[n], ValueError):
+            metas.append({"boxes": [], "reason": str(found[n])})
+        else:
+            metas.append({"boxes": [[box.label, box.score, box.box] for box in found[n]], "reason": None})
+    return [(meta, None) for meta in metas]

@@ -166,7 +166,7 @@ def within_memory(model: Any, ask: Callable[[], T]) -> T:
         model.batch_size = min(model.batch_size, size // 2)
 
 
-def each(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:
+def answers(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[Any]:
     """The answers to all items at once; where that raises ValueError, to one after the other, or its ValueError.
 
     A model that cannot be loaded is no item's fault: its ParamsError is raised.
@@ -176,7 +176,7 @@ def each(ask: Callable[[list[Any]], Iterable[Any]], items: list[Any]) -> list[An
     except ParamsError:
         raise
     except ValueError as error:
-        return [error] if len(items) == 1 else [answer for item in items for answer in each(ask, [item])]
+        return [error] if len(items) == 1 else [answer for item in items for answer in answers(ask, [item])]
 
 
 @contextmanager

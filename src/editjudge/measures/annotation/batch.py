@@ -23,13 +23,12 @@ from editjudge.core.regions import mask_box
 from editjudge.engine import resume
 from editjudge.engine.workers import cores, on_devices
 from editjudge.measures import pixel
-from editjudge.measures.annotation import features, slot_settings, slots
-from editjudge.measures.annotation.looking import look, look_at_pairs
+from editjudge.measures.annotation import slot_settings, slots
 from editjudge.measures.annotation.picture import Areas, SeenImage, SeenPair, fitted, shrunk
 from editjudge.measures.annotation.recipe import Recipe
 from editjudge.measures.annotation.slot_settings import SlotSetting
 from editjudge.measures.annotation.slots import Models
-from editjudge.measures.annotation.table import TABLE, needs
+from editjudge.measures.annotation.table import TABLE, look, look_at_pairs, needs
 from editjudge.measures.names import ATTRIBUTES, Slot
 from editjudge.vision.folders import OUT_OF_MEMORY
 
@@ -115,7 +114,7 @@ def _starter(
 
     @contextmanager
     def start(most: int) -> Iterator[Executor]:
-        room = features.trim(work("features"), setting.features_gigabytes * features.GIGABYTE) if heavy else 0.0
+        room = slots.trim(work("features"), setting.features_gigabytes * slots.GIGABYTE) if heavy else 0.0
         homes = slots.devices_of("measures.device", setting.device) if heavy else ["cpu"]
         workers = max(min(setting.workers or cores(), most), 1)
         devices = [homes[n % len(homes)] for n in range(workers)]
@@ -140,7 +139,7 @@ def _begin(
 ) -> None:
     if heavy:
         slots.one_thread()
-    store = features.FeatureStore(work("features"), room)
+    store = slots.FeatureStore(work("features"), room)
     _Measuring.models = Models(setting, device, hosts, versions, store)
 
 

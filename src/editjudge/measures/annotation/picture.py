@@ -20,7 +20,7 @@ class SeenImage:
     """An image and its boxes, which are clipped to it. Raises ValueError for a box that is wholly outside.
 
     own: the record's own masks, bool, (H, W), which no segmenter need be asked for. found: what the models said of it,
-    by what was asked (see looking.LOOKS); a ValueError where they could not say.
+    by what was asked (see table.LOOKS); a ValueError where they could not say.
     """
 
     def __init__(

@@ -1,9 +1,13 @@
-"""The models of the measures, by slot: checks, identifies and loads them, here or in a process for each GPU."""
+"""The models of the measures, by slot: checks, identifies and loads them, here or in a process for each GPU; keeps what
+they said of sources.
+"""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.managers import BaseManager
 from pathlib import Path
@@ -11,11 +15,13 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from editjudge.core.files import replacing
 from editjudge.core.params import ParamsError
 from editjudge.engine.resume import file_hash
 from editjudge.engine.unfinished import Unfinished
 from editjudge.engine.workers import end_with_parent, fork_server, import_ahead
-from editjudge.measures.annotation.features import FeatureStore
 from editjudge.measures.annotation.slot_settings import GRABCUT, LBP, SlotSetting, torch_slots
 from editjudge.measures.names import Slot
 from editjudge.vision import faces, folders, lpips
@@ -32,6 +38,10 @@ GONE = (
     "was killed, perhaps for want of the machine's memory. What is finished is kept. To go on, run `dvc repro` again,"
     " with fewer measures.workers or a smaller measures.prompts"
 )
+GIGABYTE = 1e9
+FULL = 0.9  # of the folder's bytes: there is room to be made
+Arrays = Sequence[np.ndarray]
+
 CLASSES: dict[Slot, type[VisionModel]] = {
     "clip": ClipEncoder,
     "dinov3": DinoEncoder,
@@ -108,6 +118,87 @@ def devices_of(where: str, name: str) -> list[str]:
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ParamsError(f"{where} is {name}, and torch sees {count} GPUs")
     return [name]
+
+
+@dataclass
+class FeatureStore:
+    """Arrays by name in a folder. most: bytes that this process may write; 0: nothing is kept or looked for.
+
+    Features of source images are kept in work/ across runs: a new editing model or measure encodes no source again.
+    Those of edits are not, since their measures are in the record cache. There is a file for each image and model,
+    named by the hash of the pixels and of the model. Files are written under a temporary name, so that processes need
+    no locks. Embedded encoders are faster than reading a file, so theirs are not kept.
+    """
+
+    folder: Path
+    most: float
+    written: float = 0.0
+
+    def get(self, name: str) -> list[np.ndarray] | None:
+        """The arrays under a name, or None where there are none that can be read."""
+        try:
+            with np.load(self._path(name), allow_pickle=False) as found:
+                return [found[key] for key in sorted(found)]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+
+    def put(self, name: str, arrays: Arrays) -> None:
+        """Keep up to 10 arrays, unless there is no more room."""
+        size = sum(array.nbytes for array in arrays)
+        if self.written + size > self.most:
+            return
+        with replacing(self._path(name)) as partial, partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{str(n): array for n, array in enumerate(arrays)})
+        self.written += size
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name[:2] / f"{name}.npz"
+
+
+def said(
+    store: FeatureStore,
+    model: str,
+    rgbs: Sequence[np.ndarray],
+    sources: Sequence[bool],
+    ask: Callable[[list[np.ndarray]], Sequence[Arrays]],
+) -> list[Arrays]:
+    """What a model says of each image: kept, or asked for. Equal images, such as unedited ones, are asked once.
+
+    model: a hash of all but the image that the answer depends on. sources: which images' answers are kept.
+    """
+    names = []
+    for rgb in rgbs:
+        digest = hashlib.blake2b(f"{model} {rgb.shape}".encode(), digest_size=24)
+        digest.update(np.ascontiguousarray(rgb).data)
+        names.append(digest.hexdigest())
+    kept = {name for name, is_source in zip(names, sources, strict=True) if is_source} if store.most else set()
+    found: dict[str, Arrays] = {name: arrays for name in kept if (arrays := store.get(name)) is not None}
+    missing = {name: rgb for name, rgb in zip(names, rgbs, strict=True) if name not in found}
+    if missing:
+        for name, answer in zip(missing, ask(list(missing.values())), strict=True):
+            found[name] = answer
+            if name in kept:
+                store.put(name, answer)
+    return [found[name] for name in names]
+
+
+def trim(folder: Path, most: float) -> float:
+    """Delete the files that were written first until at most half of `most` bytes are left, where they are nearly full.
+
+    What a killed process left half written is among them. Returns the bytes that may be written.
+    """
+    stats = {}
+    for file in folder.glob("*/*"):
+        with suppress(FileNotFoundError):  # another stage has trimmed it
+            stats[file] = file.stat()
+    size = sum(stat.st_size for stat in stats.values())
+    goal = most if size <= FULL * most else most / 2
+    for file in sorted(stats, key=lambda file: (stats[file].st_mtime_ns, stats[file].st_size, file)):
+        if size <= goal:
+            break
+        file.unlink(missing_ok=True)
+        size -= stats[file].st_size
+    return max(most - size, 0.0)
 
 
 class Models:
