@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from edit_client import edit_server
+from chat_client import edit_server
 from PIL import Image
 
 from editjudge.core import images

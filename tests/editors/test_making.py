@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from edit_client import edit_server
+from chat_client import edit_server
 
 from editjudge.core import images
 from editjudge.core.params import ParamsError

@@ -7,13 +7,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_client import Server, chat_server
+from chat_client import grounding_server
+from fake_server import Server
 from grounding_server import COLOURS, KINDS, SPOILT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,6 @@ from editjudge.models.endpoint.pictures import PixelLimits, data_url
 from editjudge.stages import annotate
 
 ROOT = Path(__file__).parents[2]
-serving = partial(chat_server, Path(__file__).parents[1] / "helpers/grounding_server.py")
 
 
 def recipe(name: str) -> Recipe:
@@ -103,7 +102,7 @@ def run(rows: tuple, rule: Recipe, how: GroundingSetting, file: Path) -> Groundi
 
 @pytest.fixture(scope="module")
 def sound() -> Iterator[Server]:
-    with serving() as server:
+    with grounding_server() as server:
         yield server
 
 
@@ -185,7 +184,7 @@ def test_failed_candidates_and_recipes_without_regions_ask_nothing(tmp_path: Pat
 
 def test_every_record_ends_with_its_boxes_or_a_reason_whatever_the_server_does(tmp_path: Path) -> None:
     rows = pool(40, "subject_replace", 3)
-    with serving(share=0.45) as server:
+    with grounding_server(share=0.45) as server:
         found = run(rows[:2], REPLACE, at(server.url, tries=4, timeout=3.0, max_in_flight=12), tmp_path / "c")
         log = server.log()
     assert found.found.keys() == rows[2].keys()
@@ -232,7 +231,7 @@ def test_what_never_gets_better_is_a_failed_record_with_a_reason(tmp_path: Path,
     good, bad = "Remove the red square.", "Please remove the red square."
     rows = [prompt(n, "subject_remove", words, drawn({"red": BOXES[0]})) for n, words in enumerate((good, bad))]
     edits = [candidate(row, "m", row["image"]) for row in rows]
-    with serving(always={bad: kind}) as server:
+    with grounding_server(always={bad: kind}) as server:
         found = run((rows, edits), REMOVE, at(server.url, tries=2), tmp_path / "c")
         log = server.log()
         again = run((rows, edits), REMOVE, at(server.url, tries=2), tmp_path / "c")
@@ -253,7 +252,7 @@ def test_metrics_are_the_same_however_an_endpoint_gives_no_answer(tmp_path: Path
     edit = candidate(row, "m", row["image"]) | {"task": row["task"], "damage": None}
     written, told, gaps = [], [], []
     for kind in ("500", "cut"):
-        with serving(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
+        with grounding_server(always={words: kind}) as server, resume.RecordCache(tmp_path / kind) as cache:
             found = ground([row], [edit], REMOVE, at(server.url, tries=1), cache)
             rows = annotate.annotate([row], [edit], REMOVE, cache, SlotSetting(), found.found)
         written.append(annotate.counts(rows, REMOVE, SlotSetting(), found.found) | {"regions": [found.report()]})
@@ -271,7 +270,7 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pool(4, "subject_replace")
-    with serving() as server:
+    with grounding_server() as server:
         first = run(rows[:2], REPLACE, at(server.url), tmp_path / "c")
         asked = sum(server.log()["kinds"].values())
         second = run(rows[:2], REPLACE, at(server.url, tries=2, max_in_flight=3), tmp_path / "c")
@@ -294,7 +293,7 @@ def test_a_second_run_asks_nothing_and_another_prompt_model_or_unit_asks_anew(
 def test_the_edits_of_a_source_without_boxes_are_not_asked_about(tmp_path: Path) -> None:
     row = prompt(0, "subject_replace", "Replace the red square by the blue square.", drawn({"green": BOXES[0]}))
     rows = ([row], [candidate(row, f"m{n}", drawn({"blue": BOXES[n]})) for n in range(3)])
-    with serving() as server:
+    with grounding_server() as server:
         found = run(rows, REPLACE, at(server.url), tmp_path / "c")
         asked = [len(times) for times in server.log()["asked"].values()]
     assert found.failed() == {"grounder, source: unreadable reply": 3}
@@ -309,7 +308,7 @@ def test_unusable_images_fail_by_themselves(tmp_path: Path) -> None:
     rows = [row | {"image": image} for row, image in zip(rows, broken, strict=True)]
     edits = [candidate(row, "m", drawn({"blue": BOXES[1]})) for row in rows]
     edits[4]["image"] = good[: len(good) // 2]
-    with serving() as server:
+    with grounding_server() as server:
         found = run((rows, edits), REPLACE, at(server.url), tmp_path / "c").found
     assert found["k0005", "m"] == Grounded((BOXES[0],), (BOXES[1],))
     assert [each.kind is None for each in found.values()] == [False] * 5 + [True]

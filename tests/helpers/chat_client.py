@@ -1,50 +1,23 @@
 """Starts the tests' server, and asks it; `python chat_client.py URL CACHE N` is a client that can be killed."""
 
 import contextlib
-import io
-import json
 import sqlite3
-import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
+from fake_server import running
+from pictures import picture
 
 from editjudge.judges import asking
 from editjudge.judges.protocol import BothOrders, Question
 from editjudge.models.endpoint.spending import Account
 
-SERVER = Path(__file__).with_name("chat_server.py")
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server of the tests that runs."""
-
-    url: str
-
-    def log(self, forget: bool = False) -> dict[str, Any]:
-        """What it has been asked."""
-        request = urllib.request.Request(self.url.replace("/v1", "/log"), method="POST" if forget else "GET")
-        with urllib.request.urlopen(request) as response:
-            return json.load(response)
-
-
-@contextlib.contextmanager
-def chat_server(script: Path = SERVER, **settings: Any) -> Iterator[Server]:
-    """A server in a process of its own, as long as it is needed."""
-    with subprocess.Popen([sys.executable, script, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
-        finally:
-            process.kill()
+chat_server, grounding_server, edit_server = (
+    partial(running, f"{name}_server.py") for name in ("chat", "grounding", "edit")
+)
 
 
 def settled(server: Any) -> None:
@@ -63,14 +36,6 @@ def kept(file: Path) -> int:
     with contextlib.closing(sqlite3.connect(file)) as database, contextlib.suppress(sqlite3.OperationalError):
         return database.execute("SELECT count(*) FROM records").fetchone()[0]
     return 0
-
-
-def picture(seed: int) -> bytes:
-    """A small PNG."""
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def questions(count: int) -> list[Question]:

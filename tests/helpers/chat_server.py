@@ -7,8 +7,7 @@ images wins, and prose, the share of requests that are answered without JSON the
 options answered with 400 and refuse_words; status, of every answer; bad, instructions answered with bad_status and
 bad_words; wait, the Retry-After of the first answer to each request, 429; tell_tokens, whether usage is given; bodies,
 whether to log them.
-GET /log: what was answered and how often; POST /log forgets it.
-"""
+GET /log: what was answered and how often; POST /log forgets it."""
 
 import asyncio
 import base64
@@ -17,19 +16,16 @@ import io
 import json
 import math
 import re
-import socket
 import sys
 from collections import Counter
 
 import numpy as np
-import uvicorn
+from fake_server import Flight, fail, fate, serve
 from PIL import Image
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-KINDS = ("429", "500", "hang", "cut")
 INSTRUCTION = re.compile(rb"Instruction: (.*?)\\n")
 IMAGE = re.compile(rb"data:image/[a-z]+;base64,([^\"]+)")
 settings = {"delay": 0.0, "failures": 0.0, "tell_tokens": True} | json.loads(sys.argv[1])
@@ -40,14 +36,7 @@ instructions: Counter[str] = Counter()
 last: dict = {}
 bodies: list[str] = []
 fates: dict[str, list[str | None]] = {}
-flight = {"now": 0, "most": 0}
-
-
-def fate(name: str) -> str | None:
-    """How this request fails, if it does."""
-    digest = hashlib.sha256(f"{name} {came[name]}".encode()).digest()
-    draw = int.from_bytes(digest[:8], "little") / 2**64
-    return KINDS[int(draw / settings["failures"] * len(KINDS))] if draw < settings["failures"] else None
+flight = Flight(now=0, most=0)
 
 
 def tokens_of(text: str) -> list[dict]:
@@ -73,16 +62,6 @@ def completion(text: str, likeliest: bool) -> bytes:
             body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         written[text, likeliest] = json.dumps(body).encode()
     return written[text, likeliest]
-
-
-async def fail(kind: str) -> Response:
-    if kind == "hang":
-        await asyncio.sleep(600)
-    if kind == "429":
-        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.2"})
-    if kind == "cut":
-        return StreamingResponse(iter([b'{"id": ']), 200, {"Content-Length": "1000"})
-    return JSONResponse({"error": {"message": "worker died"}}, 500)
 
 
 def name_of(body: bytes) -> str:
@@ -123,13 +102,8 @@ def brightest(name: str, body: bytes) -> str:
 
 
 async def chat(request: Request) -> Response:
-    flight["now"] += 1
-    flight["most"] = max(flight.values())
-    try:
-        body = await request.body()
-        return await answer(request, body)
-    finally:
-        flight["now"] -= 1
+    with flight:
+        return await answer(request, await request.body())
 
 
 async def answer(request: Request, body: bytes) -> Response:
@@ -139,7 +113,7 @@ async def answer(request: Request, body: bytes) -> Response:
     if wrong is not None:
         kinds[str(wrong.status_code)] += 1
         return wrong
-    kind = fate(name)
+    kind = fate(name, came[name], settings["failures"])
     fates.setdefault(name, []).append(kind)
     if kind != "hang":
         await asyncio.sleep(settings["delay"])
@@ -171,11 +145,4 @@ async def log(request: Request) -> Response:
 
 
 if __name__ == "__main__":
-    # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(2048)
-    print(listener.getsockname()[1], flush=True)
-    routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log, methods=["GET", "POST"])]
-    config = uvicorn.Config(Starlette(routes=routes), log_level="critical", access_log=False)
-    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+    serve([Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log, methods=["GET", "POST"])])

@@ -4,8 +4,7 @@ port.
 It answers with the negative of the image that was sent. Settings: delay (s); failures, the share of requests that fail,
 by the prompt and how often it came, evenly by 429 with Retry-After 0.2, 500, hanging and a cut connection; behave, what
 each prompt meets the first, second, ... time (the last one goes on), else `usual`: a name in BEHAVIOURS; key; port. GET
-/log: what came; GET /image: an image for answers that give an address.
-"""
+/log: what came; GET /image: an image for answers that give an address."""
 
 import asyncio
 import base64
@@ -19,16 +18,16 @@ from collections import Counter
 from typing import Any
 
 from aiohttp import web
+from fake_server import Flight, fate
 from PIL import Image, ImageOps
 
-KINDS = ("429", "500", "hang", "cut")
 settings = {"delay": 0.0, "failures": 0.0, "usual": "good", "port": 0} | json.loads(sys.argv[1])
 came: Counter[str] = Counter()
 answered: Counter[str] = Counter()
 kinds: Counter[str] = Counter()
 times: list[float] = []
 last: dict[str, Any] = {}
-flight = {"now": 0, "most": 0}
+flight = Flight(now=0, most=0)
 pictures: dict[str, bytes] = {}
 
 
@@ -106,19 +105,13 @@ def behaviour(prompt: str) -> str:
     given = settings.get("behave", {}).get(prompt)
     if given:
         return given[min(came[prompt], len(given)) - 1]
-    draw = int.from_bytes(hashlib.sha256(f"{prompt} {came[prompt]}".encode()).digest()[:8], "little") / 2**64
-    share = settings["failures"]
-    return KINDS[int(draw / share * len(KINDS))] if draw < share else settings["usual"]
+    return fate(prompt, came[prompt], settings["failures"]) or settings["usual"]
 
 
 async def edits(request: web.Request) -> web.StreamResponse:
     times.append(time.monotonic())
-    flight["now"] += 1
-    flight["most"] = max(flight.values())
-    try:
+    with flight:
         return await answer(request)
-    finally:
-        flight["now"] -= 1
 
 
 async def answer(request: web.Request) -> web.StreamResponse:

@@ -1,8 +1,7 @@
 """`python -m MODULE` in a process of its own that need not import the libraries again: a third of the time.
 
 A process that has imported them (but not torch) forks for each run. A run ends without the interpreter's tidying up,
-which would take longer than most runs' work.
-"""
+which would take longer than most runs' work."""
 
 import functools
 import json

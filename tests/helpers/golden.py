@@ -2,8 +2,7 @@
 
 `PYTHONPATH=. python tests/helpers/golden.py` prints the values as JSON, `--write` puts them into tests/golden.json; of
 stages that are named, only theirs. All runs in one process and one thread: a CPU that is emulated is not inherited by
-child processes.
-"""
+child processes."""
 
 import dataclasses
 import functools

@@ -3,25 +3,21 @@
 `python grounding_server.py '{"share": 0.4, ...}'` prints its port. Settings: share of requests that go wrong, by all of
 KINDS, drawn from what was asked and how often, so that the same questions meet the same fates; always:
 {instruction: kind}; changes, what of a subject; anywhere, whether what is not to be seen has a box in the middle; port.
-GET /log: what was asked, by name, with temperatures and seeds, and how it ended.
-"""
+GET /log: what was asked, by name, with temperatures and seeds, and how it ended."""
 
-import asyncio
 import base64
 import hashlib
 import io
 import json
 import re
-import socket
 import sys
 from collections import Counter, defaultdict
 
+import fake_server
 import numpy as np
-import uvicorn
 from PIL import Image
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 COLOURS = {"red": (230, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 230), "yellow": (240, 240, 20)}
@@ -38,8 +34,7 @@ def fate(name: str, instruction: str) -> str | None:
     """How this request goes wrong, if it does."""
     if instruction in settings["always"]:
         return settings["always"][instruction]
-    draw = int.from_bytes(hashlib.sha256(f"{name} {came[name]}".encode()).digest()[:8], "little") / 2**64
-    return KINDS[int(draw / settings["share"] * len(KINDS))] if draw < settings["share"] else None
+    return fake_server.fate(name, came[name], settings["share"], KINDS)
 
 
 def rectangle(pixels: np.ndarray, colour: str) -> list[int] | None:
@@ -122,17 +117,11 @@ def spoilt(kind: str, truth: dict) -> str:
 
 
 async def fail(kind: str) -> Response:
-    if kind == "hang":
-        await asyncio.sleep(600)
-    if kind == "429":
-        return JSONResponse({"error": {"message": "slow down"}}, 429, {"Retry-After": "0.1"})
-    if kind == "cut":
-        return StreamingResponse(iter([b'{"id": ']), 200, {"Content-Length": "1000"})
     if kind == "html":
         return Response("<html>bad gateway</html>", 200)
     if kind == "400":
         return JSONResponse({"error": {"message": "this image is against our policy"}}, 400)
-    return JSONResponse({"error": {"message": "worker died"}}, 500)
+    return await fake_server.fail(kind, retry_after="0.1")
 
 
 async def chat(request: Request) -> Response:
@@ -165,12 +154,5 @@ async def log(_request: Request) -> Response:
 
 if __name__ == "__main__":
     settings |= json.loads(sys.argv[1])
-    # With its protocol named: asyncio sets TCP_NODELAY then only, and without it each reply waits 40 ms for an ACK.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just used
-    listener.bind(("127.0.0.1", settings["port"]))
-    listener.listen(2048)
-    print(listener.getsockname()[1], flush=True)
     routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/log", log)]
-    config = uvicorn.Config(Starlette(routes=routes), log_level="critical", access_log=False)
-    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+    fake_server.serve(routes, settings["port"])

@@ -1,8 +1,7 @@
 """The work of the stage candidates, killed again and again: the embedded editor `leaky`, four workers, small images.
 
 `main` works in the current folder and prints what it saw as JSON. Each edit is written to a log before it is made, so
-that what is made how often is counted apart from the cache.
-"""
+that what is made how often is counted apart from the cache."""
 
 import functools
 import json

@@ -1,8 +1,7 @@
 """DVC that writes dvc.lock in milliseconds: `python tests/helpers/quick_dvc.py repro ...`, and so on.
 
 After each stage DVC reads and writes the whole file in a way that keeps comments, of which a lock has none. With the
-settings of eighty stages in it that takes seconds. What stands in the file is the same.
-"""
+settings of eighty stages in it that takes seconds. What stands in the file is the same."""
 
 import json
 import sys

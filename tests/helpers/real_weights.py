@@ -2,8 +2,7 @@
 
 `PYTHONPATH=src python tests/helpers/real_weights.py --write` stores it in tests/weights.json, from the checkpoints in
 the folder EDITJUDGE_WEIGHTS: clip, dinov3, segmenter, depth, parsing, pose, insightface (folders), lpips.safetensors;
-those that are there. `pytest -m weights` compares afterwards, on any machine and device.
-"""
+those that are there. `pytest -m weights` compares afterwards, on any machine and device."""
 
 import json
 import os

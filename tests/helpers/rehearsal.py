@@ -5,8 +5,7 @@
 
 FOLDER gets a copy of the repository with a cache of its own. A second call goes on where the first one ended. Parser,
 grounder and the editing models behind an API are HTTP servers on this machine. At the end every record is looked at:
-production code makes failed records of errors, and none may hide there.
-"""
+production code makes failed records of errors, and none may hide there."""
 
 import os
 
@@ -29,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import tiny_hub
-from chat_client import Server, chat_server
-from edit_client import EditServer, edit_server
+from chat_client import edit_server, grounding_server
+from fake_server import Server
 from ruamel.yaml import YAML
 
 from editjudge.cli import settings, verify
@@ -52,7 +51,7 @@ class Servers:
     """What runs beside the graph: parser and grounder, the editing models behind an API, and the photos' server."""
 
     grounding: Server
-    edits: EditServer
+    edits: Server
 
 
 class Rehearsal:
@@ -110,9 +109,7 @@ class Rehearsal:
         ports = json.loads((self.folder / "prepared.json").read_text())
         photos = [sys.executable, "-m", "http.server", str(ports["photos"]), "--bind", HOST]
         with (
-            chat_server(
-                HELPERS / "grounding_server.py", port=ports["grounding"], anywhere=True, changes=[]
-            ) as grounding,
+            grounding_server(port=ports["grounding"], anywhere=True, changes=[]) as grounding,
             edit_server(port=ports["edits"], delay=0.02) as edits,
             subprocess.Popen(photos, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as serving,
         ):

@@ -27,8 +27,7 @@ SIZES = tiny.TinySettings(
 
 def save_saying(reply: str, folder: Path) -> Path:
     """A tiny Qwen3-VL in `folder` that gives this reply to everything, as one token: its layers do nothing, and each
-    token's output layer knows the token before it.
-    """
+    token's output layer knows the token before it."""
     tokens = tiny.tokenizer(INSTRUCTIONS)
     tokens.add_tokens([reply])
     net = tiny.model(tokens, SIZES)

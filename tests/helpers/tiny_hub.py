@@ -1,8 +1,7 @@
 """Everything that profiles/paper.yaml names, tiny and random, where the real thing would lie.
 
 Models and data sets of the hub lie in a hub's cache (HF_HUB_CACHE), each model with a checkpoint of its own class and
-in its published form; sources, LPIPS and insightface's files lie in the paths that the profile says.
-"""
+in its published form; sources, LPIPS and insightface's files lie in the paths that the profile says."""
 
 import io
 import json

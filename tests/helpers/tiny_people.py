@@ -54,8 +54,7 @@ def write_detector(
     """Each cell's first anchor scores by how much redder than green it is, the others nothing.
 
     always: cells (x, y) of the last stride that score more than a threshold whatever they show; it needs a `side`.
-    The outputs have SCRFD's order and shapes: the scores of all strides, then their distances, then their points.
-    """
+    The outputs have SCRFD's order and shapes: the scores of all strides, then their distances, then their points."""
     nodes, constants, names = [], {}, {"score": [], "box": [], "point": []}
     for stride in strides:
         kernel = np.zeros((anchors, 3, stride, stride), np.float32)

@@ -90,8 +90,7 @@ def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:
 def kl_vae(blocks: int, latents: int) -> AutoencoderKL:
     """A VAE that shrinks 2 ** (blocks - 1) times; more than a real one where the pipeline insists on large pictures.
 
-    Convolutions at a megapixel take all the time, so that channels are few.
-    """
+    Convolutions at a megapixel take all the time, so that channels are few."""
     return AutoencoderKL(
         block_out_channels=(2,) * blocks, down_block_types=("DownEncoderBlock2D",) * blocks,
         up_block_types=("UpDecoderBlock2D",) * blocks, layers_per_block=0, latent_channels=latents, norm_num_groups=1,

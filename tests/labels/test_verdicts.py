@@ -6,7 +6,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from chat_client import Server, chat_server
+from chat_client import chat_server
+from fake_server import Server
 from hypothesis import given
 from hypothesis import strategies as st
 from pairwise_client import LIGHT, MODELS, annotated, candidates, endpoint, grey, prompts, recipe

@@ -15,7 +15,8 @@ from typing import Any
 
 import openai
 import pytest
-from chat_client import Server, ask, chat_server, kept, picture, questions, setting, settled
+from chat_client import ask, chat_server, kept, picture, questions, setting, settled
+from fake_server import Server
 
 from editjudge.core.params import ParamsError
 from editjudge.judges import asking

@@ -10,7 +10,7 @@ import tiny_hub
 import tiny_models
 import tiny_towers
 import yaml
-from chat_client import chat_server
+from chat_client import grounding_server
 
 from editjudge.core import images, params, records, tables
 from editjudge.core.masks import rle_mask
@@ -19,7 +19,6 @@ from editjudge.stages import instructions, photo_pool, regions
 
 ROOT = Path(__file__).parents[2]
 VALUES = params.load(ROOT / "params.yaml")
-SERVER = ROOT / "tests/helpers/grounding_server.py"
 TYPES = ["add", "remove", "replace", "adjust", "background", "style", "action", "extract", "compose"]
 
 
@@ -71,7 +70,7 @@ def test_every_place_has_its_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     backend = {"dino": "grounding_dino", "owl": "owlv2"}[kind]
-    with chat_server(SERVER) as server:
+    with grounding_server() as server:
         write(folders, server.url, {"backend": backend, "model": folders[kind], "threshold": 0.0, "most": 5})
         rows = run()
         asked = sum(server.log()["kinds"].values())
@@ -107,11 +106,11 @@ def test_bad_replies_are_refused_with_a_reason(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     detector = {"backend": "owlv2", "model": folders["owl"], "threshold": 0.0, "most": 3}
-    with chat_server(SERVER) as server:
+    with grounding_server() as server:
         write(folders, server.url, detector, reply_tries=1)
         photo_pool.run()
         regions.run()
-    with chat_server(SERVER, always={"": "refusal"}) as server:
+    with grounding_server(always={"": "refusal"}) as server:
         write(folders, server.url, detector, reply_tries=1, tries=1)
         with pytest.raises(tables.TableError, match="no instruction was written"):
             instructions.run()

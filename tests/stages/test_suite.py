@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import suite_files
-from chat_client import Server, chat_server
+from chat_client import chat_server
+from fake_server import Server
 from suite_files import reply
 
 from editjudge.core import images, records
