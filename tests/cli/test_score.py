@@ -37,9 +37,9 @@ def test_a_ranking_of_match_files_leaves_failed_ones_out(tmp_path: Path, monkeyp
 
 
 def test_the_score_of_one_edit(tmp_path: Path, base_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tiny_scorer  # loads torch
+    import lessons  # loads torch
 
-    tiny_scorer.write(base_dir, tmp_path / "scorer")
+    lessons.write_scorer(base_dir, tmp_path / "scorer")
     entry = {"kind": "checkpoint", "model": str(tmp_path / "scorer"), "dtype": "float32", "batch_size": 2}
     (tmp_path / "params.yaml").write_text(json.dumps({"scorers": {"tiny": entry}}))
     monkeypatch.chdir(tmp_path)

@@ -27,8 +27,7 @@ import cv2
 import numpy as np
 import pandas as pd
 import torch
-from judging import compare
-from tiny_base import INSTRUCTIONS, SIZES
+from tiny_base import INSTRUCTIONS, SIZES, compare
 
 from editjudge.benchmarks import report
 from editjudge.core import images, params, records

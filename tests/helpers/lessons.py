@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from editjudge.core import params
 from editjudge.core.settings import read
-from editjudge.training.lesson import Lesson
+from editjudge.models.chat.checkpoint import load_processor
+from editjudge.training import trainer
+from editjudge.training.lesson import Lesson, TrainedModel
 from editjudge.training.rater import RaterLesson
 from editjudge.training.scorer import ScorerLesson
 from editjudge.training.settings import TrainJudgeSetting, TrainRaterSetting, TrainScorerSetting
@@ -23,10 +27,23 @@ def judge(**changes: Any) -> Lesson:
 
 
 def scorer(**changes: Any) -> ScorerLesson:
-    return ScorerLesson(
-        read("train_scorer.test", TrainScorerSetting, SCORER | SMALL | {"head_sizes": [32, 8]} | changes)
-    )
+    return ScorerLesson(scorer_setting(**SMALL | {"head_sizes": [32, 8]} | changes))
 
 
 def rater(**changes: Any) -> RaterLesson:
     return RaterLesson(read("train_scorer.test", TrainRaterSetting, RATER | SMALL | changes))
+
+
+def scorer_setting(**changes: Any) -> TrainScorerSetting:
+    """The committed scorer, changed."""
+    return read("train_scorer.test", TrainScorerSetting, SCORER | changes)
+
+
+def write_scorer(base_dir: Path, folder: Path, **changes: Any) -> None:
+    """An untrained scorer, saved as a trained one is; its calibration knows three edits, which score as any does."""
+    lesson = ScorerLesson(scorer_setting(head_sizes=[8], **changes))
+    model, _ = lesson.build(base_dir, load_processor(base_dir), "float32", "cpu")
+    size, dimensions = 4 if lesson.setting.head == "gaussian" else 2, len(lesson.setting.dimensions)
+    share = {"mean": 1, "min": 1, "sum": dimensions}[lesson.setting.aggregation]
+    calibration = torch.tensor([-1e3, 0.0, 1e3])[:, None].repeat(1, size * dimensions) / share
+    lesson.save(TrainedModel(model, base_dir, trainer.weights_of(model), calibration, 0, 0), folder)

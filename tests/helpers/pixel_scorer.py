@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from served_app import Served
+import uvicorn
 
 from editjudge.core import images
 from editjudge.judges.protocol import Edit, Score, Unscored
+from editjudge.models.serve import launch
 from editjudge.rewards.reward_settings import RewardSetting
 from editjudge.rewards.rewards import RewardService
 
@@ -51,6 +52,26 @@ class PixelScorer:
         likeness, brightness = -float(np.abs(source - edited).mean()), float(edited.mean())
         values = {"likeness": likeness, "brightness": brightness}
         return Score(likeness + brightness, values, dict.fromkeys(values, 0.5), 0.7, brightness / 255)
+
+
+class Served:
+    """It runs on a free port of loopback within the block."""
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        self.port = launch.free_port("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.uvicorn = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", **options))
+        self.thread = threading.Thread(target=self.uvicorn.run)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        while not launch.healthy("127.0.0.1", self.port):
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.uvicorn.should_exit = True
+        self.thread.join()
 
 
 class Running(Served):

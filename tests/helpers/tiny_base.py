@@ -1,6 +1,7 @@
 """The sizes of the tiny base that the judge's tests use, the instructions its tokenizer knows, and adapters of it."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import Qwen3VLForConditionalGeneration
 
+from editjudge.models.chat.forms import ChatQuestion
+from editjudge.models.chat.local_model import LocalModel
 from tools.tiny_base import tiny
 
 INSTRUCTIONS = ("Remove the cup", "Change the colour of the cup to green", "Make it night")
@@ -56,3 +59,9 @@ def adapted(net: Qwen3VLForConditionalGeneration, folder: Path, config: Any) -> 
                 weight.add_(0.3 * torch.randn_like(weight))
     model.save_pretrained(str(folder))
     return model.eval()
+
+
+def compare(judge: LocalModel, questions: Sequence[ChatQuestion], passes: Sequence[int] | None = None) -> list[Any]:
+    """One answer a question, in the same order: a Verdict, or what else the judge's form gives."""
+    replies = judge.ask_many(questions, passes or [0] * len(questions))
+    return list(map(judge.form.answer, questions, replies))

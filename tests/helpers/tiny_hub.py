@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 import tiny_people
-import tiny_towers
 import torch
 from PIL import Image
 from safetensors.torch import save_file
@@ -300,8 +299,8 @@ def write_region_models(hub: Path, root: Path, values: Mapping[str, Any]) -> Non
     aesthetic, regions = values["photo_pool"]["aesthetic"], values["regions"]
     assert regions["segmenter"]["model"] == values["measures"]["segmenter"]
     for model in sorted({aesthetic["model"], regions["clip"]["model"]}):
-        tiny_towers.clip_folder(cached(hub, model))
-    tiny_towers.laion_head(root / aesthetic["head"])
+        tiny_models.clip_folder(cached(hub, model))
+    tiny_models.laion_head(root / aesthetic["head"])
     tiny_models.save_detector(cached(hub, regions["detector"]["model"]))
     photos = root / values["photo_pool"]["photos"]
     photos.mkdir(parents=True)

@@ -23,6 +23,7 @@ from diffusers import (
 )
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from peft import LoraConfig, get_peft_model_state_dict
+from tiny_models import clip_tokenizer
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
@@ -71,12 +72,6 @@ def qwen_tokenizer() -> Qwen2Tokenizer:
     tokenizer.add_special_tokens({"additional_special_tokens": QWEN_TOKENS})
     tokenizer.chat_template = CHAT
     return tokenizer
-
-
-def clip_tokenizer() -> CLIPTokenizer:
-    letters = sorted(ByteLevel.alphabet())
-    words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    return CLIPTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], model_max_length=77)
 
 
 def clip_text(tokenizer: CLIPTokenizer) -> transformers.CLIPTextModel:

@@ -11,7 +11,7 @@ from editjudge.core.params import ParamsError
 from editjudge.judges.asking import check_scorer, identity, open_scorer
 from editjudge.judges.protocol import Edit, Score, Unscored
 from editjudge.judges.scorers import features
-from helpers.tiny_towers import clip_folder, dinov2_folder
+from helpers.tiny_models import clip_folder, dinov2_folder
 
 
 def photo(seed: int) -> np.ndarray:

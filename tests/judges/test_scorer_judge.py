@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import lessons
 import pytest
-import tiny_scorer
 import yaml
-from tiny_towers import clip_folder
+from tiny_models import clip_folder
 
 from editjudge.core import params
 from editjudge.judges.asking import open_judge
@@ -20,7 +20,7 @@ ENTRY = {"kind": "checkpoint", "model": "models/tiny", "dtype": "float32", "batc
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, base_dir: Path) -> Path:
     made = tmp_path_factory.mktemp("scorer") / "models/tiny"
-    tiny_scorer.write(base_dir, made)
+    lessons.write_scorer(base_dir, made)
     return made
 
 

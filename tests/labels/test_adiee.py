@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kept_images import KeptImages
-from tiny_towers import clip_folder
+from tiny_models import clip_folder
 
 from editjudge.core import images, records
 from editjudge.core.params import ParamsError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from judging import compare
 from PIL import Image
+from tiny_base import compare
 
 from editjudge.core.errors import FileError
 from editjudge.judges.prompt import completion, messages

@@ -14,9 +14,9 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from judging import compare
+from pixel_scorer import Served
 from pydantic import ValidationError
-from served_app import Served
+from tiny_base import compare
 
 from editjudge.engine import serving
 from editjudge.judges import prompt

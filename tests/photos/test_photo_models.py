@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tiny_hub
 import tiny_models
-import tiny_towers
 import yaml
 from chat_client import grounding_server
 
@@ -29,9 +28,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     tiny_models.save(tiny_models.sam2(), root / "sam2")
     made = {
         "dino": tiny_models.save_detector(root / "dino"),
-        "owl": tiny_towers.owlv2_folder(root / "owl"),
-        "clip": tiny_towers.clip_folder(root / "clip"),
-        "head": tiny_towers.laion_head(root / "head.safetensors"),
+        "owl": tiny_models.owlv2_folder(root / "owl"),
+        "clip": tiny_models.clip_folder(root / "clip"),
+        "head": tiny_models.laion_head(root / "head.safetensors"),
         "sam2": root / "sam2",
     }
     return {name: str(path) for name, path in made.items()}

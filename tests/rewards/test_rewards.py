@@ -460,11 +460,11 @@ def test_the_committed_settings_have_all_fields_and_no_pickles() -> None:
 
 def test_a_checkpoint_answers_as_in_this_process(base_dir: Path, tmp_path: Path) -> None:
     """A scorer saved as a trained one is: 12 edits in batches, one of them with a broken image."""
-    import tiny_scorer  # loads torch
+    import lessons  # loads torch
 
     from editjudge.judges.scorers.checkpoint import CheckpointScorer
 
-    tiny_scorer.write(base_dir, tmp_path)
+    lessons.write_scorer(base_dir, tmp_path)
     scorer = CheckpointScorer.load(tmp_path)
     edits = [("make it red", picture(n), picture(n + 1)) for n in range(11)] + [("x", picture(1), BROKEN)]
     wanted = scorer.score([Edit(*edit) for edit in edits[:11]])

@@ -5,13 +5,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import lessons
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tiny_scorer
 import yaml
-from tiny_towers import clip_folder
+from tiny_models import clip_folder
 
 from editjudge.core import images, records
 from editjudge.stages import judge_benchmark
@@ -32,7 +32,7 @@ def pictures(tmp_path: Path, base_dir: Path, photo: np.ndarray, monkeypatch: pyt
         found[name] = images.encode_png(np.clip(photo.astype(int) + noise, 0, 255).astype(np.uint8))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
-    tiny_scorer.write(base_dir, tmp_path / "scorer")
+    lessons.write_scorer(base_dir, tmp_path / "scorer")
     return found
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lessons
 import numpy as np
 import pytest
-import tiny_scorer
 import torch
 import training_runs
 import yaml
@@ -68,7 +68,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     """project(name, **settings): a folder with params, data and the tiny base, and the working directory."""
 
     def make(name: str, **settings: object) -> Path:
-        given = tiny_scorer.GIVEN | SMALL | settings
+        given = lessons.SCORER | SMALL | settings
         folder = training_runs.project(tmp_path / name, {"train_scorer": {"tiny": given}}, monkeypatch)
         pairs, pictures = rows(20)
         records.write(folder / "data/scorer_data/made.parquet", pairs, "scorer_data")
@@ -189,14 +189,14 @@ def test_images_that_cannot_be_used_stop_the_run_or_are_left_out_and_listed(proj
     assert [row["key"] for row in skipped] == ["k3", "k5"]
     assert skipped[1]["reason"] == "edit_b: missing from data/scorer_images/made.parquet"
     with pytest.raises(UserError, match="no score of quality; did you mean visual_quality"):
-        train_scorer.samples_of(pairs, tiny_scorer.setting(dimensions=["quality"]))
+        train_scorer.samples_of(pairs, lessons.scorer_setting(dimensions=["quality"]))
     with pytest.raises(UserError, match="train_scorer has no tinny; did you mean tiny"):
         train_scorer.job("tinny")
 
 
 def test_the_report_counts_what_is_known_alone():
     """Four pairs: known in both respects, tied in one, known as a whole alone, and unknown."""
-    setting = tiny_scorer.setting(aggregation="sum")
+    setting = lessons.scorer_setting(aggregation="sum")
     known = [((2, 1), (1, 2), "Image A"), ((1, 1), (1, 3), "Tie"), ((), (), "Image B"), ((), (), None)]
     pairs = rows(4)[0]
     for n, (pair, (a, b, winner)) in enumerate(zip(pairs, known, strict=True)):

@@ -13,8 +13,8 @@ import torch
 from accelerate.data_loader import SeedableRandomSampler
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from judging import compare
 from peft import get_peft_model
+from tiny_base import compare
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize

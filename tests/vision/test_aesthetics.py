@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from tiny_towers import clip_folder, laion_head
+from tiny_models import clip_folder, laion_head
 
 from editjudge.core.params import ParamsError
 from editjudge.vision import aesthetics

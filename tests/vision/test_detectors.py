@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from tiny_towers import owlv2_folder
+from tiny_models import owlv2_folder
 from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
 from editjudge.vision.detectors import GroundingDino, Owlv2, by_name, kept

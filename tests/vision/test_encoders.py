@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 import tiny_models
-import tiny_towers
 import torch
 import transformers as hf
 from hypothesis import given, settings
@@ -145,7 +144,7 @@ OTHER = np.random.default_rng(4).integers(0, 256, (64, 64, 3), np.uint8)
 
 
 def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
-    folder, texts = tiny_towers.clip_folder(tmp_path), ["a red cup", "blue"]
+    folder, texts = tiny_models.clip_folder(tmp_path), ["a red cup", "blue"]
     found = ClipTowers("scorers.c.model", str(folder), batch_size=1)
     model = hf.CLIPModel.from_pretrained(folder).eval()
     given = hf.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -159,12 +158,12 @@ def test_the_towers_agree_with_the_whole_model(tmp_path: Path) -> None:
 
 
 def test_a_text_longer_than_the_model_takes_is_cut(tmp_path: Path) -> None:
-    found = ClipTowers("scorers.c.model", str(tiny_towers.clip_folder(tmp_path)))
+    found = ClipTowers("scorers.c.model", str(tiny_models.clip_folder(tmp_path)))
     assert found.texts(["cup " * 200]).shape == (1, 24)
 
 
 def test_dinov2_gives_its_cls_at_the_side_that_its_processor_crops(tmp_path: Path) -> None:
-    folder = tiny_towers.dinov2_folder(tmp_path)
+    folder = tiny_models.dinov2_folder(tmp_path)
     found = dino("scorers.d.model", str(folder))
     assert isinstance(found, Dinov2)
     pixels = found.fed([PHOTO], 56, 56)

@@ -12,7 +12,6 @@ import huggingface_hub
 import pytest
 import tiny_models
 import tiny_people
-import tiny_towers
 from safetensors.torch import load_file, save_file
 
 from editjudge.core.params import ParamsError
@@ -31,8 +30,8 @@ MADE: dict[str, tuple[Callable[[Path], Path], folders.Architecture]] = {
     "parser": (tiny_people.write_parser, folders.SEGFORMER),
     "pose": (lambda at: tiny_people.write_pose(at, 1), folders.VITPOSE),
     "detector": (tiny_models.save_detector, folders.GROUNDING_DINO),
-    "towers": (tiny_towers.clip_folder, folders.CLIP_TOWERS),
-    "dinov2": (tiny_towers.dinov2_folder, folders.DINOV2),
+    "towers": (tiny_models.clip_folder, folders.CLIP_TOWERS),
+    "dinov2": (tiny_models.dinov2_folder, folders.DINOV2),
 }
 
 
