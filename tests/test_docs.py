@@ -57,7 +57,7 @@ COMMANDS = {
     r"dvc repro rate@imgedit_basic$": "tests/stages/test_suite.py",
     r"editjudge (compare|rank|provenance|profile|add-editor) |editjudge gallery (merge|import) --help$": RUN,
     r"editjudge benchmark ": "tests/cli/test_benchmark.py",
-    r"editjudge score ": "tests/cli/test_score.py",
+    r"editjudge score ": "tests/cli/test_judging.py",
     r"editjudge (suite|drift|gallery (write|read)) ": "tests/cli/test_suite_program.py",
     r"editjudge gallery export": "tests/cli/test_gallery.py",
     r"editjudge (measure|show|thresholds|export (annotations|grouped)) ": "tests/test_own_edits.py",

@@ -293,37 +293,21 @@ def test_a_team_publishes_all_and_others_read_it_without_an_account(here, s3: Pr
     assert dvc("get", "-q", str(here), "data/verdicts/one.txt", "--remote", "store") == 0
 
 
-def test_a_bucket_that_is_not_there_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
-    point(s3, "s3://nobody/editjudge")
-    with pytest.raises(UserError, match=r"remote store: .*bucket") as error:
-        publish.publish(*STAGES, version="v1.0.0")
-    assert "\n" not in str(error.value)
-    assert git("tag") == ""
-
-
-def test_a_wrong_key_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
+def test_what_cannot_be_written_ends_in_one_line_and_no_tag(here, s3: Proxy) -> None:
+    """A bucket that is not there, and a wrong key."""
     tell(s3.behind, "reset-auth", b"0")  # from now on keys are looked at
     try:
-        with pytest.raises(UserError, match=r"remote store: ") as error:
+        with pytest.raises(UserError, match=r"^remote store: .+$"):  # one line
             publish.publish(*STAGES, version="v1.0.0")
     finally:
         tell(s3.behind, "reset-auth", b"inf")
-    print(error.value)
-    assert "\n" not in str(error.value)
+    point(s3, "s3://nobody/editjudge")
+    with pytest.raises(UserError, match=r"^remote store: .*bucket.*$"):
+        publish.publish(*STAGES, version="v1.0.0")
     assert git("tag") == ""
 
 
-def test_busy_and_dropping_servers_are_asked_again(here, s3: Proxy, elsewhere) -> None:
-    publish.publish(*STAGES)
-    clone = elsewhere()
-    point(s3)
-    s3.faults += ["busy", "busy", "drop"]
-    assert dvc("pull", "-q", "-r", "store") == 0
-    assert len(s3.failed) == 3
-    assert (clone / "data/images.txt").is_file()
-
-
-def test_a_truncated_object_is_named_and_fetched_again(here, s3: Proxy, elsewhere, caplog) -> None:
+def test_bad_servers_are_asked_again_and_a_truncated_object_is_named(here, s3: Proxy, elsewhere, caplog) -> None:
     publish.publish(*STAGES)
     name = object_of(here / "data/images.txt")
     clone = elsewhere()
@@ -332,7 +316,9 @@ def test_a_truncated_object_is_named_and_fetched_again(here, s3: Proxy, elsewher
     assert dvc("pull", "-r", "store", "data/images.txt") != 0
     assert name.replace("files/md5/", "").replace("/", "") in caplog.text.replace("/", "")
     assert not (clone / "data/images.txt").exists()
-    assert dvc("pull", "-q", "-r", "store", "data/images.txt") == 0
+    s3.faults += ["busy", "busy", "drop"]
+    assert dvc("pull", "-q", "-r", "store") == 0
+    assert len(s3.failed) == 4
     assert (clone / "data/images.txt").stat().st_size == (here / "data/images.txt").stat().st_size
 
 

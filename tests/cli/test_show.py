@@ -67,8 +67,11 @@ def shown(*words: str) -> dict[str, Any]:
     return json.loads(text.partition('id="data">')[2].partition("</script>")[0])
 
 
-def test_it_has_tiers_and_pairs_as_train_pairs_makes_them(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    [prompt] = shown("--key", key)["prompts"]
+def test_it_has_tiers_and_pairs_as_train_pairs_makes_them_and_what_the_models_see(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shown("--key", key)
+    [prompt] = data["prompts"]
     edited = {edit["model"]: edit for edit in prompt["edits"]}
     assert {model: edit["tier"] for model, edit in edited.items()} == {
         "precise": "elite", "leaky": "normal", "shifted": "failure", "unedited": "unedited", "broken": "failed"
@@ -82,13 +85,7 @@ def test_it_has_tiers_and_pairs_as_train_pairs_makes_them(key: str, monkeypatch:
     want = {(p.winner, p.loser) for p in outcome.pairs}
     assert {(a, b) if winner == "A" else (b, a) for a, b, winner in made} == want
     assert {pair["why"] for pair in prompt["pairs"]} >= {"stands", "failed", "unedited"}
-
-
-def test_it_has_what_the_models_see_and_where_edits_differ(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = shown()
-    [prompt] = data["prompts"]
     assert prompt["layers"]["boxes"]
-    edited = {edit["model"]: edit for edit in prompt["edits"]}
     assert set(edited["shifted"]["layers"]) >= {"boxes", "area"}
     assert "layers" not in edited["broken"]
     assert edited["broken"]["reason"] == "candidate: refused"

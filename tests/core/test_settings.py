@@ -1,6 +1,5 @@
 """The reader of all settings: what is wrong is a line that names the dotted key, and what is right is read as it is."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from editjudge.core import main
-from editjudge.core.errors import UserError
+from editjudge.core import params
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import (
     FORBID,
@@ -160,38 +158,21 @@ def test_a_key_that_is_not_there_is_named_with_its_neighbours() -> None:
         section({"j": {"base": {}}}, "j.bose", Judge)
 
 
+# params.yaml from a stranger
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(60))
+
+
 @pytest.mark.parametrize(
-    ("raised", "status", "line"),
+    ("text", "line"),
     [
-        (UserError("no model"), "s: no model", ""),
-        (FileNotFoundError(2, "No such file", "a.txt"), "s: [Errno 2] No such file: 'a.txt'", ""),
-        (KeyboardInterrupt(), 130, "s: stopped; what is finished is kept\n"),
+        ("a:\n b: " + "[" * 100_000 + "]" * 100_000, "2: lists or mappings stand in each other too deeply"),
+        ("a: " + "{b: " * 400 + "1" + "}" * 400, "1: lists or mappings stand in each other too deeply"),
+        (BOMB, "18: lists or mappings are too many with their aliases"),
     ],
+    ids=["the C loader's stack", "Python's stack", "aliases of aliases"],
 )
-def test_a_users_mistake_ends_in_one_line(
-    raised: BaseException, status: Any, line: str, capsys: pytest.CaptureFixture
-) -> None:
-    def work() -> None:
-        raise raised
-
-    with pytest.raises(SystemExit) as ended:
-        main.guarded("s", work)
-    assert ended.value.code == status
-    assert capsys.readouterr().err == line
-
-
-def test_a_mistake_of_ours_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
-        main.guarded("s", lambda: 1 // 0)
-
-
-def test_a_package_of_an_extra_that_is_missing_is_told_with_its_extra() -> None:
-    def work() -> None:
-        raise ModuleNotFoundError("No module named 'peft'", name="peft")
-
-    with pytest.raises(SystemExit, match=r'^s: peft is not installed: pip install -e "\.\[train\]"$'):
-        main.guarded("s", work)
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    for extra, packages in main.EXTRAS.items():
-        named = " ".join(declared["optional-dependencies"][extra]).replace("-", "_")
-        assert all(package in named for package in packages)
+def test_what_would_end_the_process_is_one_line(text: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(ParamsError) as error:
+        params.load(tmp_path / "params.yaml")
+    assert str(error.value) == f"{tmp_path / 'params.yaml'}:{line}"
