@@ -100,16 +100,6 @@ def test_editscore_without_a_map_has_both_sides_and_the_same_ones_again(tmp_path
     assert verdicts == [item.verdict for item in load("editscore", file, dimension="consistency")]
 
 
-def test_what_datasets_saves_to_disk_is_read(tmp_path: Path) -> None:
-    table = pa.Table.from_pylist([editscore("x", "y")])
-    file = str(tmp_path / "data-00000-of-00001.arrow")
-    with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    (tmp_path / "state.json").write_text("{}")
-    [item] = load("editscore", tmp_path, dimension="consistency")
-    assert item.source == png(0)
-
-
 def editreward(identity: str, dataset: str, ranking: str, comparison: str | None) -> dict:
     row = {"id": identity, "dataset": dataset, "ranking": ranking, "comparison_type": comparison, "instruction": "Go."}
     return row | {"source_image": struct(0), "candidate_1": struct(1), "candidate_2": struct(2)}
@@ -132,6 +122,11 @@ def test_editreward_reads_pairs_and_tuples(tmp_path: Path) -> None:
     assert items[4].models == ("A", "C")
     assert len({item.cluster for item in items}) == 1, "one source image, one cluster"
     assert "does not rank B and C" in str(items[5].failed)
+    sides = [*(editreward(str(n), "3pair", "A>B", c) for n, c in enumerate(["", "AvsA"])), rows[3]]
+    items = load("editreward", parquet(tmp_path / "b.parquet", [*sides, editreward("t1_BvsA", "3pair", "A>B", "BvsA")]))
+    assert [item.models for item in items] == [("A", "B"), None, ("A", "B"), ("B", "A")]
+    assert "'AvsA' does not name two of the edits" in str(items[1].failed)
+    assert items[3].failed == "A and B of 3pair-t1 stand already in an earlier row", "with its sides exchanged"
 
 
 def test_editrewards_tuples_are_told_apart_by_dataset_and_by_the_whole_id(tmp_path: Path) -> None:
@@ -193,19 +188,6 @@ def test_genai_bench_has_four_labels(tmp_path: Path) -> None:
     assert counted["failures"][0].startswith(f"{tmp_path}/image_edition/test-0.parquet: row 4: field vote_type")
 
 
-def test_a_table_with_paths_to_the_images_is_read_too(tmp_path: Path) -> None:
-    save(tmp_path, source=0, left=1, right=2)
-    head = "instruct_prompt,source_image,left_output_image,right_output_image,left_model,right_model,vote_type"
-    (tmp_path / "votes.csv").write_text(f'{head}\n"Red, please.",source.png,left.png,right.png,m1,m2,rightvote\n')
-    [item] = load("genai", tmp_path)
-    assert (item.instruction, item.verdict, item.b) == ("Red, please.", "Image B", png(2))
-
-
-def test_no_usable_row_at_all_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"no row can be used; .*a\.parquet: row 0: field winner"):
-        load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(winner="left")]))
-
-
 def test_aurora_in_pairs_names_the_winning_model(tmp_path: Path) -> None:
     save(tmp_path, source=0, a=1, b=2)
     pair = {"input": "source.png", "gens": ["a.png", "b.png"], "models": ["x", "y"], "prompt": "Go.", "task": "kubric"}
@@ -230,9 +212,15 @@ def test_aurora_one_edit_at_a_time_becomes_all_pairs_of_a_prompt(tmp_path: Path)
     assert items[0].ratings == ((0.5,), (1.0,))
     assert len({item.group for item in items}) == len({item.cluster for item in items}) == 1
     (tmp_path / "a.png").unlink()
+    again = rows[1] | {"score": 0.0}
+    (tmp_path / "ratings.json").write_text(json.dumps([*rows, again]))
     broken = load("aurora", tmp_path)
     assert [item.failed is None for item in broken] == [False, False, True]
     assert {item.cluster for item in broken} == {items[0].cluster}, "a failed edit is of the same photo"
+    assert (broken[2].ratings, broken[2].verdict) == (((1.0, 0.0), (0.5,)), "Tie"), "two people rated b"
+    (tmp_path / "ratings.json").write_text(json.dumps([*rows, again | {"gen": "c.png"}]))
+    with pytest.raises(TableError, match="row 3: field gen: rated before, as another image"):
+        load("aurora", tmp_path)
 
 
 def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
@@ -240,20 +228,6 @@ def test_equal_means_are_a_tie_whatever_the_order_of_their_raters() -> None:
     edits = [Point("p", model, "t", "Go.", b"s", b"e", rated) for model, rated in raters.items()]
     assert np.mean(edits[0].ratings) != np.mean(edits[1].ratings), "in the last bit"
     assert [item.verdict for item in pairs(edits, "overall")] == ["Tie"]
-
-
-def test_aurora_edits_that_two_people_rated_have_both_ratings(tmp_path: Path) -> None:
-    save(tmp_path, source=0, a=1, b=2)
-    rows = [
-        {"input": "source.png", "gen": f"{name}.png", "model": name, "prompt": "Go.", "score": score}
-        for name, score in (("a", 0), ("b", 0.5), ("a", 1.0), ("b", 0.0))
-    ]
-    file = jsonl(tmp_path / "ratings.jsonl", rows)
-    [item] = load("aurora", file)
-    assert (item.ratings, item.verdict, item.size) == (((0.0, 1.0), (0.5, 0.0)), "Image A", 2)
-    jsonl(file, [*rows, rows[0] | {"gen": "b.png"}])
-    with pytest.raises(TableError, match="row 4: field gen: rated before, as another image"):
-        load("aurora", file)
 
 
 @pytest.mark.parametrize(
@@ -324,6 +298,7 @@ def test_a_broken_row_is_a_failed_item_and_the_others_go_on(tmp_path: Path, chan
     items = load("vcreward", file)
     assert [item.failed is None for item in items] == [True, False, True]
     assert reason in str(items[1].failed)
+    assert ("instruction" not in change) or items[1].verdict == "Image B", "people's verdict stays"
     assert items[1].where == f"{file}: row 1"
     assert items[1].source == items[1].a == b""
 
@@ -337,13 +312,6 @@ def test_images_behind_links_and_paths_of_another_machine_are_found(tmp_path: Pa
     paths = {"source_image": "source.png", "edited_images": ["/there/bench/a.png", "s3://bench/b.png"]}
     [item] = load("vcreward", jsonl(tmp_path / "snapshot/metadata.jsonl", [vcreward(**paths)]))
     assert (item.failed, item.source, item.a, item.b) == (None, png(0), png(1), png(0))
-
-
-@pytest.mark.parametrize("path", ["", "x" * 300 + ".png", "a\0b.png", "/", "empty.png"])
-def test_strange_paths_are_failed_items(tmp_path: Path, path: str) -> None:
-    (tmp_path / "empty.png").write_bytes(b"")
-    file = jsonl(tmp_path / "a.jsonl", [vcreward(source_image=path, edited_images=[path, path])])
-    assert "image" in str(load("vcreward", file)[0].failed)
 
 
 @pytest.mark.parametrize("regions", [5, [7], [{"box": [1, 2]}], [{"box": [None, 5, 4, 4]}], [{"box": ["1", 2, 3, 4]}]])
@@ -370,30 +338,6 @@ def test_optional_columns_may_be_whole_numbers_empty_or_strange(tmp_path: Path) 
     assert [item.cluster for item in items] == ["flower", "k1", "k2"]
 
 
-def test_editrewards_comparison_may_be_nan_but_no_number(tmp_path: Path) -> None:
-    rows = [
-        editreward(str(n), "3pair", "A>B", comparison) | {"source_image": "s", "candidate_1": "a", "candidate_2": "b"}
-        for n, comparison in enumerate([float("nan"), "", 5, "AvsA"])
-    ]
-    items = load("editreward", jsonl(tmp_path / "a.jsonl", rows))
-    assert [item.models for item in items] == [("A", "B"), ("A", "B"), None, None]
-    assert "5 does not name two of the edits" in str(items[2].failed)
-
-
-def test_a_pair_with_its_sides_exchanged_is_the_same_pair(tmp_path: Path) -> None:
-    rows = [editreward("1_AvsB", "3pair", "A>B", "AvsB"), editreward("1_BvsA", "3pair", "A>B", "BvsA")]
-    items = load("editreward", parquet(tmp_path / "a.parquet", rows))
-    assert [(item.verdict, item.group) for item in items] == [("Image A", "3pair-1"), (None, None)]
-    assert items[1].failed == "A and B of 3pair-1 stand already in an earlier row"
-
-
-def test_an_instruction_that_is_missing_leaves_peoples_verdict(tmp_path: Path) -> None:
-    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(), vcreward(key="k2", instruction=None)]))
-    assert [(item.key, item.verdict) for item in items] == [("k1", "Image B"), ("k2", "Image B")]
-    assert items[1].failed == "missing field: instruction"
-    assert items[1].source == b""
-
-
 def test_keys_are_made_plain_and_stay_different(tmp_path: Path) -> None:
     keys = ["a/b", "a-b", "a b", "é" * 300, "x" * 200, "a.b_c"]
     items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(key=key) for key in keys]))
@@ -401,11 +345,8 @@ def test_keys_are_made_plain_and_stay_different(tmp_path: Path) -> None:
     assert len({item.key for item in items}) == 6
     assert all(re.fullmatch("[A-Za-z0-9._-]{1,200}", item.key) for item in items)
     assert [item.key for item in items if item.key in keys] == ["a-b", "x" * 200, "a.b_c"]
-    row = editscore("x", "y") | {"task_type": "Color Alter"}
-    (tmp_path / "map.json").write_text(json.dumps({"x_vs_y_task_Color Alter": True}))
-    more = {"dimension": "consistency", "shuffle": str(tmp_path / "map.json")}
-    [item] = load("editscore", parquet(tmp_path / "b.parquet", [row]), **more)
-    assert (item.failed, item.verdict, item.task) == (None, "Image B", "Color Alter")
+    twice = load("vcreward", parquet(tmp_path / "b.parquet", [vcreward(), vcreward()]))
+    assert [item.failed for item in twice] == [None, "key k1 stands already in an earlier row"]
 
 
 def test_files_of_the_same_name_are_all_read(tmp_path: Path) -> None:
@@ -437,17 +378,11 @@ def test_a_broken_row_keeps_its_tuple(tmp_path: Path) -> None:
     assert [(item.group, item.size, item.task) for item in items] == [("tuple-t", 3, "K=3")] * 2
 
 
-def test_a_key_that_stands_twice_is_failed_once(tmp_path: Path) -> None:
-    items = load("vcreward", parquet(tmp_path / "a.parquet", [vcreward(), vcreward()]))
-    assert [item.failed for item in items] == [None, "key k1 stands already in an earlier row"]
-
-
 @pytest.mark.parametrize(
     ("form", "name", "content", "error"),
     [
         ("vcreward", "a.parquet", b"<html>", r"a\.parquet: not readable as Parquet"),
-        ("aurora", "b.jsonl", b'{"key": "k', r"b\.jsonl: row 0: not JSON"),
-        ("aurora", "latin.jsonl", '{"key": "é"}'.encode("latin-1"), r"latin\.jsonl: row 0: not UTF-8"),
+        ("vcreward", "a.jsonl", b'{"key": "k"}', r"no row can be used; .*a\.jsonl: row 0: missing field"),
         ("genai", "latin.csv", "vote_type\né\n".encode("latin-1"), r"latin\.csv: not readable as a table"),
         ("genai", "long.csv", b"a,b\nGo.,s.png,more\n", r"long\.csv: row 0: .*more cells than columns"),
         ("aurora", "c.json", b"[{}]", r"c\.json: row 0: missing field: gens"),

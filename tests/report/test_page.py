@@ -94,9 +94,6 @@ def test_the_leaderboard_is_sorted_by_its_heads(opened: Page) -> None:
     assert first_column(opened) == best_first[::-1]
     opened.click("#leaderboard th button:has-text('Model')")
     assert first_column(opened) == sorted(best_first)
-
-
-def test_the_leaderboard_of_a_task(opened: Page) -> None:
     before = opened.locator("#leaderboard tbody").inner_text()
     opened.select_option("#part", label="task: color alter")
     assert opened.locator("#leaderboard tbody").inner_text() != before

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from editjudge.core import main, records
+from editjudge.core import records
 from editjudge.core.errors import FileError
 from editjudge.core.params import ParamsError
 from editjudge.stages import compare_models, leaderboard
@@ -58,11 +58,3 @@ def test_an_arena_without_a_match_has_no_leaderboard(tmp_path: Path, monkeypatch
     Path("params.yaml").write_text(yaml.safe_dump({"leaderboard": section}))
     with pytest.raises(FileError, match="no two models have images of the same prompt"):
         leaderboard.run()
-
-
-def test_the_stage_says_it_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(yaml.safe_dump({"judges": {}, "compare_models": {"least_share": 2.0}}))
-    monkeypatch.setattr("sys.argv", ["compare_models"])
-    with pytest.raises(SystemExit, match=r"compare_models: compare_models\.budget is missing"):
-        main.stage(compare_models.__doc__, compare_models.run)

@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from editjudge.statistics.pointwise import edit_scores, fisher_mean, pointwise_report, spearman
 
@@ -11,13 +9,6 @@ from editjudge.statistics.pointwise import edit_scores, fisher_mean, pointwise_r
 def report(scores, ratings):
     """Of prompts that each have a photo of their own."""
     return pointwise_report(scores, ratings, {prompt: prompt for prompt, _ in ratings})
-
-
-def test_spearman_matches_the_worked_example_of_wikipedia():
-    """ "Spearman's rank correlation coefficient", the example of IQ and hours of television: rho = -29/165."""
-    iq = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110]
-    hours = [7, 27, 2, 50, 28, 29, 20, 12, 6, 17]
-    assert spearman(iq, hours) == pytest.approx(-29 / 165)
 
 
 def test_spearman_leaves_out_what_has_no_score_and_is_none_where_it_is_undefined():
@@ -31,13 +22,6 @@ def test_fisher_mean_by_hand():
     assert fisher_mean([0.5, 0.9, None]) == pytest.approx(math.tanh((0.5493 + 1.4722) / 2), abs=1e-4)
     assert fisher_mean([None]) is None
     assert fisher_mean([0.3]) == pytest.approx(0.3)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=10))
-def test_fisher_mean_lies_between_and_mirrors(correlations):
-    mean = fisher_mean(correlations)
-    assert min(correlations) - 1e-6 <= mean <= max(correlations) + 1e-6
-    assert fisher_mean([-r for r in correlations]) == pytest.approx(-mean)
 
 
 def test_a_judge_of_pairs_scores_single_edits():

@@ -59,24 +59,6 @@ def test_a_missing_answer_leaves_its_triples_unscored():
     assert (single["groups"], single["triples"], single["circular_share"]) == (0, 0, None)
 
 
-@given(st.lists(st.sampled_from([A, B, TIE, None]), min_size=10, max_size=10))
-def test_exchanging_sides_and_renaming_change_nothing(answers):
-    groups, firsts, seconds, _ = rows(answers)
-    other = [{A: B, B: A}.get(answer, answer) for answer in answers]
-    renamed = {name: f"x{NAMES.index(name) * 3 % 5}" for name in NAMES}
-    assert transitivity(groups, [renamed[b] for b in seconds], [renamed[a] for a in firsts], other) == transitivity(
-        groups, firsts, seconds, answers
-    )
-
-
-def test_chance_is_a_quarter():
-    rng = np.random.default_rng(0)
-    parts = [rows(rng.choice([A, B], 6).tolist()) for _ in range(2000)]
-    groups = [number for number in range(2000) for _ in range(6)]
-    columns = [[cell for part in parts for cell in part[k]] for k in (1, 2, 3)]
-    assert transitivity(groups, *columns)["circular_share"] == pytest.approx(0.25, abs=0.02)
-
-
 def test_a_pair_that_was_compared_already_is_named():
     with pytest.raises(ValueError, match="row 1: 'b' and 'a' of 'p' were compared already"):
         transitivity(["p", "p"], ["a", "b"], ["b", "a"], [A, A])
