@@ -79,9 +79,6 @@ def figure(kind: str, rows: Rows, title: str = "", **spec: Any) -> Row:
     return {"title": given["title"].format(title), "note": given["note"], "spec": whole}
 
 
-# --- the arena
-
-
 def boards(leaderboard: Mapping[str, Any] | None) -> list[Row]:
     """The overall board and one for each judge and dimension, each as a whole, by dimension and by task; win rates with
     the models in the order of their ranks."""
@@ -124,9 +121,6 @@ def about(metrics: Mapping[str, Any], tasks: int) -> list[str]:
         known = "" if share is None else f", of which {100 * share:.1f} % name the edit that is known to be better"
         found.append(f"{pairs['pairs']} training pairs{known}.")
     return found
-
-
-# --- judges
 
 
 def judges(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
@@ -228,9 +222,6 @@ def judge_charts(benchmarks: Mapping[str, Mapping[str, Any]], curves: Mapping[st
             yield chart
 
 
-# --- training, measures, pools
-
-
 def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
     for name in (name for name in plots if name.startswith("learning_curve/")):
         yield figure("learning_curve", plots[name], name.partition("/")[2])
@@ -242,11 +233,6 @@ def training_charts(plots: Mapping[str, Rows]) -> Iterator[Row]:
         yield figure("held_out", evaluated)
 
 
-def response_charts(rows: Rows) -> list[Row]:
-    """A small chart for each measure and area."""
-    return [figure("response", own, name) for name, own in grouped(rows, "series").items()]
-
-
 def coverage_charts(rows: Rows) -> Iterator[Row]:
     """A small chart for each task."""
     for task, own in grouped(rows, "task").items():
@@ -256,9 +242,6 @@ def coverage_charts(rows: Rows) -> Iterator[Row]:
             for row in own
         ]
         yield figure("coverage", long, task)
-
-
-# --- what failed
 
 
 def failures(metrics: Mapping[str, Any]) -> list[Row]:
@@ -315,9 +298,6 @@ def record_counts(metrics: Mapping[str, Any]) -> dict[str, int]:
         "compare_models": matches.get("records", 0),
     }
     return {name: number for name, number in found.items() if number}
-
-
-# --- the graph
 
 
 def nodes(graph: Mapping[str, Any], values: Mapping[str, Any], records: Mapping[str, int]) -> list[dict[str, Any]]:

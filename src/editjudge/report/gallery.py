@@ -47,14 +47,12 @@ class PageImages:
         if not data:
             return None
         name = hashlib.sha256(data).hexdigest()[:16]
-        if name not in self._numbers:
-            self._numbers[name] = self._made(name, data)
-        return self._numbers[name]
-
-    def _made(self, name: str, data: bytes) -> int | None:
+        if name in self._numbers:
+            return self._numbers[name]
         try:
             picture = Image.fromarray(images.decode(data))
         except images.ImageError:
+            self._numbers[name] = None
             return None
         row: dict[str, Any] = {"width": picture.width, "height": picture.height}
         whole, kind = self._whole(picture, data)
@@ -63,9 +61,12 @@ class PageImages:
         else:
             row["file"] = f"{self.folder.name}/{name}.{kind}"
             write_bytes(self.folder / f"{name}.{kind}", whole)
-            row["thumb"] = self._thumb(picture)
+            thumb = _inside(_shrunk(picture, THUMB_SIDE, "WEBP", quality=THUMB_QUALITY, method=4), "webp")
+            row["thumb"] = thumb if len(thumb) <= self._left else None
+            self._left -= len(row["thumb"] or "")
+        self._numbers[name] = len(self.rows)
         self.rows.append(row)
-        return len(self.rows) - 1
+        return self._numbers[name]
 
     def _whole(self, picture: Image.Image, data: bytes) -> tuple[bytes, str]:
         """The image file that the page shows, and its format. Kept as it came if browsers decode it as we do."""
@@ -73,21 +74,14 @@ class PageImages:
             kind, plain = str(given.format).lower(), given.mode == "RGB" and not given.getexif()
         if plain and max(picture.size) <= self.side:
             return data, kind
-        picture = picture.copy()
-        picture.thumbnail((self.side, self.side), Image.Resampling.BOX)
-        out = io.BytesIO()
-        picture.save(out, "JPEG", quality=QUALITY)
-        return out.getvalue(), "jpeg"
+        return _shrunk(picture, self.side, "JPEG", quality=QUALITY), "jpeg"
 
-    def _thumb(self, picture: Image.Image) -> str | None:
-        small, out = picture.copy(), io.BytesIO()
-        small.thumbnail((THUMB_SIDE, THUMB_SIDE), Image.Resampling.BOX)
-        small.save(out, "WEBP", quality=THUMB_QUALITY, method=4)
-        text = _inside(out.getvalue(), "webp")
-        if len(text) > self._left:
-            return None
-        self._left -= len(text)
-        return text
+
+def _shrunk(picture: Image.Image, side: int, kind: str, **how: int) -> bytes:
+    small, out = picture.copy(), io.BytesIO()
+    small.thumbnail((side, side), Image.Resampling.BOX)
+    small.save(out, kind, **how)
+    return out.getvalue()
 
 
 def _inside(data: bytes, kind: str) -> str:

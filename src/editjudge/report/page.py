@@ -37,13 +37,14 @@ def render(title: str, data: dict[str, Any]) -> str:
     With results it holds the library that draws Vega-Lite specifications (0.9 MB)."""
     template, style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in FILES)
     scripts = [script, *([chart_script()] if "results" in data else [])]
+    digests = [hashlib.sha256(each.encode()).digest() for each in scripts]
     one = sum(len(prompt["pairs"]) for prompt in data["prompts"]) == 1
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string(template).render(
         title=title,
         style=style,
         scripts=scripts,
-        hashes=" ".join(f"'sha256-{_digest(each)}'" for each in scripts),
+        hashes=" ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests),
         data=embedded(data),
         sections=RESULTS | GALLERY if "results" in data else {} if one else GALLERY,
     )
@@ -61,10 +62,6 @@ def embedded(data: Any) -> str:
     """JSON for a script element: escaped so that no text in it ends the element or opens a comment."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def one_pair(

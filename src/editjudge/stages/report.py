@@ -53,7 +53,10 @@ def results(values: Mapping[str, Any], files: Files) -> dict[str, Any]:
             "pairs": figures.pair_counts(metrics["train_pairs"]),
             "figures": list(figures.training_charts(plots)),
         },
-        "response": list(figures.response_charts(plots["measure_response"])),
+        "response": [
+            figures.figure("response", own, name)
+            for name, own in records.grouped(plots["measure_response"], "series").items()
+        ],
         "coverage": list(figures.coverage_charts(plots["coverage"])),
         "failures": figures.failures(metrics),
         "graph": figures.nodes(files.yaml("dvc.yaml") or {"stages": {}}, values, figures.record_counts(metrics)),
