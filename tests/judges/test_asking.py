@@ -19,8 +19,8 @@ from editjudge.engine.workers import cores
 from editjudge.judges import asking
 from editjudge.judges.measures_judge import compare, compare_many
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Context, Dimension, Question, mirrored
+from editjudge.judges.rubrics import SCALES, pointwise
 from editjudge.judges.styles import STYLES, Style, style
-from editjudge.judges.viescore import SCALES, pointwise
 from editjudge.measures.annotation import batch
 from editjudge.measures.annotation.recipe import load_recipe
 from editjudge.models.chat import models

@@ -15,7 +15,7 @@ from editjudge.judges.protocol import (
     mirrored,
     swapped,
 )
-from editjudge.judges.viescore import mean_rating
+from editjudge.judges.rubrics import mean_rating
 from editjudge.models.endpoint.spending import Usage
 
 QUESTION = Question("k", "Remove the cup", b"source", b"a", b"b")

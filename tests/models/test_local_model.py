@@ -13,8 +13,8 @@ from tiny_base import compare
 from editjudge.core.errors import FileError
 from editjudge.judges.prompt import completion, messages
 from editjudge.judges.protocol import Edit, Question, swapped
+from editjudge.judges.rubrics import PointStyle, pointwise
 from editjudge.judges.styles import Style, style
-from editjudge.judges.viescore import PointStyle, pointwise
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
 from editjudge.models.endpoint.spending import Usage

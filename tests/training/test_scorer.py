@@ -110,10 +110,8 @@ def test_answers_of_one_process_are_those_of_the_rows(
     """The loss of a batch is the mean over its comparisons, worked out by hand from the answers."""
     wanted = lessons.scorer(learn="each", loss="bradley_terry")
     parts = wanted.parts(data.dataset(scored))
-    made, shown = trainer.assemble(
-        wanted, parts, base_dir, pictures.__getitem__, tmp_path / "none", "cpu", None, lambda _: None
-    )
-    rows = parts[2].with_transform(shown)
+    made = trainer.Trainer(wanted, parts, base_dir, pictures.__getitem__, tmp_path / "none")
+    rows = parts[2].with_transform(made.shown)
     answers = scorer.answers_of(made.answers(rows), wanted.setting)
     batch = made.data_collator([rows[n] for n in range(len(rows))])
     found = made.compute_loss(made.model, batch)

@@ -98,14 +98,8 @@ def test_no_held_out_rows_with_bf16_and_checkpointing(train: Train, pairs: list[
     assert (silent.steps, silent.history) == (2, [])
 
 
-def assembled(
-    base: Path, lesson: Lesson, parts: data.Parts, pictures: dict[str, bytes]
-) -> tuple[trainer.Trainer, data.Prepare, data.Prepare]:
-    """The trainer, and how rows to train on and rows that test are shown."""
-    made, shown = trainer.assemble(
-        lesson, parts, base, pictures.__getitem__, Path("none kept"), "cpu", None, lambda _: None
-    )
-    return made, made.order.prepare, shown
+def assembled(base: Path, lesson: Lesson, parts: data.Parts, pictures: dict[str, bytes]) -> trainer.Trainer:
+    return trainer.Trainer(lesson, parts, base, pictures.__getitem__, Path("none kept"))
 
 
 @pytest.mark.parametrize(("augmentation", "views"), [("none", 1), ("mirror", 4)])
@@ -113,13 +107,14 @@ def test_augmentation_is_off_unless_it_is_set(
     base_dir: Path, pairs: list[Sample], pictures: dict[str, bytes], augmentation: str, views: int
 ):
     parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
-    _, prepare, shown = assembled(base_dir, lessons.judge(augmentation=augmentation, workers=3), parts, pictures)
+    made = assembled(base_dir, lessons.judge(augmentation=augmentation, workers=3), parts, pictures)
+    prepare = made.order.prepare
     seen = set()
     for epoch in range(24):
         prepare.epoch.fill_(epoch)
         seen.add(prepare(parts[0][:1])["images"][0][0].tobytes())
     assert len(seen) == views
-    assert len({shown(parts[1][:1])["images"][0][0].tobytes() for _ in range(3)}) == 1
+    assert len({made.shown(parts[1][:1])["images"][0][0].tobytes() for _ in range(3)}) == 1
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, 1), (3, 1), (4, 8)])
@@ -131,8 +126,8 @@ def test_all_processes_of_a_machine_keep_a_gibibyte_of_decoded_images_together(
     its workers: a loader's workers live as long as the other loader's."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     parts = data.split(data.dataset(pairs), 0.0, 0.25, 42)
-    _, prepare, shown = assembled(base_dir, lessons.judge(workers=workers), parts, pictures)
-    held = processes * (1 + workers) * (prepare.free + shown.free)
+    made = assembled(base_dir, lessons.judge(workers=workers), parts, pictures)
+    held = processes * (1 + workers) * (made.order.prepare.free + made.shown.free)
     assert 0.99 * data.CACHE_BYTES < held <= data.CACHE_BYTES == 2**30
 
 

@@ -17,7 +17,7 @@ from editjudge.core.errors import FileError, UserError
 from editjudge.core.settings import known, read
 from editjudge.engine.progress import progress
 from editjudge.engine.resume import file_hash, fingerprint
-from editjudge.judges import protocol, rubrics, viescore
+from editjudge.judges import protocol, rubrics
 from editjudge.judges.measures_judge import MeasuresJudge
 from editjudge.judges.protocol import CONSISTENCY, BothOrders, Dimension, Edit, Judge, Question, Rating, Score, Unscored
 from editjudge.judges.scorers import features
@@ -88,7 +88,7 @@ class ChatJudge(Judge):
     def __init__(self, where: str, setting: ChatJudgeSetting | RaterSetting, store: Path | None = None) -> None:
         """Checks the model's folder or key; nothing is loaded. ParamsError."""
         self.setting, self.form = setting, setting.rubrics if isinstance(setting, RaterSetting) else setting.prompt
-        self.by_scores = self.form in viescore.SCALES
+        self.by_scores = self.form in rubrics.SCALES
         self.model_setting = models.at_hand(where, setting.model)
         super().__init__(where, models.open_account(where, self.model_setting), store)
 
@@ -104,7 +104,7 @@ class ChatJudge(Judge):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        return viescore.ASPECTS if self.by_scores else ()
+        return rubrics.ASPECTS if self.by_scores else ()
 
     def compare(self, questions: Sequence[Question], dimension: Dimension = CONSISTENCY) -> list[BothOrders]:
         """See `Judge.compare`. With VIEScore's prompts each edit is scored once, however many pairs it is in."""
@@ -123,7 +123,7 @@ class ChatJudge(Judge):
         return self._scores(edits, "overall")
 
     def _scores(self, edits: Sequence[Edit], dimension: Dimension) -> list[Score | Unscored]:
-        return [*map(viescore.scored, viescore.rate(self.model.answers, self.form, dimension, edits))]
+        return [*map(rubrics.scored, rubrics.rate(self.model.answers, self.form, dimension, edits))]
 
 
 class Rater(ChatJudge):
@@ -146,9 +146,9 @@ class Rater(ChatJudge):
         """
         asked = list(edits)
         if self.by_scores:
-            aspects = viescore.passes(self.model.answers, self.form, "overall", asked)
+            aspects = rubrics.passes(self.model.answers, self.form, "overall", asked)
             each = zip(*aspects, strict=True)
-            return [[viescore.merged(both, VIESCORE) for both in zip(*runs, strict=True)] for runs in each]
+            return [[rubrics.merged(both, VIESCORE) for both in zip(*runs, strict=True)] for runs in each]
         types = [rubrics.type_of(edit.task) for edit in asked]
         forms = {type_: rubrics.load(self.form, type_) for type_ in dict.fromkeys(types)}
         found: dict[int, list[Rating]] = {}

@@ -14,9 +14,8 @@ from editjudge.core import hub
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Flag, ModelName, Positive, Real, Text, Wrong, known, read_kind
 from editjudge.judges.protocol import Rule
-from editjudge.judges.rubrics import SETS
+from editjudge.judges.rubrics import SCALES, SETS
 from editjudge.judges.styles import GENERAL, STYLES, TRAINED
-from editjudge.judges.viescore import SCALES
 from editjudge.models.chat.settings import BACKENDS, AnyModelSetting, read_with_model
 
 MOST_RUNS = 1000

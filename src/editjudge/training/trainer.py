@@ -69,10 +69,49 @@ class Trainer(SFTTrainer):
     """trl's trainer, which shows the training rows in the given order, keeps the weights that did best on the held-out
     rows, and marks a checkpoint, last of all, as whole."""
 
-    def __init__(self, lesson: Lesson, order: EpochOrder, best: Weights, live: Live, **arguments: Any) -> None:
-        self.lesson, self.order, self.best, self.live = lesson, order, best, live
-        super().__init__(**arguments)
-        self.data_collator = lesson.collator(cast(Any, self.processing_class), self.model, self.data_collator)
+    def __init__(
+        self,
+        lesson: Lesson,
+        parts: Parts,
+        base: Path,
+        fetch: Fetch,
+        checkpoints: Path,
+        device: Device = "cpu",
+        last: Path | None = None,
+        live: Live = lambda _: None,
+    ) -> None:
+        """It goes on from the checkpoint `last` if there is one. shown: how rows that test it are shown."""
+        setting, (train_rows, held_rows, _) = lesson.setting, parts
+        processor = lessons.processor_of(base, setting)
+        caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        prepare, self.shown = (
+            Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
+            for mirrored in (setting.augmentation == "mirror", False)
+        )
+        processor.image_processor.do_resize = False
+        # Before the model: under ZeRO-3 it is then loaded in parts.
+        config = trainer_config(setting, checkpoints, device, bool(held_rows))
+        config.eval_on_start = bool(held_rows) and last is None
+        if config.deepspeed:
+            start_deepspeed(device)
+        together = config.per_device_train_batch_size * config.world_size
+        train_data = lessons.filled(train_rows, together if config.world_size > 1 else 1)
+        # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
+        kept = setting.lora_rank > 0 or config.deepspeed is not None
+        precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
+        model, adapters = lesson.build(base, processor, precision, device if is_deepspeed_zero3_enabled() else "cpu")
+        self.lesson, self.live, self.best = lesson, live, load_file(last / BEST) if last else {}
+        self.order = EpochOrder(prepare, len(train_rows), len(train_data) - len(train_rows))
+        super().__init__(
+            model=model,
+            peft_config=adapters,
+            args=config,
+            train_dataset=train_data.with_transform(prepare),
+            eval_dataset=held_rows.with_transform(self.shown) if held_rows else None,
+            processing_class=processor,
+            callbacks=[self.order],
+        )
+        self.data_collator = lesson.collator(processor, self.model, self.data_collator)
         self.model_accepts_loss_kwargs = True  # the mean is then over a whole step, whichever process has what of it
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> EpochOrder:
@@ -215,53 +254,6 @@ def trainer_config(setting: TrainingSetting, checkpoints: Path, device: Device, 
     )
 
 
-def assemble(
-    lesson: Lesson,
-    parts: Parts,
-    base: Path,
-    fetch: Fetch,
-    checkpoints: Path,
-    device: Device = "cpu",
-    last: Path | None = None,
-    live: Live = lambda _: None,
-) -> tuple[Trainer, Prepare]:
-    """The trainer, which goes on from the checkpoint `last` if there is one, and how rows that test it are shown."""
-    setting, (train_rows, held_rows, _) = lesson.setting, parts
-    processor = lessons.processor_of(base, setting)
-    caches = 2 * (setting.workers + 1) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    prepare, shown = (
-        Prepare(processor, lesson.columns, fetch, setting.seed, mirrored, lessons.CACHE_BYTES // caches)
-        for mirrored in (setting.augmentation == "mirror", False)
-    )
-    processor.image_processor.do_resize = False
-    # Before the model: under ZeRO-3 it is then loaded in parts.
-    config = trainer_config(setting, checkpoints, device, bool(held_rows))
-    config.eval_on_start = bool(held_rows) and last is None
-    if config.deepspeed:
-        start_deepspeed(device)
-    together = config.per_device_train_batch_size * config.world_size
-    train_data = lessons.filled(train_rows, together if config.world_size > 1 else 1)
-    order = EpochOrder(prepare, len(train_rows), len(train_data) - len(train_rows))
-    # What is trained is kept in float32, by peft or DeepSpeed: steps of 1e-6 would vanish in bfloat16.
-    kept = setting.lora_rank > 0 or config.deepspeed is not None
-    precision: Precision = "bfloat16" if setting.bf16 and kept else "float32"
-    model, adapters = lesson.build(base, processor, precision, device if is_deepspeed_zero3_enabled() else "cpu")
-    made = Trainer(
-        lesson=lesson,
-        order=order,
-        best=load_file(last / BEST) if last else {},
-        live=live,
-        model=model,
-        peft_config=adapters,
-        args=config,
-        train_dataset=train_data.with_transform(prepare),
-        eval_dataset=held_rows.with_transform(shown) if held_rows else None,
-        processing_class=processor,
-        callbacks=[order],
-    )
-    return made, shown
-
-
 def train(
     lesson: Lesson,
     samples: Sequence[Sample],
@@ -282,22 +274,19 @@ def train(
     """
     began = time.perf_counter()
     parts = lesson.parts(lessons.dataset(samples))
-    whole = {
-        int(file.parent.name.rpartition("-")[2]): file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")
-    }
-    step = max(whole, default=None)
-    last = None if step is None else whole[step]
-    trainer, shown = assemble(lesson, parts, base, fetch, checkpoints, device, last, live)
+    whole = [file.parent for file in checkpoints.glob(f"checkpoint-*/{WHOLE}")]
+    last = max(whole, key=step_of, default=None)
+    trainer = Trainer(lesson, parts, base, fetch, checkpoints, device, last, live)
     untrained = weights_of(trainer.model) if parts[2] else {}
     if trainer.is_world_process_zero():  # the half-written would count among the last ones that are kept
-        for folder in set(checkpoints.glob("checkpoint-*")) - set(whole.values()):
+        for folder in set(checkpoints.glob("checkpoint-*")) - set(whole):
             shutil.rmtree(folder)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     weights = trainer.best if trainer.eval_dataset else weights_of(trainer.model)
 
     def answers(rows: Dataset, given: Weights) -> torch.Tensor:
         trainer.take(given)
-        return trainer.answers(rows.with_transform(shown))
+        return trainer.answers(rows.with_transform(trainer.shown))
 
     tested = [answers(parts[2], each).tolist() for each in (untrained, weights)] if parts[2] else []
     edits, state = lesson.calibration_rows(parts[0]), trainer.state
@@ -312,11 +301,15 @@ def train(
         rows=[len(part) for part in parts],
         steps=state.global_step,
         tokens=state.num_input_tokens_seen,
-        resumed_from=step,
+        resumed_from=step_of(last) if last else None,
         seconds=time.perf_counter() - began,
         tokens_now=state.num_input_tokens_seen - trainer._initial_num_input_tokens_seen,
         peak_memory=peak_memory(trainer),
     )
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def start_deepspeed(device: Device) -> None:

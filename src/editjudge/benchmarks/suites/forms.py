@@ -24,8 +24,8 @@ from editjudge.engine import resume
 from editjudge.judges import rubrics
 from editjudge.judges.asking import Rater
 from editjudge.judges.protocol import Edit, Rating
+from editjudge.judges.rubrics import SCALES
 from editjudge.judges.settings import read_rater
-from editjudge.judges.viescore import SCALES
 from editjudge.models.endpoint.spending import Account
 
 Form: TypeAlias = Literal["imgedit_basic", "imgedit_uge", "imgedit_multi_turn", "gedit_v1", "photos"]

@@ -14,7 +14,7 @@ from editjudge.benchmarks.suites import forms as suites
 from editjudge.core import hub, params
 from editjudge.core.settings import read, section
 from editjudge.judges.protocol import CONSISTENCY
-from editjudge.judges.viescore import SCALES
+from editjudge.judges.rubrics import SCALES
 from editjudge.measures.annotation import slot_settings
 from editjudge.measures.annotation.recipe import load_recipes
 from editjudge.measures.annotation.slot_settings import SlotSetting
