@@ -20,7 +20,7 @@ from typing import Any, Self
 from editjudge.core.code import check_unchanged
 from editjudge.core.errors import UserError
 from editjudge.core.files import held, sha256, work
-from editjudge.engine.progress import progress
+from editjudge.engine import progress
 from editjudge.engine.workers import processes
 
 BUSY_SECONDS = 600.0  # that a run waits for another one that writes, or empties its log, at the time
@@ -80,12 +80,6 @@ class RecordCache:
         with self._named():
             return self._db.execute(statement, values).fetchall()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._named(), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-
     def get(self, key: str) -> tuple[dict[str, Any], bytes | None] | None:
         """The record's JSON part and its bytes; None where it has not been computed, or is damaged."""
         rows = self._run("SELECT meta, data, hash FROM records WHERE key = ?", key)
@@ -122,7 +116,8 @@ class RecordCache:
     def add(self, records: Iterable[tuple[str, dict[str, Any], bytes | None]]) -> None:
         """As `put`, all at once, and not counted as computed. UserError: the code has changed since this run began."""
         check_unchanged()
-        with self._transaction():
+        with self._named(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
             for key, meta, data in records:
                 text = json.dumps(meta)
                 row = key, text, data, fingerprint(key, text, data)
@@ -189,27 +184,18 @@ def run(
         wanted += [(job.shared, missing)] if missing else []
     if wanted:
         total = sum(len(missing) for _, missing in wanted)
-        with start(len(wanted)) as pool:
+        with start(len(wanted)) as pool, progress.bar(total, what) as bar:
             try:
-                found.update(progress(_computed(wanted, compute, pool, cache, lasting), total, what))
+                names = {
+                    pool.submit(compute, shared, [*missing.values()]): tuple(missing) for shared, missing in wanted
+                }
+                for done in as_completed(names):
+                    results = dict(zip(names[done], done.result(), strict=True))
+                    last = {name: result for name, result in results.items() if lasting(result[0])}
+                    cache.add((name, *result) for name, result in last.items())
+                    cache.computed += len(last)
+                    found |= results
+                    bar.update(len(results))
             finally:  # after an error, what has not begun would be computed for nobody
                 pool.shutdown(cancel_futures=True)
     return [[found[name] for name, _ in job.records] for job in jobs]
-
-
-def _computed(
-    wanted: Sequence[tuple[Any, dict[str, Any]]],
-    compute: Compute,
-    pool: Executor,
-    cache: RecordCache,
-    lasting: Callable[[dict[str, Any]], bool],
-) -> Iterator[tuple[str, Result]]:
-    """The results of what is wanted, as they come and after they are kept. wanted: what the records of a job share, and
-    the payloads of those that are missing."""
-    names = {pool.submit(compute, shared, [*missing.values()]): tuple(missing) for shared, missing in wanted}
-    for done in as_completed(names):
-        results = dict(zip(names[done], done.result(), strict=True))
-        last = {name: result for name, result in results.items() if lasting(result[0])}
-        cache.add((name, *result) for name, result in last.items())
-        cache.computed += len(last)
-        yield from results.items()

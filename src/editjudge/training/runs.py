@@ -23,8 +23,7 @@ from editjudge.core.errors import FileError
 from editjudge.core.files import sha256, work, write_bytes
 from editjudge.core.main import as_stage
 from editjudge.engine import resume
-from editjudge.engine.settings import LaunchSetting
-from editjudge.engine.workers import import_ahead
+from editjudge.engine.workers import LaunchSetting, import_ahead
 from editjudge.training.samples import PictureFiles, Sample, faulty, image_names
 from editjudge.training.settings import TrainingSetting
 

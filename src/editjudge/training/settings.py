@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from editjudge.core.params import ParamsError
 from editjudge.core.settings import FORBID, Amount, Count, Flag, ModelName, Positive, Real, Text, Whole, Wrong, read
-from editjudge.engine.settings import LaunchSetting
+from editjudge.engine.workers import LaunchSetting
 
 Part = Annotated[Real, Field(ge=0, le=0.99)]
 
