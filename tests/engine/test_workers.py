@@ -1,5 +1,6 @@
-"""Processes for work on many records: they end with the one that started them, however it ends."""
+"""Processes for work on many records end with the one that started them, however it ends; their progress bars."""
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from killing import alive, wait_until
 
 from editjudge.editors import making
+from editjudge.engine.progress import bar, progress
 from editjudge.models.chat import models
 
 STAGE = """
@@ -87,3 +89,20 @@ def test_a_program_needs_no_main_guard_and_is_not_begun_again(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "['1']\n"), done.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_a_bar_is_drawn_on_a_terminal_alone(stream: type, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", stderr := stream())
+    assert list(progress(iter("abc"), 3, "letters")) == ["a", "b", "c"]
+    with bar(2, "edits", "image") as counted:
+        counted.set_postfix(failed=1, refresh=False)
+        counted.update(2)
+    said = stderr.getvalue()
+    assert (said != "") is shown
+    assert ("letters: 100%" in said and "image/s" in said) is shown

@@ -337,19 +337,6 @@ def test_a_budget_of_tokens_needs_an_endpoint_that_tells_them(tmp_path: Path) ->
     assert account.cost()["unknown_cost"] == account.cost()["answers"] < 10
 
 
-def test_each_edit_is_scored_once_for_all_its_pairs(tmp_path: Path) -> None:
-    source, edits = picture(0), [picture(n) for n in range(1, 5)]
-    pairs = [Question(f"{a}{b}", "Go", source, edits[a], edits[b]) for a in range(4) for b in range(a)]
-    with chat_server(replies={"Go": ['{"score": [7, 8], "reasoning": "fine"}']}) as server:
-        answers, account = ask(setting(server.url, prompt="viescore_10"), pairs, tmp_path / "c")
-        assert server.log()["kinds"] == {"200": 4}
-        again, reused = ask(setting(server.url, prompt="viescore_10"), pairs, tmp_path / "c")
-    assert [answer.combined.winner for answer in answers] == ["Tie"] * 6
-    assert again == answers
-    assert (account.cost()["answers"], reused.reused, reused.asked) == (4, 4, 0)
-    assert account.cost()["images"] == 8
-
-
 @pytest.mark.parametrize("wait", ["0.6", "a date in an hour"])
 def test_the_wait_that_an_endpoint_asks_for_is_kept_or_too_long(tmp_path: Path, wait: str) -> None:
     # the date is made here: processes that collect the tests in different seconds must name them alike

@@ -17,7 +17,6 @@ from editjudge.judges.rubrics import PointStyle, pointwise
 from editjudge.judges.styles import Style, style
 from editjudge.models.chat.checkpoint import load_model, load_processor
 from editjudge.models.chat.local_model import LocalModel
-from editjudge.models.endpoint.spending import Usage
 
 SHORT = replace(style("pvc"), max_new_tokens=12)
 ROOT = Path(__file__).parents[2]
@@ -174,16 +173,6 @@ def test_load_model_refuses_what_it_cannot_trust(base_dir: Path, tmp_path: Path)
         load_model(tmp_path)
 
 
-def test_usage(judge: LocalModel, questions: list[Question], monkeypatch: pytest.MonkeyPatch):
-    say(judge, [completion("Tie")], monkeypatch)
-    question = questions[0]
-    shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
-    text = judge.chat_model.render(messages(question.instruction))
-    tokens_in = judge.chat_model.processor(images=[shown], text=[text])["input_ids"][0]
-    tokens_out = judge.chat_model.processor.tokenizer(completion("Tie"))["input_ids"]
-    assert compare(judge, [question])[0].usage == Usage(1, len(tokens_in), len(tokens_out) + 1, 3)
-
-
 def test_passes_draw_and_repeat(base_dir: Path, questions: list[Question]):
     def replies(asked: list[Question], passes: list[int], seed: int, batch_size: int) -> list[str]:
         judge = LocalModel(net, processor, SHORT, batch_size, 1.0, seed)
@@ -210,21 +199,3 @@ def test_scores(base_dir: Path, png: Callable[..., bytes], monkeypatch: pytest.M
     assert str(bad.reason).startswith("edited: ")
     scorer.form = replace(pointwise(10, "visual_quality"), max_new_tokens=4)
     assert compare(scorer, asked[:1])[0].usage.images == 1
-
-
-def test_the_committed_base_answers_as_by_plain_generation(png: Callable[..., bytes]):
-    """A trained model, both orders in one batch, against processor and generate, one unpadded question at a time."""
-    judge = LocalModel(load_model(ROOT / "models/tiny_base"), load_processor(ROOT / "models/tiny_base"), style("pvc"))
-    made = [Question(f"q{i}", "x " * i, png(0), png(1, 64 + i), png(2, 40, 90 - i)) for i in range(3)]
-    asked = [order for question in made for order in (question, swapped(question))]
-    for question, verdict in zip(asked, compare(judge, asked), strict=True):
-        shown = [Image.open(io.BytesIO(data)) for data in (question.source, question.a, question.b)]
-        text = judge.chat_model.render(messages(question.instruction))
-        inputs = judge.chat_model.processor(images=[shown], text=[text], return_tensors="pt")
-        new = judge.chat_model.model.generate(**inputs, max_new_tokens=24, do_sample=False)
-        [reply] = judge.chat_model.processor.batch_decode(
-            new[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-        )
-        assert verdict.reply == reply
-        assert verdict.winner in ("Image A", "Image B")
-        assert verdict.p_a == pytest.approx(probability(judge, question, completion("Image A")), abs=1e-5)
