@@ -1,7 +1,6 @@
 """README and docs: every command is run here or by a test that is named here, or its program can at least read it.
 
-A command in a code block that no line of COMMANDS knows fails: say there how it is tested.
-"""
+A command in a code block that no line of COMMANDS knows fails: say there how it is tested."""
 
 import os
 import re

@@ -1,8 +1,7 @@
 """docs/own_edits.md, line by line, in a fresh copy: three models given as folders are measured, paired and ranked.
 
 The edits are those of real models where EDITJUDGE_SHARED has them (one of each prompt, two more made from it where
-there is but one), else the probe set's.
-"""
+there is but one), else the probe set's."""
 
 import csv
 import json

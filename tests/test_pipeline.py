@@ -1,7 +1,6 @@
 """The whole graph on a reduced setting, in a copy of the repository, and what DVC runs again after a change.
 
-One graph is run; each test goes on from where the one before it left the copy.
-"""
+One graph is run; each test goes on from where the one before it left the copy."""
 
 import json
 import os

@@ -1,6 +1,5 @@
 """A canary as the key of endpoints of judges and of editors that send it back in many ways: no file, no log and no
-process list has it.
-"""
+process list has it."""
 
 import base64
 import io

@@ -1,8 +1,7 @@
 """Stage annotate: what is known of every candidate of one task: its region measures, or a VLM's verdicts on pairs.
 
 A prompt's source is decoded and encoded once for all its candidates. A record whose inputs, recipe, models and code are
-as they were is taken from work/; one that cannot be measured is a failed record with a reason.
-"""
+as they were is taken from work/; one that cannot be measured is a failed record with a reason."""
 
 import hashlib
 from collections import Counter
@@ -39,8 +38,7 @@ def annotate(
     """One annotation a candidate: prompt by prompt in the pool's order, models in order of their names.
 
     setting: the models; None: the embedded ones. grounded: where the edit of each candidate (key, model) is; None: in
-    the record's own boxes. Raises ParamsError, before any work, for a model that cannot be loaded.
-    """
+    the record's own boxes. Raises ParamsError, before any work, for a model that cannot be loaded."""
     by_prompt: dict[str, Rows] = {p["key"]: [] for p in prompts}
     for row in sorted(candidates, key=lambda row: row["model"]):
         by_prompt[row["key"]].append(row)
@@ -89,8 +87,7 @@ def counts(
     where: as `grounded` of annotate; regions that were not found are counted by kind, since what an endpoint says in
     the place of an answer is another text in each run.
     left_out: of candidates that were measured, those of which the measure was not taken, as the instruction changes
-    what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing.
-    """
+    what it looks at or the area is next to nothing. not_configured: measures of the recipe, with the slots missing."""
     values: dict[tuple[str, str], list[float | None]] = {
         (area, name): [] for area, names in slot_settings.configured(recipe, setting).areas for name in names
     }

@@ -3,8 +3,7 @@
 A record whose inputs, settings and code are as they were is taken from work/. An edit that fails is a record with a
 reason, and the run goes on. Images are in memory a row group at a time. A model whose images a user has (kind folder)
 makes none: they are taken by key, as they are. Of a suite's dialogue, each turn edits what the model made of the one
-before.
-"""
+before."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,8 +31,7 @@ REASONS = 20  # of the failures, the most frequent, that metrics list
 class EditPrompt:
     """What a model is asked for; `row` has key, task, instruction, image and edit. suite: of its case.
 
-    turn: (suite, dialogue, number) of a dialogue's turn, whose image is what came of the turn before.
-    """
+    turn: (suite, dialogue, number) of a dialogue's turn, whose image is what came of the turn before."""
 
     use: Literal["data", "benchmark"]
     row: records.Row
@@ -104,8 +102,7 @@ def edit_all(
     read twice, and the images are in the cache.
 
     later: the prompts of second turns, of third ones and so on, whose images are what came of the turns before.
-    A failure that another try would only repeat is in the cache too; the others are tried again by the next run.
-    """
+    A failure that another try would only repeat is in the cache too; the others are tried again by the next run."""
     code = making.code(setting)
     metas: dict[str, dict[str, Any]] = {}
     candidates: list[Candidate] = []
@@ -189,8 +186,7 @@ def take_all(prompts: Iterable[EditPrompt], given: Given) -> list[Candidate]:
     """One candidate for each prompt from a user's own images; a candidate's name is the one that its image has there.
 
     An image is named by the prompt's key, or by the key that the prompt has in the user's own table, if no other prompt
-    has that one. What is missing or cannot be decoded has failed with its reason.
-    """
+    has that one. What is missing or cannot be decoded has failed with its reason."""
     found = [_taken(prompt, given) for prompt in prompts]
     asked = Counter(c.name for c in found if c.name != c.key)
     for n, c in enumerate(found):
@@ -266,8 +262,7 @@ def write(
     """The files of a model's candidates, of each task's pool, the arena and each suite; what metrics say of those of
     the pools and the arena.
 
-    What is said of the suites' goes to metrics/suite_candidates/<model>.json.
-    """
+    What is said of the suites' goes to metrics/suite_candidates/<model>.json."""
     pools, gallery = {task: f"data/candidates/{model}/{task}" for task in tasks}, f"data/gallery/{model}"
     own = {suite: f"data/suite_gallery/{model}/{suite}" for suite in suites}
     found: dict[str, list[Candidate]] = {name: [] for name in (*pools.values(), gallery, *own.values())}

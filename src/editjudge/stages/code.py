@@ -1,8 +1,7 @@
 """Stage code: what the code of each stage computes, so that DVC runs a stage again when that changes and not before.
 
 data/code/<stage>.json has a version for each module that the stage uses and for each contract that it names. A comment,
-a docstring or a module that a stage does not use moves none of its versions.
-"""
+a docstring or a module that a stage does not use moves none of its versions."""
 
 from pathlib import Path
 

@@ -3,8 +3,7 @@
 Every judge of the arena is asked about visual consistency, and those of `arena` in params.yaml about their dimensions.
 
 With a budget it asks the questions that are expected to tell most about the ratings, in rounds (see `choosing`). A
-model with few images is listed in the metrics, and left out of the arena where params.yaml says so.
-"""
+model with few images is listed in the metrics, and left out of the arena where params.yaml says so."""
 
 import functools
 import sys
@@ -74,8 +73,7 @@ def ask_within(
     """The pairs that were asked about, in their order, and the answers.
 
     plan: `budget`, the most questions (each is asked in both orders), 0 for all pairs; `rounds` that they are asked in;
-    `seed`.
-    """
+    `seed`."""
     if plan["budget"] == 0 or not pairs:
         return list(pairs), ask_all(pairs)
     prompts = list(dict.fromkeys(p["key"] for p, _, _ in pairs))
@@ -147,8 +145,7 @@ def report(
     matches: Rows, possible: int, without_image: int, models: Rows, accounts: Mapping[str, Account]
 ) -> dict[str, Any]:
     """metrics/compare_models.json: how many of the questions each judge was asked, how wide the intervals are, what it
-    cost, and each model's `presence`.
-    """
+    cost, and each model's `presence`."""
     asked: dict[str, dict[str, int]] = {}
     widths: dict[str, dict[str, float | None]] = {}
     for (judge, about), its in records.grouped(matches, "judge", "dimension").items():

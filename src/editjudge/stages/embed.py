@@ -2,8 +2,7 @@
 
 A pool is read and embedded a shard of `embed.shard` rows at a time. A finished shard is kept in work/, found by the
 fingerprint of its rows, the settings and the code, so that a killed stage loses one shard at most, and a task whose
-pairs are as before is not embedded again. The embedder is loaded once, and only where a shard is missing.
-"""
+pairs are as before is not embedded again. The embedder is loaded once, and only where a shard is missing."""
 
 import functools
 from collections import Counter
@@ -32,8 +31,7 @@ NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors d
 def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
     """The parts below each other as one .npy file of `count` rows, by a temporary name, a part in memory at a time.
 
-    Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays.
-    """
+    Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays."""
     place, width = 0, None
     with replacing(out) as partial, partial.open("wb") as file:
         for part in parts:

@@ -87,8 +87,7 @@ def picked(path: Path, indices: np.ndarray) -> list[records.Row]:
 def keep(task: str, setting: FilterSetting) -> tuple[dict[str, Any], list[records.Row]]:
     """Writes the task's pool, and gives its metrics and its `curve`. Raises ValueError.
 
-    lacking: how many fewer than wanted are kept; the others are cosine distances, 0..2, to those kept.
-    """
+    lacking: how many fewer than wanted are kept; the others are cosine distances, 0..2, to those kept."""
     pairs = Path(f"data/raw_pairs/{task}.parquet")
     embeddings = open_vectors(Path(f"data/embeddings/{task}.npy"))
     if embeddings.ndim != 2:

@@ -1,8 +1,7 @@
 """Stage gedit_bench: the arena's prompts: the published GEditBench v2, or some of our own from held-out photos.
 
 A published row that cannot be used is counted in metrics/gedit_bench.json, and stands with its reason in
-data/refused/gedit_bench.csv.
-"""
+data/refused/gedit_bench.csv."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +39,7 @@ def probe_prompts(values: dict[str, Any], setting: ArenaSetting) -> Iterator[rec
 def published_prompts(setting: ArenaSetting) -> Iterator[records.Row]:
     """The published prompts in order; of a row that is none, REFUSED's columns. TableError: no such file, field.
 
-    Rows of one's own may say regions, see `core.masks`.
-    """
+    Rows of one's own may say regions, see `core.masks`."""
     seen: set[str] = set()
     for record in reading.read(setting):
         try:

@@ -1,8 +1,7 @@
 """Stage import_gallery: edits of the arena's prompts, or of a suite's cases, that were made elsewhere.
 
 A prompt without an image, and an image that cannot be used, is a failed candidate with its reason; files that are of no
-case of a suite are named in metrics/gallery/<model>.json.
-"""
+case of a suite are named in metrics/gallery/<model>.json."""
 
 from collections import Counter
 from pathlib import Path

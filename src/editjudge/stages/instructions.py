@@ -2,8 +2,7 @@
 thresholds.
 
 An edit that could not be written is counted in metrics/instructions.json, and stands with its reason in
-data/refused/instructions.csv.
-"""
+data/refused/instructions.csv."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Stage judge_benchmark: every judge on one reward benchmark, each pair asked in both orders.
 
-`benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing.
-"""
+`benchmarks` of params.yaml says which benchmarks there are; VCReward-Bench is the one that needs nothing."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -82,8 +81,7 @@ def plot_rows(items: Sequence[Item], verdicts: Mapping[str, Rows]) -> Rows:
 def accuracy_rows(judges: Rows) -> Rows:
     """plots/accuracy/<benchmark>.csv: each judge's accuracy on all rows, then on each task, with its interval.
 
-    judges: of `summary`. A judge that was not heard, of a task or of all, has an accuracy of None.
-    """
+    judges: of `summary`. A judge that was not heard, of a task or of all, has an accuracy of None."""
     rows = []
     for whole in judges:
         for task, of in {"all": whole["accuracy"], **whole["accuracy"]["per_task"]}.items():

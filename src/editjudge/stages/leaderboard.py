@@ -2,8 +2,7 @@
 
 The overall board is of the judges of `arena` in params.yaml together, one ability a model over all dimensions.
 
-`editjudge rank` rates any match files.
-"""
+`editjudge rank` rates any match files."""
 
 import shutil
 import sys
@@ -42,8 +41,7 @@ def known_damage(table: pd.DataFrame) -> pd.Series:
 def kendall_tau(rated: Sequence[float], damages: Sequence[float]) -> float | None:
     """Kendall's tau of ratings and known damage, -1..1, 1 where less damage always rates higher.
 
-    Over the pairs of models that the known damage orders; None where there is none. Equal ratings are neither.
-    """
+    Over the pairs of models that the known damage orders; None where there is none. Equal ratings are neither."""
     pairs = [(b - a, x - y) for (x, a), (y, b) in combinations(zip(rated, damages, strict=True), 2) if a != b]
     return round(float(np.mean([np.sign(gap * lead) for gap, lead in pairs])), 4) if pairs else None
 
@@ -53,8 +51,7 @@ def against(table: pd.DataFrame, idle: str, clean: str) -> dict[str, Any] | None
 
     Both keep all that they should: a judge of visual consistency has no reason to prefer either. Returns n, win_rate
     (0..1, a tie being half a win), low and high (95 %, over whole photos), p (of a win rate of 1/2) and unscored; None
-    where the two did not meet.
-    """
+    where the two did not meet."""
     met = table[table[["model_a", "model_b"]].isin((idle, clean)).all(axis=1)]
     scored = met[met["winner"].notna()]
     if scored.empty:
@@ -72,8 +69,7 @@ def rank(table: pd.DataFrame, setting: dict[str, Any]) -> dict[str, Any]:
 
     With it, the idle model against the clean one, each task's own leaderboard, the matrix of win rates and how
     transitive the answers are. A match without a verdict is not a tie: it is counted as unscored and left out. `reason`
-    says why there are no models where no match has a verdict.
-    """
+    says why there are no models where no match has a verdict."""
     try:
         found = matches.numbered(table)
     except matches.MatchError as error:
@@ -121,8 +117,7 @@ def overall(table: pd.DataFrame, panel: Mapping[Any, str], setting: dict[str, An
     """The board of all dimensions of the panel together, each by its judge, with each dimension's own (`dimensions`).
 
     None for a panel of nobody. Kendall's tau is that of the models but the idle one: how bad it is to do nothing is not
-    known.
-    """
+    known."""
     chosen = [table[(table["dimension"] == d) & (table["judge"] == judge)] for d, judge in panel.items()]
     if not chosen:
         return None

@@ -2,8 +2,7 @@
 
 An edit is carried out cleanly and then damaged as a whole, more and more, in two ways: made anew (`regenerated`) and
 misaligned (`shifted`). Both reach every region, so that every measure is meant to see them. What is shown is the median
-over all prompts of the measure's distance from its own value for the clean edit.
-"""
+over all prompts of the measure's distance from its own value for the clean edit."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -58,8 +57,7 @@ def respond(ladders: list[Ladder], measured: list[list[dict[str, Any]]]) -> tupl
     """What each measure answered, and how many values are missing. measured: as batch.measure_all gives them.
 
     The table has a row for each area, measure, prompt, kind and strength of damage, with the known `damage` and the
-    `response`, the distance from the clean edit's value.
-    """
+    `response`, the distance from the clean edit's value."""
     found, missing = [], 0
     for ladder, metas in zip(ladders, measured, strict=True):
         clean, *others = ({(m["area"], m["measure"]): m["value"] for m in meta["measures"]} for meta in metas)
@@ -76,8 +74,7 @@ def to_rows(responses: pd.DataFrame) -> list[records.Row]:
     """plots/measure_response.csv: a row for each area, measure and strength, the clean edit (all 0) first.
 
     damage: median known damage (ΔE). response, low, high: median and quartiles of the distance from the clean edit's
-    value. edits: how many.
-    """
+    value. edits: how many."""
     rows = []
     for (area, measure), own in responses.groupby(["area", "measure"]):
         common = {"series": f"{measure}, {area}", "area": area, "measure": measure}

@@ -1,7 +1,6 @@
 """Stage photo_pool: photographs that are large, good to look at and no duplicates, with a caption and their nouns.
 
-What is dropped is counted in metrics/photo_pool.json, and stands with its reason in data/refused/photo_pool.csv.
-"""
+What is dropped is counted in metrics/photo_pool.json, and stands with its reason in data/refused/photo_pool.csv."""
 
 from pathlib import Path
 

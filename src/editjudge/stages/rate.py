@@ -1,8 +1,7 @@
 """Stage rate: every model's edits of a suite's cases rated by the suite's raters, and the suite's board.
 
 data/ratings/<suite>.parquet keeps every reply with the judge's name and the day of asking, data/suite_boards/<suite>
-has the board beside the published figures.
-"""
+has the board beside the published figures."""
 
 from pathlib import Path
 

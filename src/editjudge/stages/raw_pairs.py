@@ -2,8 +2,7 @@
 published sources (`raw_pairs.sources.<task>` of params.yaml).
 
 A row that cannot be used is counted in metrics/raw_pairs/<task>.json, and stands with its reason in
-data/refused/<task>.csv.
-"""
+data/refused/<task>.csv."""
 
 from functools import partial
 from pathlib import Path

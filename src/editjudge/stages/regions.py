@@ -1,8 +1,7 @@
 """Stage regions: what can be edited in each photograph: boxes, masks and their scores, as ImgEdit's records.
 
 A photograph without a region is counted in metrics/regions.json, and stands with its reason in
-data/refused/regions.csv.
-"""
+data/refused/regions.csv."""
 
 from collections import Counter
 from pathlib import Path

@@ -2,8 +2,7 @@
 
 A source is a function in SOURCES, and a class of settings of the same name in labels/data_settings.py. It gives rows
 of stages/scorer_data.schema.json one after the other. Images that stand in no file yet go to `images.add`, which
-answers with the name and the SHA-256 that a row needs; others are named where they stand: `<Parquet file>/<key>`.
-"""
+answers with the name and the SHA-256 that a row needs; others are named where they stand: `<Parquet file>/<key>`."""
 
 import hashlib
 import math
@@ -60,8 +59,7 @@ def make_edits(prompt: records.Row, seed: int) -> Rated:
     """An edit of each of WAYS, with its true scores.
 
     What was carried out has the highest score of the first dimension, what was not the lowest; the second falls with
-    the damage, mean ΔE outside of what was asked for, whose kind and strength are drawn for each edit.
-    """
+    the damage, mean ΔE outside of what was asked for, whose kind and strength are drawn for each edit."""
     made = []
     for scene, image, carried_out in known_edits(prompt, seed):
         quality = BEST - RANGE * min(procedural.damage_of(scene, image) / WORST, 1.0)
@@ -102,8 +100,7 @@ def known_edits(prompt: records.Row, seed: int) -> Iterator[tuple[procedural.Sce
 def probe(setting: ProbeSource, to: ImageFile) -> Iterator[records.Row]:
     """All pairs of each prompt's edits, from training photos to learn from and from held-out ones to test.
 
-    The better edit as a whole is the one with the higher mean of its two scores.
-    """
+    The better edit as a whole is the one with the higher mean of its two scores."""
     for prompt, named, edits, more in probe_edits(setting, make_edits):
         source = to.add(prompt["image"])
         overall = [sum(scores.values()) / len(scores) for _, scores in edits]

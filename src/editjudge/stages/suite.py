@@ -1,8 +1,7 @@
 """Stage suite: the cases of a suite of single edits, such as ImgEdit-Bench, from its published form.
 
 A row that cannot be used is counted in metrics/suite_cases/<suite>.json, and stands with its reason in
-data/refused/suites/<suite>.csv.
-"""
+data/refused/suites/<suite>.csv."""
 
 from pathlib import Path
 

@@ -1,6 +1,5 @@
 """Stage train_judge: LoRA training of the judge on the training pairs (trl and peft; several processes and DeepSpeed by
-params). `training.runs` says how it goes on after it was killed.
-"""
+params). `training.runs` says how it goes on after it was killed."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -40,8 +40,7 @@ def choose(
     """The pairs of a task with measures, and counts of what was left out and why.
 
     A candidate counts where it was measured and really edited: one that changed by less than `least_change` where the
-    edit must show would teach the judge to prefer doing nothing. Stops after `prompts_per_task` prompts with a pair.
-    """
+    edit must show would teach the judge to prefer doing nothing. Stops after `prompts_per_task` prompts with a pair."""
 
     def pairs_of(rows: Rows, counts: Counter) -> tuple[Sequence[tiers.TrainingPair], Damages]:
         candidates = tiers.edited(rows, setting["least_change"], counts)
@@ -62,8 +61,7 @@ def choose_judged(
 
     A Tie teaches nothing, a pair without a verdict is no pair, and one of its edits may have changed less than
     `least_change`, as the task's annotations say; see `choose`, also for the cap. Prompts of which no pair could be
-    asked for want of edits are counted as where measures decide.
-    """
+    asked for want of edits are counted as where measures decide."""
     annotations, verdicts = list(annotations), list(verdicts)
     changes = {(row["key"], row["model"]): row["change"] for row in annotations}
 
@@ -118,8 +116,7 @@ def to_rows(
 ) -> Rows:
     """Training pairs, A and B drawn from the seed.
 
-    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model.
-    """
+    instructions: by task and prompt. sums: SHA-256 of source and edit, also by model."""
     rows = []
     for item in chosen:
         pair, where = item.pair, (item.task, item.prompt)
@@ -188,8 +185,7 @@ def choose_all(
 ) -> Iterator[tuple[str, list[Chosen], Counter]]:
     """Every task with its pairs, from its files, one after the other. missing: unconfigured measures, and why.
 
-    Raises ParamsError, before any file is read.
-    """
+    Raises ParamsError, before any file is read."""
     setting = vars(read("train_pairs", tiers.PairsSetting, setting))
     measured = {task: recipe for task, recipe in recipes.items() if recipe.judge is None}
     rules = {task: tiers.read_rules(each, setting["thresholds"], missing) for task, each in measured.items()}

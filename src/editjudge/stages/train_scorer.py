@@ -1,6 +1,5 @@
 """Stage train_scorer: training of a scorer or a rater on its data (trl; LoRA or all parameters; several processes by
-params). `training.runs` says how it goes on after it was killed.
-"""
+params). `training.runs` says how it goes on after it was killed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -113,8 +112,7 @@ def report_of_scorer(
 
     agreement: a dimension at a time, and of the edits as a whole: test of the trained scorer, test_untrained of its
     base with an untrained head, each with a 95 % interval over photos; gain: the first less the second on the same
-    pairs. None where nothing of it was tested.
-    """
+    pairs. None where nothing of it was tested."""
     names = [*setting.dimensions, "overall"]
     if not trained.tested:
         return {"agreement": [figures(name, [], ([], []), []) for name in names]}, {}

@@ -28,8 +28,7 @@ class ArenaSetting(reading.Table):
 class ImportedSetting:
     """`imported.<model>` of params.yaml. path: a folder of images named by key, a gallery or a table, see `given`.
 
-    suite: of whose cases they are edits, in the place of the arena's prompts.
-    """
+    suite: of whose cases they are edits, in the place of the arena's prompts."""
 
     path: FileName
     suite: Text | None = None
@@ -44,8 +43,7 @@ def of_suite(imported: Any, suite: str | None) -> list[str]:
 class ArenaPlan:
     """Section `compare_models` of params.yaml. least_share: of the prompts, below which a model has few images.
 
-    budget: the most questions, each asked in both orders, 0 for all; rounds that they are asked in; seed.
-    """
+    budget: the most questions, each asked in both orders, 0 for all; rounds that they are asked in; seed."""
 
     budget: Count
     rounds: Positive
@@ -59,8 +57,7 @@ class LeaderboardSetting(RankSetting):
     """Section `leaderboard` of params.yaml.
 
     idle, clean: a model that does nothing and one that does what was asked and no more; how often the first wins is a
-    figure of its own, as a judge of consistency may prefer doing nothing.
-    """
+    figure of its own, as a judge of consistency may prefer doing nothing."""
 
     idle: Text = "unedited"
     clean: Text = "precise"

@@ -2,8 +2,7 @@
 
 Checked are also the files and folders that params.yaml names, unless a stage of dvc.yaml makes them, the environment
 variables with keys, whether dvc.lock has lost stages that git's HEAD has, and whether dvc.yaml's lists are those of
-params.yaml. Nothing is loaded: whether a model fits, its stage says.
-"""
+params.yaml. Nothing is loaded: whether a model fits, its stage says."""
 
 import os
 import re
@@ -255,8 +254,7 @@ def lock_entries(lock: str | bytes) -> set[str]:
 
 def cut_lock(lock: Path = Path("dvc.lock")) -> list[str]:
     """A line where dvc.lock has lost stages that git's HEAD has: DVC, when it is killed, leaves it cut, and then runs
-    these stages again, having deleted what they made. None outside of git, or where HEAD has no dvc.lock.
-    """
+    these stages again, having deleted what they made. None outside of git, or where HEAD has no dvc.lock."""
     said = subprocess.run(["git", "show", f"HEAD:./{lock}"], capture_output=True, check=False)
     if said.returncode:
         return []

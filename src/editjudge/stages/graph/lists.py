@@ -2,8 +2,7 @@
 sections they read where that depends on others.
 
 DVC cannot derive them: `deps` and `outs` are no templates. `editjudge graph` compares, `--write` updates (`make
-graph`). Everything else in dvc.yaml is written by hand; tests hold it.
-"""
+graph`). Everything else in dvc.yaml is written by hand; tests hold it."""
 
 import io
 import re

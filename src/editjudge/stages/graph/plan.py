@@ -1,7 +1,6 @@
 """What params.yaml needs before anything runs, without a network: `editjudge plan`.
 
-Downloads, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml.
-"""
+Downloads, licences, keys, servers, memory, hours and money. What is known of models and data stands in plan.yaml."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
