@@ -16,34 +16,17 @@ def item(dimension: str) -> Item:
     return Item(dimension, "add", dimension, "q0", asked.source, asked.a, asked.b, "Image A", "c")
 
 
-@pytest.mark.parametrize(
-    ("dimension", "words"),
-    [
-        ("prompt_following", "instruction_following"),
-        ("visual_quality", "visual_quality"),
-        ("consistency", "visual_consistency"),
-        ("visual_consistency", "visual_consistency"),
-        ("overall", "overall"),
-    ],
-)
-def test_a_judge_is_asked_about_the_benchmarks_dimension(
-    dimension: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_is_asked_about_what_the_benchmark_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every item about its dimension, in both orders; the verdicts stand in the items' order."""
     monkeypatch.chdir(tmp_path)
+    names = {"prompt_following": "instruction_following", "consistency": "visual_consistency", "overall": "overall"}
+    names |= {name: name for name in ("visual_quality", "visual_consistency")}
+    items = [item(name) for name in names]
     with chat_server(bodies=True) as server:
-        judges = {"gpt": setting(server.url)}
-        found, _ = judge_benchmark.ask_judges(asking.open_judges(judges), [item(dimension)])
+        found, _ = judge_benchmark.ask_judges(asking.open_judges({"gpt": setting(server.url)}), items)
         bodies = server.log()["bodies"]
-    assert len(bodies) == 2
-    assert all(told(words)["criteria"].splitlines()[0] in body for body in bodies)
-    assert found["gpt"][0]["winner"] == "Tie"
-
-
-def test_items_of_several_dimensions_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    items = [item(name) for name in ("prompt_following", "consistency", "visual_quality")]
-    with chat_server() as server:
-        judges = {"gpt": setting(server.url)}
-        found, _ = judge_benchmark.ask_judges(asking.open_judges(judges), items)
-    assert [row["key"] for row in found["gpt"]] == [each.key for each in items]
-    assert all(row["winner"] for row in found["gpt"])
+    assert len(bodies) == 2 * len({*names.values()}), "the same question once"
+    for words in {*names.values()}:
+        assert sum(told(words)["criteria"].splitlines()[0] in body for body in bodies) == 2
+    assert [row["key"] for row in found["gpt"]] == list(names)
+    assert all(row["winner"] == "Tie" for row in found["gpt"])

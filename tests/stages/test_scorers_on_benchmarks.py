@@ -42,13 +42,12 @@ def editreward(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     for size in (2, 3, 4):
         for a, b in combinations(range(size), 2):
             pair = f"{'ABCD'[a]}vs{'ABCD'[b]}"
-            row = {
-                "id": f"g_{pair}",
-                "dataset": f"{size}pair",
-                "comparison_type": pair,
+            row = {"id": f"g_{pair}", "dataset": f"{size}pair", "comparison_type": pair}
+            row |= {
                 "instruction": "Make it grainy.",
+                "ranking": f"{'ABCD'[a]}>{'ABCD'[b]}",
+                "source_image": image(pictures, "source"),
             }
-            row |= {"ranking": f"{'ABCD'[a]}>{'ABCD'[b]}", "source_image": image(pictures, "source")}
             rows.append(row | {f"candidate_{n}": image(pictures, NAMES[side]) for n, side in ((1, a), (2, b))})
     rows[-1]["candidate_2"] = image(pictures, "broken")
     return table(folder, rows)
@@ -68,18 +67,6 @@ def imagenhub(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
     told = {sample: {"instruction": "Make it grainy."} for sample in ("s1.jpg", "s2.jpg")}
     (folder / "dataset_lookup.json").write_text(json.dumps(told))
     return {"path": str(folder)}
-
-
-def aurora_points(folder: Path, pictures: dict[str, bytes]) -> dict[str, Any]:
-    for name, data in pictures.items():
-        save(folder / f"{name}.png", data)
-    scores = dict(zip((*NAMES, "broken"), (1.0, 0.75, 0.5, 0.25, 0.0), strict=True))
-    rows = [
-        {"input": "source.png", "gen": f"{name}.png", "model": name, "prompt": "Make it grainy.", "score": score}
-        for name, score in scores.items()
-    ]
-    (folder / "points.json").write_text(json.dumps(rows))
-    return {"path": str(folder / "points.json")}
 
 
 def image(pictures: dict[str, bytes], name: str) -> dict[str, Any]:
@@ -103,7 +90,6 @@ def table(folder: Path, rows: list[dict]) -> dict[str, Any]:
     [
         ("editreward", editreward, 1),
         ("imagenhub", imagenhub, 3),
-        ("aurora", aurora_points, 4),
     ],
 )
 def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str, write: Any, broken: int) -> None:
@@ -130,7 +116,7 @@ def test_scorers_are_judges_of_every_form(pictures: dict[str, bytes], form: str,
     by_judge = {row["judge"]: row for row in found["judges"]}
     assert {row["accuracy"]["n"] for row in found["judges"]} == {len(rows) // len(judges)}
     assert {row["accuracy"]["scored"] for row in found["judges"]} == {len(rows) // len(judges) - broken}
-    if write in (imagenhub, aurora_points):
+    if form == "imagenhub":
         assert by_judge["dino_i"]["pointwise"] is not None, "its scores are correlated with people's"
     if form == "editreward":
         assert [row["size"] for row in by_judge["dino_i"]["tuples"]["per_size"]] == [2, 3, 4]
