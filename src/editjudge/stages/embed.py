@@ -7,6 +7,7 @@ pairs are as before is not embedded again. The embedder is loaded once, and only
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,14 @@ NAMED = ("backend", "dtype", "model", "model_dtype")  # what a shard's vectors d
 
 
 def write_vectors(out: Path, count: int, parts: Iterator[np.ndarray]) -> None:
-    """The parts below each other as one .npy file of `count` rows, by a temporary name, a part in memory at a time.
-
-    Raises ValueError where the parts differ in width or do not have `count` rows in all; `out` then stays."""
-    place, width = 0, None
+    """The parts, one at least, below each other as one .npy file of `count` rows, by a temporary name, a part in memory
+    at a time."""
+    first = next(parts)
+    form = {"descr": dtype_to_descr(first.dtype), "fortran_order": False, "shape": (count, first.shape[1])}
     with replacing(out) as partial, partial.open("wb") as file:
-        for part in parts:
-            if width is None:
-                width = part.shape[1]
-                form = {"descr": dtype_to_descr(part.dtype), "fortran_order": False, "shape": (count, width)}
-                write_array_header_1_0(file, form)
-            if part.shape[1] != width or place + len(part) > count:
-                raise FileError(f"{out}: {part.shape} vectors from row {place} on do not fit into {(count, width)}")
+        write_array_header_1_0(file, form)
+        for part in chain([first], parts):
             file.write(np.ascontiguousarray(part).data)  # not by a memory map: on a full disk that is a SIGBUS
-            place += len(part)
-        if width is None or place < count:
-            raise FileError(f"{out}: vectors of {place} rows, {count} are expected")
 
 
 def checked(vectors: np.ndarray, rows: list[records.Row], dtype: str) -> np.ndarray:

@@ -27,13 +27,14 @@ def make_pair(prompt: records.Row, amounts: dict[str, float], least_gap: float, 
         return None
     models = pairs[int(rng.integers(len(pairs)))]
     damages = [round(edits[model][1], 4) for model in models]
-    same = {name: prompt[name] for name in ("key", "task", "instruction", "origin", "regions")}
-    return same | {
+    return {name: prompt[name] for name in ("key", "task", "instruction")} | {
         "source_image": {"bytes": prompt["image"], "path": None},
         "edited_images": [{"bytes": images.encode_png(edits[m][0]), "path": None} for m in models],
         "winner": SIDES[int(damages[1] < damages[0])],
         "models": list(models),
         "damages": damages,
+        "origin": prompt["origin"],
+        "regions": prompt["regions"],
     }
 
 

@@ -108,14 +108,11 @@ def ratings_of(rows: Rows, setting: TrainRaterSetting) -> list[Sample]:
 def report_of_scorer(
     setting: TrainScorerSetting, rows: Rows, trained: "Trained", _base: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How often the scorer agrees with what is known of each test pair.
-
-    agreement: a dimension at a time, and of the edits as a whole: test of the trained scorer, test_untrained of its
-    base with an untrained head, each with a 95 % interval over photos; gain: the first less the second on the same
-    pairs. None where nothing of it was tested."""
+    """How often the scorer, and its base with an untrained head, name the better side of the test pairs: a dimension at
+    a time, and of the edits as a whole (`agreement.against_base`). Ties of the truth do not count."""
     names = [*setting.dimensions, "overall"]
     if not trained.tested:
-        return {"agreement": [figures(name, [], ([], []), []) for name in names]}, {}
+        return {"agreement": [{"dimension": name} | agreement.against_base([], [], []) for name in names]}, {}
     import torch
 
     from editjudge.training import scorer
@@ -124,21 +121,13 @@ def report_of_scorer(
     signs = scorer.Targets.of([samples[key] for key in trained.tested]).sign.T.tolist()
     said = [scorer.signs_of(torch.tensor(answers), setting).T.tolist() for answers in trained.answers]
     by_key = {row["key"]: photo_of(row) for row in rows}
-    photos = [by_key[key] for key in trained.tested]
-    each = zip(names, signs, zip(*said, strict=True), strict=True)
-    return {"agreement": [figures(*known_and_said, photos) for known_and_said in each]}, {}
-
-
-def figures(
-    name: str, signs: Sequence[float], said: Sequence[Sequence[float]], photos: Sequence[str]
-) -> dict[str, Any]:
-    """How often the better side of the test pairs is named in one respect; ties of the truth do not count.
-
-    signs: which side is better, nan where that is not known; said: which one the untrained and the trained scorer say.
-    """
-    pairs = [n for n, sign in enumerate(signs) if sign and not math.isnan(sign)]
-    untrained, now = ([leads[n] == signs[n] for n in pairs] for leads in said)
-    return {"dimension": name} | agreement.against_base(untrained, now, [photos[n] for n in pairs])
+    photos, told = [by_key[key] for key in trained.tested], []
+    for name, better, *leads in zip(names, signs, *said, strict=True):  # nan where it is not known which is better
+        pairs = [n for n, sign in enumerate(better) if sign and not math.isnan(sign)]
+        untrained, now = ([lead[n] == better[n] for n in pairs] for lead in leads)
+        found = agreement.against_base(untrained, now, [photos[n] for n in pairs])
+        told.append({"dimension": name} | found)
+    return {"agreement": told}, {}
 
 
 def photo_of(row: records.Row) -> str:
